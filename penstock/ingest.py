@@ -1,0 +1,99 @@
+"""At the door: pushed Arrow data are checked against the declaration of their stream before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import DataError
+from penstock.state.kernels import I64
+
+Arrow = pa.Table | pa.RecordBatch
+
+
+def fitted(name: str, data: Arrow, schema: pa.Schema) -> dict[str, pa.Array]:
+    """The columns of a pushed table in the declared order and types; DataError if they do not fit."""
+    if not isinstance(data, (pa.Table, pa.RecordBatch)):
+        raise DataError(
+            "NOT_A_TABLE", f"{name} got a {type(data).__name__}; push a pyarrow.Table or RecordBatch", stream=name
+        )
+    given = _by_name(name, data)
+    missing = [column for column in schema.names if column.casefold() not in given]
+    extra = [data.schema.names[place] for key, place in given.items() if key not in _folded(schema)]
+    if missing or extra:
+        wrong = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("has unknown", extra)) if names]
+        raise DataError(
+            "COLUMNS_DIFFER",
+            f"the table pushed to {name} {' and '.join(wrong)}; {name} has {', '.join(schema.names)}",
+            stream=name, missing=missing, extra=extra,
+        )  # fmt: skip
+    return {field.name: _cast(name, field, data.column(given[field.name.casefold()])) for field in schema}
+
+
+def _by_name(name: str, data: Arrow) -> dict[str, int]:
+    """Column places by folded name."""
+    places: dict[str, int] = {}
+    for place, column in enumerate(data.schema.names):
+        if column.casefold() in places:
+            raise DataError("DUPLICATE_COLUMN", f"the table pushed to {name} has two columns {column}", stream=name)
+        places[column.casefold()] = place
+    return places
+
+
+def _folded(schema: pa.Schema) -> set[str]:
+    return {column.casefold() for column in schema.names}
+
+
+def _cast(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if column.type == field.type:
+        return column
+    if not _same_kind(column.type, field.type):
+        raise DataError(
+            "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}", stream=name
+        )
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            "COLUMN_TYPE", f"{name}.{field.name} is {field.type}; the pushed {column.type} does not fit: {error}",
+            stream=name,
+        ) from error  # fmt: skip
+
+
+def _same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
+    kinds = (
+        (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        (pa.types.is_timestamp,),
+        (pa.types.is_date,),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary),
+        (pa.types.is_boolean,),
+        (pa.types.is_duration,),
+        (pa.types.is_binary, pa.types.is_large_binary),
+    )
+    return pa.types.is_null(given) or any(
+        any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
+    )
+
+
+def ticks(column: pa.Array) -> I64:
+    """A time column without NULLs as integers."""
+    values: I64 = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
+    """The rows that have a time, and those that have none."""
+    if columns[time].null_count == 0:
+        return dict(columns), {}
+    timed = columns[time].is_valid()
+    bad = pa.array(np.flatnonzero(~timed.to_numpy(zero_copy_only=False)))
+    return (
+        {name: column.filter(timed) for name, column in columns.items()},
+        {name: column.take(bad) for name, column in columns.items()},
+    )

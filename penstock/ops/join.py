@@ -1,0 +1,203 @@
+"""The join operator: k inputs merged by time, one output of changes.
+
+Law: for every combination of its inputs' tuples that satisfies the plan and lives in [born, dies) the operator writes
+the outputs of that combination at `born` with sign +1 and, if ends are asked for, at `dies` with sign -1; in temporal
+order, each once, whatever the sizes of the batches.
+
+It works up to the smallest frontier of its inputs. `strict` holds an instant back until all of its tuples are there:
+needed where a tuple may end another one of the same instant (ROWS), or where an instant is reported as a whole.
+State: a `JoinTree`, and the living rows if ends are asked for. Cost: see the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.evaluate import evaluate
+from penstock.expr.nodes import Expr
+from penstock.ops.join_tree import JoinNode, JoinTree
+from penstock.ops.lives import Lives
+from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.plan.physical import JoinPlan
+from penstock.state.kernels import ALWAYS, FOREVER, I64
+from penstock.state.rows import Rows
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """An input of the join: the arc it reads, and the alias whose leaf it feeds.
+
+    A query added under way takes tuples that arrived from number `since` on, not those still held back then.
+    """
+
+    alias: str
+    inlet: Inlet
+    since: int = 0
+
+
+class JoinOperator:
+    """Any number of streams and static tables, joined over their windows."""
+
+    def __init__(
+        self,
+        id_: str,
+        plan: JoinPlan,
+        outputs: Mapping[str, Expr],
+        arrivals: Sequence[Arrivals],
+        tables: Mapping[str, pa.Table],
+        outlet: Outlet,
+        *,
+        ends: bool,
+        strict: bool,
+        keep_states: bool,
+    ) -> None:
+        self.id = id_
+        self._arrivals = tuple(arrivals)
+        self._outputs = dict(outputs)
+        self._outlet = outlet
+        self._ends = ends
+        self._strict = strict or any(leaf.source.window and leaf.source.window.kind == "rows" for leaf in plan.leaves)
+        self.tree = JoinTree(plan, keep_states=keep_states)
+        self._mortal = [alias for alias, store in self.tree.stores.items() if store.rows_window]
+        self._lives = Lives([self.tree.stores[alias].dies_now for alias in self._mortal])
+        self._done = int(ALWAYS)
+        self._number = 0
+        self._emitted = 0
+        for alias, table in tables.items():
+            columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+            self.tree.stores[alias].load(columns, table.num_rows)
+        if tables:
+            self.tree.rebuild(plan)
+
+    # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def more(self) -> bool:
+        bound = self._bound()
+        if any((time := arrival.inlet.next_time()) is not None and time <= bound for arrival in self._arrivals):
+            return True
+        return bound > self._done
+
+    def run(self, budget: int) -> int:
+        bound = self._bound()
+        until = self._cut(bound, budget)
+        taken = self._ingest(until)
+        rows = self.tree.step() if taken else None
+        self._emit(rows, until)
+        if until == bound:
+            self._outlet.advance(bound + 1 if self._strict else bound)
+        return taken
+
+    def metrics(self) -> dict[str, object]:
+        stores, nodes = self.tree.stores, list(self.tree.nodes())
+        return {
+            "rows_in": {alias: store.seen for alias, store in stores.items()},
+            "window_rows": {alias: len(store) for alias, store in stores.items()},
+            "state_rows": {str(node.plan.tree): len(node.state) for node in nodes if node.state is not None},
+            "built": {str(node.plan.tree): node.built for node in nodes},
+            "bytes": sum(store.nbytes for store in stores.values())
+            + sum(node.state.nbytes for node in nodes if node.state is not None),
+            "waiting": self.unread(),
+            "living": len(self._lives),
+            "emitted": self._emitted,
+        }
+
+    # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _bound(self) -> int:
+        """The last instant that can be worked on."""
+        frontier = min(arrival.inlet.frontier for arrival in self._arrivals)
+        return max(min(frontier - 1 if self._strict else frontier, int(FOREVER) - 1), int(ALWAYS) + 1)
+
+    def _cut(self, bound: int, budget: int) -> int:
+        """An instant up to which about `budget` tuples wait, `bound` if there are fewer."""
+        times = np.concatenate([arrival.inlet.times(budget + 1) for arrival in self._arrivals])
+        times = times[times <= bound]
+        if times.size <= budget:
+            return bound
+        return int(np.partition(times, budget - 1)[budget - 1])
+
+    def _ingest(self, until: int) -> int:
+        taken = 0
+        for arrival in self._arrivals:
+            store = self.tree.stores[arrival.alias]
+            batches = [_since(batch, arrival.since) for batch in arrival.inlet.read(until)]
+            store.settle()
+            if batches:
+                batch = concat(batches)
+                store.ingest(batch.times, batch.columns)
+                taken += len(batch)
+        return taken
+
+    def _emit(self, rows: Rows | None, until: int) -> None:
+        born = None if rows is None or not len(rows) else self._births(rows)
+        dead = self._lives.due(until) if self._ends else None
+        renumbered = self.tree.settle(until)
+        if not self._ends and not isinstance(self.tree.root, JoinNode) and not self._mortal:
+            self.tree.root.store.clear()
+        for place, alias in enumerate(self._mortal):
+            if alias in renumbered:
+                self._lives.renumber(place, renumbered[alias])
+        self._done = max(self._done, until)
+        changes = [batch for batch in (dead, born) if batch is not None]
+        if changes:
+            batch = concat(changes)
+            if len(changes) > 1:  # within an instant, rows leave before others enter
+                batch = batch.take(np.argsort(batch.times, kind="stable"))
+            self._emitted += len(batch)
+            self._outlet.write(batch)
+
+    def _births(self, rows: Rows) -> Batch:
+        order = np.argsort(rows.born, kind="stable")
+        rows = rows.take(order)
+        read = self.tree.reader(self.tree.plan.root, rows)
+        columns = {name: evaluate(expr, read, len(rows)) for name, expr in self._outputs.items()}
+        if not self._ends:
+            return Batch(rows.born, columns)
+        numbers = np.arange(self._number, self._number + len(rows))
+        self._number += len(rows)
+        self._remember(rows, numbers, columns)
+        return Batch(rows.born, columns, np.ones(len(rows), np.int8), numbers)
+
+    def _remember(self, rows: Rows, numbers: I64, columns: Mapping[str, pa.Array]) -> None:
+        aliases = self.tree.plan.root.aliases
+        self._lives.add(rows.dies, numbers, rows.ids[[aliases.index(alias) for alias in self._mortal]], columns)
+
+    # ── change and rest ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def migrate(self, plan: JoinPlan) -> None:
+        """Go on with another tree over the same leaves, its states filled at once (Moving State)."""
+        self.tree.rebuild(plan)
+
+    def unread(self) -> dict[str, int]:
+        """How many tuples of each input wait."""
+        return {arrival.alias: arrival.inlet.waiting() for arrival in self._arrivals}
+
+    def since(self) -> dict[str, int]:
+        """The first arrival number that counts, for each input."""
+        return {arrival.alias: arrival.since for arrival in self._arrivals}
+
+    def dump(self) -> dict[str, pa.Table]:
+        """The base windows of the streams, by alias."""
+        return {arrival.alias: self.tree.stores[arrival.alias].dump(self._done) for arrival in self._arrivals}
+
+    def revive(
+        self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], since: Mapping[str, int]
+    ) -> Batch | None:
+        """Start from dumped windows: what lived then lives again. Nothing is written: the caller gets the living."""
+        self._arrivals = tuple(replace(arrival, since=since[arrival.alias]) for arrival in self._arrivals)
+        for arrival in self._arrivals:
+            arrival.inlet.rewind(unread[arrival.alias])
+        for alias, table in windows.items():
+            self.tree.stores[alias].revive(table)
+        rows = self.tree.rebuild(self.tree.plan)
+        return self._births(rows) if self._ends else None
+
+
+def _since(batch: Batch, number: int) -> Batch:
+    if batch.numbers is None or batch.numbers.min(initial=number) >= number:
+        return batch
+    return batch.take(np.flatnonzero(batch.numbers >= number))

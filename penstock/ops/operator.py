@@ -1,0 +1,105 @@
+"""The operator protocol: what the graph and the operators know of each other.
+
+Batches flow along arcs. An operator reads its inlets, writes its outlet and never touches another operator. A frontier
+flows along each arc too: no batch written later holds a tuple before it (the arc's time-stamp memory, TSM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.state.kernels import I64
+
+I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tuples in temporal order.
+
+    `signs`: +1 where a row enters the answer, -1 where it leaves; None if all enter. `numbers` tell equal rows apart
+    and pair a row's end with its beginning; None where nobody needs that.
+    """
+
+    times: I64
+    columns: Mapping[str, pa.Array]
+    signs: I8 | None = None
+    numbers: I64 | None = None
+
+    def __len__(self) -> int:
+        return self.times.size
+
+    def slice(self, start: int, stop: int) -> Batch:
+        return Batch(
+            self.times[start:stop],
+            {name: column.slice(start, stop - start) for name, column in self.columns.items()},
+            None if self.signs is None else self.signs[start:stop],
+            None if self.numbers is None else self.numbers[start:stop],
+        )
+
+    def take(self, chosen: I64) -> Batch:
+        """The rows at positions."""
+        indices = pa.array(chosen)
+        return Batch(
+            self.times[chosen],
+            {name: column.take(indices) for name, column in self.columns.items()},
+            None if self.signs is None else self.signs[chosen],
+            None if self.numbers is None else self.numbers[chosen],
+        )
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """One batch after another; all have the same columns, and signs and numbers or none."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    signs = [batch.signs for batch in batches if batch.signs is not None]
+    numbers = [batch.numbers for batch in batches if batch.numbers is not None]
+    return Batch(
+        np.concatenate([batch.times for batch in batches]),
+        {name: pa.concat_arrays([batch.columns[name] for batch in batches]) for name in first.columns},
+        np.concatenate(signs) if signs else None,
+        np.concatenate(numbers) if numbers else None,
+    )
+
+
+class Inlet(Protocol):
+    """The reading end of an arc."""
+
+    @property
+    def frontier(self) -> int: ...
+    def waiting(self) -> int:
+        """How many tuples were written and not read."""
+    def next_time(self) -> int | None:
+        """The time of the next tuple, None if none waits."""
+    def times(self, limit: int) -> I64:
+        """The times of the next tuples, at most `limit`."""
+    def rewind(self, rows: int) -> None:
+        """Stand so that the last `rows` tuples written are not read."""
+    def read(self, until: int) -> list[Batch]:
+        """Consume all tuples with a time of at most `until`."""
+
+
+class Outlet(Protocol):
+    """The writing end of an arc."""
+
+    def write(self, batch: Batch) -> None: ...
+    def advance(self, frontier: int) -> None: ...
+
+
+class Operator(Protocol):
+    """A node of the query graph."""
+
+    @property
+    def id(self) -> str:
+        """Stable and unique in its graph: metrics, migrations and people refer to it."""
+    def run(self, budget: int) -> int:
+        """Do work for about `budget` tuples; returns the number of tuples handled."""
+    def more(self) -> bool:
+        """Whether `run` could do something now."""
+    def metrics(self) -> dict[str, object]: ...

@@ -1,0 +1,1 @@
+"""Bound query → physical plan: pure functions over frozen values, no data."""

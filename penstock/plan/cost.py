@@ -1,0 +1,84 @@
+"""The unit-time cost model: what a plan costs per unit of event time, from rates and selectivities.
+
+With arrival rates λ, windows of |S| rows and distinct counts per class, a node n over the aliases N holds
+|S_n| = Π |S_i| · Π_c d_c^-(members of c in N - 1) rows and makes λ_n = Σ_i λ_i · |S_n| / |S_i| rows per unit of time.
+A hash join costs a probe per row of either child, and one unit for each row it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.cql.bound import Source
+from penstock.cql.catalog import Stream
+from penstock.expr.nodes import aliases
+from penstock.plan.joins import JoinGraph
+from penstock.plan.tree import Leaf, Tree, leaves
+
+_UNBOUNDED_ROWS = 1e6
+_FILTER_PASSES = 1 / 3
+_MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Per alias: tuples per unit of time and rows in its window. Per class: its number of distinct values."""
+
+    rates: Mapping[str, float]
+    rows: Mapping[str, float]
+    distinct: Mapping[int, float]
+
+
+def assumed_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows: Mapping[str, int]) -> Statistics:
+    """What to assume before anything was measured: one tuple per unit of time, keys as numerous as rows."""
+    rows = {}
+    for source in sources:
+        passes = _FILTER_PASSES ** len(graph.filters_of(source.alias))
+        rows[source.alias] = max(1.0, passes * _window_rows(source, table_rows))
+    rates = {source.alias: 0.0 if source.is_table else 1.0 for source in sources}
+    distinct = {c.id: max(rows[alias] for alias in c.aliases) for c in graph.classes}
+    return Statistics(rates, rows, distinct)
+
+
+def _window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
+    if source.window is None:
+        return float(table_rows.get(source.alias, 1))
+    if source.window.kind == "now":
+        return 1.0
+    if source.window.size is None:
+        return _UNBOUNDED_ROWS
+    in_time = source.window.kind == "range" and isinstance(source.relation, Stream)
+    if in_time and pa.types.is_timestamp(source.relation.time_type):
+        return source.window.size / _MICROSECONDS
+    return float(source.window.size)
+
+
+def state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
+    """|S_n| of a node over these aliases."""
+    rows = 1.0
+    for name in names:
+        rows *= stats.rows[name]
+    for class_ in graph.classes:
+        members = sum(alias in names for alias in class_.aliases)
+        if members > 1:
+            rows *= stats.distinct[class_.id] ** (1 - members)
+    residuals = sum(len(aliases(expr)) > 1 and aliases(expr) <= names for expr in graph.residuals)
+    return rows * _FILTER_PASSES**residuals
+
+
+def output_rate(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
+    """λ_n of a node over these aliases."""
+    rows = state_rows(names, graph, stats)
+    return sum(stats.rates[name] * rows / stats.rows[name] for name in names)
+
+
+def tree_cost(tree: Tree, graph: JoinGraph, stats: Statistics) -> float:
+    """The cost of a whole plan per unit of time."""
+    if isinstance(tree, Leaf):
+        return 0.0
+    parts = [frozenset(leaves(part)) for part in (tree.left, tree.right, tree)]
+    below = tree_cost(tree.left, graph, stats) + tree_cost(tree.right, graph, stats)
+    return below + sum(output_rate(part, graph, stats) for part in parts)

@@ -1,0 +1,175 @@
+"""Snapshots: an engine's declarations, queries, frontiers and base windows as bytes.
+
+Intermediate results are not saved: they follow from the base windows. The container is a zip of a JSON index and Arrow
+IPC streams; nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.cql.catalog import Stream
+from penstock.errors import DataError
+from penstock.graph.buffers import Buffer
+from penstock.ingest import ticks
+from penstock.ops.operator import Batch
+from penstock.ops.source import SourceOperator
+from penstock.running import RunningQuery
+
+_VERSION = 1
+_INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class SavedSource:
+    """A stream's declaration and how far it had come."""
+
+    stream: Stream
+    entry: Mapping[str, Any]
+    tables: Mapping[str, pa.Table]
+
+    def apply(self, source: SourceOperator, outlet: Buffer) -> None:
+        """Put the stream back to where it was; readers opened later find the unread tuples with `unread`."""
+        source.revive(_as_batch(self.tables["held"], self.stream.time), self.entry["frontier"], self.entry["arrived"])
+        for rejects, name in ((source.late, "late"), (source.dead, "dead")):
+            rejects.extend(self.tables[name])
+            rejects.count = self.entry[name]
+        unread = _as_batch(self.tables["unread"], self.stream.time)
+        if unread is not None:
+            outlet.restock(unread)
+
+
+@dataclass(frozen=True)
+class SavedQuery:
+    """A query's text and plan, its base windows, and how many tuples of each input it had not read."""
+
+    name: str
+    text: str
+    plan: str
+    unread: Mapping[str, int]
+    since: Mapping[str, int]
+    windows: Mapping[str, pa.Table]
+
+    def apply(self, running: RunningQuery) -> None:
+        running.revive(self.windows, self.unread, self.since)
+
+
+class Parts:
+    """The contents of a snapshot: an index of entries, and the Arrow tables they refer to by number."""
+
+    def __init__(self) -> None:
+        self._index: dict[str, Any] = {"version": _VERSION, "options": {}, "tables": [], "sources": [], "queries": []}
+        self._tables: list[pa.Table] = []
+
+    def _keep(self, table: pa.Table) -> int:
+        self._tables.append(table)
+        return len(self._tables) - 1
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_options(self, options: Mapping[str, object]) -> None:
+        self._index["options"] = dict(options)
+
+    def add_table(self, name: str, table: pa.Table) -> None:
+        self._index["tables"].append({"name": name, "table": self._keep(table)})
+
+    def add_source(self, source: SourceOperator, outlet: Buffer) -> None:
+        stream = source.stream
+        declared = {key: value for key, value in asdict(stream).items() if key not in ("schema", "connector")}
+        tables = {
+            "held": _as_table(source.held(), stream.schema),
+            "unread": _as_table(outlet.unread(), stream.schema),
+            "late": source.late.with_reasons(),
+            "dead": source.dead.with_reasons(),
+        }
+        self._index["sources"].append({
+            "stream": declared,
+            "frontier": source.frontier,
+            "arrived": source.arrived,
+            "late": source.late.count,
+            "dead": source.dead.count,
+            "tables": {key: self._keep(table) for key, table in tables.items()},
+        })  # fmt: skip
+
+    def add_query(self, running: RunningQuery) -> None:
+        self._index["queries"].append({
+            "name": running.name,
+            "text": running.query.text,
+            "plan": str(running.plan.tree),
+            "unread": running.join.unread(),
+            "since": running.join.since(),
+            "windows": {alias: self._keep(table) for alias, table in running.join.dump().items()},
+        })  # fmt: skip
+
+    def packed(self) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr(_INDEX, json.dumps(self._index))
+            for number, table in enumerate(self._tables):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, table.schema) as writer:
+                    writer.write_table(table)
+                archive.writestr(f"{number}.arrow", sink.getvalue().to_pybytes())
+        return out.getvalue()
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def unpacked(cls, blob: bytes) -> Parts:
+        parts = cls()
+        try:
+            with zipfile.ZipFile(io.BytesIO(blob)) as archive:
+                parts._index = json.loads(archive.read(_INDEX))
+                count = len(archive.namelist()) - 1
+                parts._tables = [pa.ipc.open_stream(archive.read(f"{n}.arrow")).read_all() for n in range(count)]
+        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise DataError("BAD_SNAPSHOT", f"this is not a whole snapshot of an engine: {error}") from error
+        if parts._index.get("version") != _VERSION:
+            found = parts._index.get("version")
+            raise DataError("BAD_SNAPSHOT", f"a snapshot of version {found}; this engine reads version {_VERSION}")
+        return parts
+
+    def options(self) -> dict[str, Any]:
+        return dict(self._index["options"])
+
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        for entry in self._index["tables"]:
+            yield entry["name"], self._tables[entry["table"]]
+
+    def sources(self) -> Iterator[SavedSource]:
+        for entry in self._index["sources"]:
+            tables = {key: self._tables[number] for key, number in entry["tables"].items()}
+            schema = tables["late"].schema.remove(len(tables["late"].schema) - 1)
+            yield SavedSource(Stream(schema=schema, **entry["stream"]), entry, tables)
+
+    def queries(self) -> Iterator[SavedQuery]:
+        for entry in self._index["queries"]:
+            windows = {alias: self._tables[number] for alias, number in entry["windows"].items()}
+            yield SavedQuery(**{**entry, "windows": windows})
+
+
+_NUMBER = "_number"
+
+
+def _as_table(batch: Batch | None, schema: pa.Schema) -> pa.Table:
+    """Tuples of a stream with their arrival numbers."""
+    schema = schema.append(pa.field(_NUMBER, pa.int64()))
+    if batch is None or batch.numbers is None:
+        return schema.empty_table()
+    return pa.table([*(batch.columns[name] for name in schema.names[:-1]), pa.array(batch.numbers)], schema=schema)
+
+
+def _as_batch(table: pa.Table, time: str) -> Batch | None:
+    if not table.num_rows:
+        return None
+    columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
+    numbers = np.asarray(columns.pop(_NUMBER))
+    return Batch(ticks(columns[time]), columns, numbers=numbers)

@@ -1,0 +1,173 @@
+"""Payload columns of a leaf: rings of values addressed by absolute row id.
+
+Law: `take(ids)` returns for every id the value that was appended as that row, as Arrow data of the declared type.
+The store that owns the columns decides on capacity; a column only follows (`resize`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.state.kernels import I64, U8, text_gather
+
+FIRST_CAPACITY = 64
+
+
+def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
+    """Write rows first, first + 1, … of a ring, wrapping at its end."""
+    at = first & (ring.shape[0] - 1)
+    until_end = min(values.shape[0], ring.shape[0] - at)
+    ring[at : at + until_end] = values[:until_end]
+    ring[: values.shape[0] - until_end] = values[until_end:]
+
+
+def ring_read(ring: NDArray[np.generic], first: int, end: int) -> NDArray[np.generic]:
+    """A copy of rows first … end - 1."""
+    return ring[np.arange(first, end) & (ring.shape[0] - 1)]
+
+
+def ring_resized(ring: NDArray[np.generic], capacity: int, base: int, end: int) -> NDArray[np.generic]:
+    """The same rows in a ring of another capacity."""
+    bigger = np.zeros((capacity, *ring.shape[1:]), ring.dtype)
+    ring_write(bigger, base, ring_read(ring, base, end))
+    return bigger
+
+
+class RingColumn(Protocol):
+    """A column of a leaf store: rows from `base` on are alive, `first` is where an append begins."""
+
+    def append(self, base: int, first: int, values: pa.Array) -> None: ...
+    def take(self, ids: I64) -> pa.Array: ...
+    def resize(self, capacity: int, base: int, end: int) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Validity:
+    """Which rows are not NULL; costs nothing until the first NULL."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._ring: U8 | None = None
+
+    def append(self, first: int, values: pa.Array) -> None:
+        if values.null_count and self._ring is None:
+            self._ring = np.ones(self._capacity, np.uint8)
+        if self._ring is not None:
+            ring_write(self._ring, first, values.is_valid().to_numpy(zero_copy_only=False))
+
+    def take(self, ids: I64) -> U8 | None:
+        """One byte per row, or None if all are valid."""
+        if self._ring is None:
+            return None
+        valid: U8 = self._ring[ids & (self._capacity - 1)]
+        return None if valid.all() else valid
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self._capacity = capacity
+        if self._ring is not None:
+            self._ring = ring_resized(self._ring, capacity, base, end)  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._ring is None else self._ring.nbytes
+
+
+def _bitmap(valid: U8 | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+class FixedColumn:
+    """Values of a fixed width: one numpy ring."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._is_bool = pa.types.is_boolean(type_)
+        width = 1 if self._is_bool else type_.bit_width // 8
+        words = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+        self._dtype: np.dtype[np.generic] = np.dtype(words.get(width, np.dtype((np.void, width))))
+        self._ring = np.zeros(FIRST_CAPACITY, self._dtype)
+        self._validity = Validity(FIRST_CAPACITY)
+
+    def append(self, base: int, first: int, values: pa.Array) -> None:  # noqa: ARG002
+        if self._is_bool:
+            raw = values.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)
+        else:
+            raw = np.frombuffer(values.buffers()[1], self._dtype, len(values), values.offset * self._dtype.itemsize)
+        ring_write(self._ring, first, raw)
+        self._validity.append(first, values)
+
+    def take(self, ids: I64) -> pa.Array:
+        raw = self._ring[ids & (self._ring.shape[0] - 1)]
+        valid = self._validity.take(ids)
+        if self._is_bool:
+            return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
+        return pa.Array.from_buffers(self._type, len(ids), [_bitmap(valid), pa.py_buffer(raw)])
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self._ring = ring_resized(self._ring, capacity, base, end)
+        self._validity.resize(capacity, base, end)
+
+    @property
+    def nbytes(self) -> int:
+        return self._ring.nbytes + self._validity.nbytes
+
+
+class TextColumn:
+    """Strings and binaries: a ring of (start, length) over a ring of bytes."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._starts: I64 = np.zeros(FIRST_CAPACITY, np.int64)
+        self._lengths = np.zeros(FIRST_CAPACITY, np.int32)
+        self._pool: U8 = np.zeros(FIRST_CAPACITY, np.uint8)
+        self._next_byte = 0
+        self._validity = Validity(FIRST_CAPACITY)
+
+    def append(self, base: int, first: int, values: pa.Array) -> None:
+        offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+        lengths = np.diff(offsets)
+        text = np.frombuffer(values.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+        self._ensure_bytes(base, first, text.size)
+        ring_write(self._starts, first, self._next_byte + (offsets[:-1] - offsets[0]).astype(np.int64))
+        ring_write(self._lengths, first, lengths)
+        ring_write(self._pool, self._next_byte, text)
+        self._next_byte += text.size
+        self._validity.append(first, values)
+
+    def take(self, ids: I64) -> pa.Array:
+        mask = self._starts.size - 1
+        valid = self._validity.take(ids)
+        present: U8 = np.ones(ids.size, np.uint8) if valid is None else valid
+        offsets = np.zeros(ids.size + 1, np.int32)
+        np.cumsum(np.where(present, self._lengths[ids & mask], 0), out=offsets[1:])
+        out = np.empty(offsets[-1], np.uint8)
+        text_gather(self._starts, self._lengths, self._pool, mask, ids, present, offsets, out)
+        buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
+        return pa.Array.from_buffers(self._type, ids.size, buffers)
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self._starts = ring_resized(self._starts, capacity, base, end)  # type: ignore[assignment]
+        self._lengths = ring_resized(self._lengths, capacity, base, end)  # type: ignore[assignment]
+        self._validity.resize(capacity, base, end)
+
+    def _ensure_bytes(self, base: int, first: int, more: int) -> None:
+        oldest = int(self._starts[base & (self._starts.size - 1)]) if base < first else self._next_byte
+        need = self._next_byte + more - oldest
+        if need > self._pool.size:
+            capacity = 1 << (need - 1).bit_length()
+            self._pool = ring_resized(self._pool, capacity, oldest, self._next_byte)  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        return self._starts.nbytes + self._lengths.nbytes + self._pool.nbytes + self._validity.nbytes
+
+
+def ring_column(type_: pa.DataType) -> FixedColumn | TextColumn:
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return TextColumn(type_)
+    return FixedColumn(type_)

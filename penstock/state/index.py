@@ -1,0 +1,41 @@
+"""Indexes over the rows of a leaf: newest-first chains per key code.
+
+Law: from `head[code]` on, the chain meets every row with that code and an id >= base, newest first. Rows die from the
+old end, so nothing is ever unlinked: a chain is read until it leaves the living.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.state.columns import ring_read, ring_resized, ring_write
+from penstock.state.intern import empty_codes
+from penstock.state.kernels import I32, I64, NONE, chain_append
+
+
+class ChainIndex:
+    """Chains over a ring of rows. `codes` keeps each row's key code, to rebuild and to know which codes are used."""
+
+    def __init__(self, capacity: int) -> None:
+        self.head: I64 = np.full(capacity, NONE, np.int64)
+        self.following: I64 = np.full(capacity, NONE, np.int64)
+        self.codes: I32 = empty_codes(capacity)
+
+    def append(self, first: int, codes: I32, bound: int) -> None:
+        """Add rows first, first + 1, …; all codes are below `bound`."""
+        if bound > self.head.size:
+            more = (1 << (bound - 1).bit_length()) - self.head.size
+            self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
+        ring_write(self.codes, first, codes)
+        chain_append(codes, first, self.following.size - 1, self.head, self.following)
+
+    def used(self, base: int, end: int) -> I32:
+        return ring_read(self.codes, base, end)  # type: ignore[return-value]
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self.codes = ring_resized(self.codes, capacity, base, end)  # type: ignore[assignment]
+        self.following = ring_resized(self.following, capacity, base, end)  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        return self.head.nbytes + self.following.nbytes + self.codes.nbytes

@@ -1,0 +1,283 @@
+"""Interning: join values become dense int32 codes shared by all the streams of an equality class.
+
+Equal values get equal codes and only those (codes are exact, never hashes); NULL gets NONE, which matches nothing.
+Codes that no stored row uses any more are recycled, so the tables are bounded by the windows, not by the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.plan.physical import Key
+from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
+
+_FIRST_CAPACITY = 64
+_RECYCLE_FROM = 4096
+
+
+def empty_codes(capacity: int) -> I32:
+    return np.full(capacity, NONE, np.int32)
+
+
+class CodeTable:
+    """An exact map from int64 keys to dense codes."""
+
+    def __init__(self) -> None:
+        self._table = empty_codes(_FIRST_CAPACITY)
+        self._values: I64 = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._free: I32 = np.zeros(_FIRST_CAPACITY, np.int32)
+        self._counts: I64 = np.zeros(3, np.int64)
+
+    @property
+    def bound(self) -> int:
+        """All codes are below this."""
+        return int(self._counts[0])
+
+    @property
+    def live(self) -> int:
+        return int(self._counts[2])
+
+    def lookup(self, keys: I64) -> I32:
+        out = np.empty(keys.size, np.int32)
+        table_lookup(keys, self._table, self._values, out)
+        return out
+
+    def intern(self, keys: I64) -> I32:
+        out = np.empty(keys.size, np.int32)
+        done = 0
+        while True:
+            done = table_intern(keys, done, self._table, self._values, self._free, self._counts, out)
+            if done == keys.size:
+                return out
+            self._grow()
+
+    def values(self, codes: I32) -> I64:
+        return self._values[codes]
+
+    def live_values(self) -> I64:
+        """The keys that have a code."""
+        return self._values[np.flatnonzero(self._live_marks())]
+
+    def recycle(self, used: U8) -> None:
+        """Free every code that is not marked in `used` (one byte per code)."""
+        freed = np.flatnonzero(used == 0).astype(np.int32)
+        self._free[: freed.size] = freed
+        self._counts[1] = freed.size
+        self._counts[2] = self.bound - freed.size
+        self._refill(used)
+
+    def _grow(self) -> None:
+        used = self._live_marks()
+        if self.bound == self._values.size and self._counts[1] == 0:
+            capacity = 2 * self._values.size
+            self._values = np.concatenate([self._values, np.zeros(capacity - self._values.size, np.int64)])
+            self._free = np.zeros(capacity, np.int32)
+        if 2 * (self.live + 1) > self._table.size:
+            self._table = empty_codes(2 * self._table.size)
+        self._refill(used)
+
+    def _live_marks(self) -> U8:
+        marks = np.ones(self.bound, np.uint8)
+        marks[self._free[: int(self._counts[1])]] = 0
+        return marks
+
+    def _refill(self, used: U8) -> None:
+        self._table.fill(NONE)
+        table_fill(self._table, self._values, used)
+
+
+class Interner(Protocol):
+    """Values of one equality class to codes and back."""
+
+    @property
+    def bound(self) -> int: ...
+    @property
+    def live(self) -> int: ...
+    def intern(self, values: pa.Array) -> I32: ...
+    def values(self, codes: I32) -> pa.Array: ...
+    def recycle(self, used: U8) -> None: ...
+
+
+class NumberInterner:
+    """Integers, floats, booleans, dates, timestamps and durations: whatever is one 64-bit word."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._codes = CodeTable()
+
+    @property
+    def bound(self) -> int:
+        return self._codes.bound
+
+    @property
+    def live(self) -> int:
+        return self._codes.live
+
+    def intern(self, values: pa.Array) -> I32:
+        words = _words(values)
+        if values.null_count == 0:
+            return self._codes.intern(words)
+        out = empty_codes(len(values))
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        out[valid] = self._codes.intern(np.ascontiguousarray(words[valid]))
+        return out
+
+    def values(self, codes: I32) -> pa.Array:
+        return _from_words(self._codes.values(codes), self._type)
+
+    def recycle(self, used: U8) -> None:
+        self._codes.recycle(used)
+
+
+def _words(values: pa.Array) -> I64:
+    """The values as 64-bit integers, equal exactly where the values are (-0.0 is 0.0, one NaN equals another)."""
+    if pa.types.is_floating(values.type):
+        floats = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+        return np.where(np.isnan(floats), np.nan, floats).view(np.int64)
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    words: I64 = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return words
+
+
+def _from_words(words: I64, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(type_):
+        return pa.array(words.view(np.float64)).cast(type_)
+    if pa.types.is_date32(type_):
+        return pa.array(words.astype(np.int32)).cast(type_)
+    return pa.array(words).cast(type_)
+
+
+class ObjectInterner:
+    """Strings, decimals and binaries: one dictionary look-up for each distinct value of a batch."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._codes: dict[object, int] = {}
+        self._values: list[object] = []
+        self._free: list[int] = []
+
+    @property
+    def bound(self) -> int:
+        return len(self._values)
+
+    @property
+    def live(self) -> int:
+        return len(self._codes)
+
+    def intern(self, values: pa.Array) -> I32:
+        encoded = pc.dictionary_encode(values)
+        distinct = np.fromiter(map(self._code, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
+        indices = encoded.indices
+        if indices.null_count == 0:
+            return distinct[indices.to_numpy()]
+        out = empty_codes(len(values))
+        valid = indices.is_valid().to_numpy(zero_copy_only=False)
+        out[valid] = distinct[indices.drop_null().to_numpy()]
+        return out
+
+    def values(self, codes: I32) -> pa.Array:
+        return pa.array([self._values[code] for code in codes], self._type)
+
+    def recycle(self, used: U8) -> None:
+        self._free = np.flatnonzero(used == 0).tolist()
+        self._codes = {value: code for value, code in self._codes.items() if used[code]}
+        for code in self._free:
+            self._values[code] = None
+
+    def _code(self, value: object) -> int:
+        code = self._codes.get(value)
+        if code is None:
+            if self._free:
+                code = self._free.pop()
+                self._values[code] = value
+            else:
+                code = len(self._values)
+                self._values.append(value)
+            self._codes[value] = code
+        return code
+
+
+def interner(type_: pa.DataType) -> Interner:
+    by_word = (
+        pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_timestamp(type_)
+        or pa.types.is_duration(type_)
+    )
+    return NumberInterner(type_) if by_word else ObjectInterner(type_)
+
+
+class KeySpace:
+    """The codes of every key of a join: single classes, and pairs of codes interned again for longer keys."""
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self.classes = tuple(interner(type_) for type_ in types)
+        self._composites: dict[Key, CodeTable] = {}
+        self._kept: dict[Key, int] = {}
+
+    def bound(self, key: Key) -> int:
+        """All codes of a key are below this."""
+        if not key:
+            return 1
+        return self.classes[key[0]].bound if len(key) == 1 else self._composite(key).bound
+
+    def codes(self, key: Key, parts: Sequence[I32], rows: int, *, insert: bool) -> I32:
+        """The codes of a key from the codes of its classes, in the key's order.
+
+        Without `insert` a combination nobody stored gets NONE. The empty key has the one code 0.
+        """
+        if not key:
+            return np.zeros(rows, np.int32)
+        if len(key) == 1:
+            return parts[0]
+        prefix = self.codes(key[:-1], parts[:-1], rows, insert=insert)
+        last = parts[-1]
+        packed = (prefix.astype(np.int64) << 32) | last.astype(np.int64)
+        known = (prefix >= 0) & (last >= 0)
+        table = self._composite(key)
+        find: Callable[[I64], I32] = table.intern if insert else table.lookup
+        if known.all():
+            return find(packed)
+        out = empty_codes(rows)
+        out[known] = find(packed[known])
+        return out
+
+    def _composite(self, key: Key) -> CodeTable:
+        return self._composites.setdefault(key, CodeTable())
+
+    def recycle(self, used: Callable[[Key], Iterable[I32]]) -> None:
+        """Free the codes no row uses, if enough were added; `used` yields the codes of a key that rows hold.
+
+        Longer keys go first: what a stored combination is made of must keep its meaning.
+        """
+        tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.classes)}
+        tables |= self._composites
+        if not any(table.live > 2 * self._kept.get(key, _RECYCLE_FROM) for key, table in tables.items()):
+            return
+        for key in sorted(tables, key=len, reverse=True):
+            tables[key].recycle(_marks(tables[key].bound, (*used(key), *self._parts(key))))
+            self._kept[key] = max(_RECYCLE_FROM, tables[key].live)
+
+    def _parts(self, key: Key) -> Iterable[I64]:
+        """The codes of a key that longer keys are made of."""
+        for longer, table in self._composites.items():
+            if longer[:-1] == key:
+                yield table.live_values() >> 32
+            if longer[-1:] == key:
+                yield table.live_values() & 0xFFFFFFFF
+
+
+def _marks(bound: int, used: Iterable[NDArray[np.signedinteger]]) -> U8:
+    marks = np.zeros(bound, np.uint8)
+    for codes in used:
+        marks[codes[codes >= 0]] = 1
+    return marks

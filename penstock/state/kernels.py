@@ -1,0 +1,243 @@
+"""The compiled loops. Each works on plain arrays and has a numpy or Python twin in the tests.
+
+Rings: an array of a power-of-two length, `mask` = length - 1; the row with absolute id i lies at `i & mask`.
+Chains: `head[code]` is the newest row with that code, `following[row]` the next older one, NONE ends a chain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+
+NONE = -1
+FOREVER = np.int64(2**63 - 1)
+ALWAYS = np.int64(-(2**63))
+
+_kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
+
+
+@_kernel
+def _slot(key: int, mask: int) -> int:
+    """A splitmix-style mix: keys are often dense, and dense keys must not cluster."""
+    x = np.uint64(key)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return np.int64((x ^ (x >> np.uint64(33))) & np.uint64(mask))
+
+
+@_kernel
+def table_lookup(keys: I64, table: I32, values: I64, out: I32) -> None:
+    """The code of every key, NONE where the table has none."""
+    mask = table.size - 1
+    for i in range(keys.size):
+        key = keys[i]
+        at = _slot(key, mask)
+        code = table[at]
+        while code >= 0 and values[code] != key:
+            at = (at + 1) & mask
+            code = table[at]
+        out[i] = code
+
+
+@_kernel
+def table_intern(keys: I64, start: int, table: I32, values: I64, free: I32, counts: I64, out: I32) -> int:
+    """The code of every key from `start` on, new keys getting a free or the next code.
+
+    `counts` is [codes ever used, free codes, live codes]. Returns where it stopped: before the end if the table or
+    `values` must grow first.
+    """
+    mask = table.size - 1
+    for i in range(start, keys.size):
+        key = keys[i]
+        at = _slot(key, mask)
+        code = table[at]
+        while code >= 0 and values[code] != key:
+            at = (at + 1) & mask
+            code = table[at]
+        if code < 0:
+            if 2 * (counts[2] + 1) > table.size or (counts[1] == 0 and counts[0] == values.size):
+                return i
+            if counts[1] > 0:
+                counts[1] -= 1
+                code = free[counts[1]]
+            else:
+                code = np.int32(counts[0])
+                counts[0] += 1
+            counts[2] += 1
+            values[code] = key
+            table[at] = code
+        out[i] = code
+    return keys.size
+
+
+@_kernel
+def table_fill(table: I32, values: I64, live: U8) -> None:
+    """Enter every live code into an empty table."""
+    mask = table.size - 1
+    for code in range(live.size):
+        if live[code]:
+            at = _slot(values[code], mask)
+            while table[at] >= 0:
+                at = (at + 1) & mask
+            table[at] = code
+
+
+@_kernel
+def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -> None:
+    """Link the rows first, first + 1, … of a ring in front of their chains. A row with code NONE is in no chain."""
+    for i in range(codes.size):
+        code = codes[i]
+        if code >= 0:
+            row = first + i
+            following[row & mask] = head[code]
+            head[code] = row
+
+
+@_kernel
+def probe_ring(
+    codes: I32, born: I64, dies: I64, at: int, row: int,
+    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fifo: bool,
+    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Pairs (probe i, row) with equal codes and overlapping validity, rows with base <= id < limit only.
+
+    Works from probe `at` (inside its chain at `row`, or NONE) until the end or until the output is full; returns
+    (pairs, at, row) to go on from. In a `fifo` ring older rows die earlier, so a chain ends at the first dead row.
+    """
+    n = 0
+    room = out_probe.size
+    while at < codes.size:
+        code = codes[at]
+        if row == NONE and 0 <= code < head.size:
+            row = head[code]
+        b, d = born[at], dies[at]
+        while row >= base:
+            slot = row & mask
+            other_dies = row_dies[slot]
+            if row < limit:
+                low = max(b, row_born[slot])
+                high = min(d, other_dies)
+                if low < high:
+                    if n == room:
+                        return n, at, row
+                    out_probe[n] = at
+                    out_row[n] = row
+                    out_born[n] = low
+                    out_dies[n] = high
+                    n += 1
+            if fifo and other_dies <= b:
+                break
+            row = following[slot]
+        row = NONE
+        at += 1
+    return n, at, row
+
+
+@_kernel
+def probe_rows(
+    codes: I32, born: I64, dies: I64, at: int, row: int,
+    head: I64, following: I64, row_born: I64, row_dies: I64, fresh: U8, old_only: bool,
+    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    """As `probe_ring`, over the rows of a join state; `old_only` leaves out rows made of tuples of this batch."""
+    n = 0
+    room = out_probe.size
+    while at < codes.size:
+        code = codes[at]
+        if row == NONE and 0 <= code < head.size:
+            row = head[code]
+        b, d = born[at], dies[at]
+        while row >= 0:
+            if not (old_only and fresh[row]):
+                low = max(b, row_born[row])
+                high = min(d, row_dies[row])
+                if low < high:
+                    if n == room:
+                        return n, at, row
+                    out_probe[n] = at
+                    out_row[n] = row
+                    out_born[n] = low
+                    out_dies[n] = high
+                    n += 1
+            row = following[row]
+        row = NONE
+        at += 1
+    return n, at, row
+
+
+@_kernel
+def rows_arrive(
+    parts: I32, times: I64, ids: I64, size: int, counts: I64, oldest: I64, newest: I64,
+    mask: int, position: I64, successor: I64, row_dies: I64,
+) -> None:  # fmt: skip
+    """Tuples of a [PARTITION BY .. ROWS size] window arrive in order.
+
+    Every tuple counts in its partition, stored (ids >= 0) or filtered away (NONE); the stored row that was `size`
+    tuples before it dies at its time. Stored rows that still live form a queue per partition.
+    """
+    for i in range(parts.size):
+        p = parts[i]
+        row = oldest[p]
+        if row >= 0 and position[row & mask] == counts[p] - size:
+            row_dies[row & mask] = times[i]
+            oldest[p] = successor[row & mask]
+            if oldest[p] < 0:
+                newest[p] = NONE
+        row = ids[i]
+        if row >= 0:
+            position[row & mask] = counts[p]
+            successor[row & mask] = NONE
+            if newest[p] >= 0:
+                successor[newest[p] & mask] = row
+            else:
+                oldest[p] = row
+            newest[p] = row
+        counts[p] += 1
+
+
+@_kernel
+def rows_relink(
+    parts: I32, first: int, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
+) -> None:
+    """Build the queues of `rows_arrive` anew from stored rows in order; `position` is already set."""
+    for i in range(parts.size):
+        row = first + i
+        p = parts[i]
+        successor[row & mask] = NONE
+        if position[row & mask] < counts[p] - size:
+            continue
+        if newest[p] >= 0:
+            successor[newest[p] & mask] = row
+        else:
+            oldest[p] = row
+        newest[p] = row
+
+
+@_kernel
+def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> int:
+    """The first id from base on that is still alive at `bound`."""
+    while base < end and row_dies[base & mask] <= bound:
+        base += 1
+    return base
+
+
+@_kernel
+def text_gather(
+    starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid: U8, out_offsets: I32, out: U8
+) -> None:
+    """Copy the texts of rows from a byte ring into Arrow's layout; `out_offsets` are filled already."""
+    ring = pool.size - 1
+    for i in range(ids.size):
+        if valid[i]:
+            slot = ids[i] & mask
+            start = starts[slot]
+            to = out_offsets[i]
+            for j in range(lengths[slot]):
+                out[to + j] = pool[(start + j) & ring]

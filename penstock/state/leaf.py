@@ -1,0 +1,280 @@
+"""A leaf: the tuples of one FROM item that some combination may still need.
+
+Law: after `ingest` the leaf holds, under ascending ids, every tuple that passed its filters, has no NULL in a join term
+and is not known to be dead. Leaf states are always complete. Filters thin what is stored, never what ROWS counts.
+
+State: rings (see `columns`) with born, dies, a code per equality class and the columns read above; indexes are made
+when first asked for. Cost: O(1) per tuple, and per match when probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.nodes import Column
+from penstock.plan.physical import Key, LeafPlan
+from penstock.state.columns import FIRST_CAPACITY, ring_column, ring_read, ring_resized, ring_write
+from penstock.state.index import ChainIndex
+from penstock.state.intern import KeySpace, empty_codes
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_ring
+from penstock.state.matches import Block, Scratch
+from penstock.state.windows import RowsWindow, deaths, lifetime
+
+_THINNED = 4
+
+Given = Mapping[int, I32]
+"""For some classes, the code that each probe demands."""
+
+
+@dataclass(frozen=True)
+class Renumbering:
+    """Rows `kept` (ascending) have become first, first + 1, …; every other row is dead."""
+
+    kept: I64
+    first: int
+
+    def apply(self, ids: I64) -> tuple[I64, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+        """The new ids, and which of the old ones are still alive."""
+        place = np.minimum(np.searchsorted(self.kept, ids), max(self.kept.size - 1, 0))
+        alive = self.kept[place] == ids if self.kept.size else np.zeros(ids.size, np.bool_)
+        return place + self.first, alive
+
+
+class LeafStore:
+    """The window of one FROM item."""
+
+    def __init__(self, plan: LeafPlan, keys: KeySpace) -> None:
+        self.plan = plan
+        self.keys = keys
+        self.base = 0
+        self.end = 0
+        self.fresh_from = 0
+        """Rows from here on are of the batch in progress."""
+        window = plan.source.window
+        schema = plan.source.relation.schema
+        self._lifetime = lifetime(window)
+        self.rows_window: RowsWindow | None = None
+        if window is not None and window.kind == "rows":
+            types = [schema.field(name).type for name in window.partition]
+            self.rows_window = RowsWindow(window.size or 0, types)
+        self._fifo = self.rows_window is None or self.rows_window.fifo
+        self._capacity = FIRST_CAPACITY
+        self.born: I64 = np.zeros(self._capacity, np.int64)
+        self.dies: I64 = np.zeros(self._capacity, np.int64)
+        self._columns = {name: ring_column(schema.field(name).type) for name in plan.columns}
+        self._codes = {id_: empty_codes(self._capacity) for id_, _ in plan.terms}
+        self._indexes: dict[Key, ChainIndex] = {}
+        self._checked_at = 4096
+        self.seen = 0
+
+    def __len__(self) -> int:
+        return self.end - self.base
+
+    @property
+    def alias(self) -> str:
+        return self.plan.alias
+
+    @property
+    def nbytes(self) -> int:
+        parts = (*self._columns.values(), *self._indexes.values(), *self._codes.values())
+        return self.born.nbytes + self.dies.nbytes + sum(part.nbytes for part in parts)
+
+    # ── tuples come ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ingest(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
+        """One batch of tuples in their order, with times not before those of earlier batches."""
+        rows = times.size
+        self.seen += rows
+        self.fresh_from = self.end
+        keep = mask(self.plan.filters, lambda column: columns[column.name], rows)
+        chosen = None if keep.all() else np.flatnonzero(keep)
+        codes: dict[int, I32] = {}
+        for id_, term in self.plan.terms:
+            values = evaluate(term, _reader(columns, chosen), rows if chosen is None else chosen.size)
+            codes[id_] = self.keys.classes[id_].intern(values)
+        matchable = np.ones(rows if chosen is None else chosen.size, np.bool_)
+        for column in codes.values():
+            matchable &= column >= 0
+        if not matchable.all():
+            chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
+            codes = {id_: column[matchable] for id_, column in codes.items()}
+        stored = times if chosen is None else times[chosen]
+        read = _reader(columns, chosen)
+        payload = {name: read(Column(self.alias, name, pa.null())) for name in self._columns}
+        first = self._append(stored, deaths(stored, self._lifetime), codes, payload)
+        if self.rows_window is not None:
+            parts = self.rows_window.partitions([columns[name] for name in self._partition], rows)
+            ids = np.full(rows, NONE, np.int64)
+            ids[slice(None) if chosen is None else chosen] = np.arange(first, self.end)
+            self.rows_window.arrive(parts, times, ids, self.dies)
+
+    def load(self, table: Mapping[str, pa.Array], rows: int) -> None:
+        """The rows of a static table: always valid, never fresh."""
+        self.ingest(np.full(rows, ALWAYS), table)
+        self.settle()
+
+    def settle(self) -> None:
+        """The batch in progress is over."""
+        self.fresh_from = self.end
+
+    @property
+    def _partition(self) -> tuple[str, ...]:
+        window = self.plan.source.window
+        return window.partition if window is not None else ()
+
+    def _append(self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array]) -> int:
+        first = self.end
+        self._reserve(born.size)
+        self.end += born.size
+        if born.size:
+            ring_write(self.born, first, born)
+            ring_write(self.dies, first, dies)
+            for id_, ring in self._codes.items():
+                ring_write(ring, first, codes[id_])
+            for name, column in self._columns.items():
+                column.append(self.base, first, payload[name])
+            for key, index in self._indexes.items():
+                self._index_rows(key, index, first)
+        return first
+
+    def _reserve(self, more: int) -> None:
+        need = len(self) + more
+        if need > self._capacity:
+            self._resize(1 << (need - 1).bit_length())
+
+    def _resize(self, capacity: int) -> None:
+        base, end = self.base, self.end
+        self._capacity = capacity
+        self.born = ring_resized(self.born, capacity, base, end)  # type: ignore[assignment]
+        self.dies = ring_resized(self.dies, capacity, base, end)  # type: ignore[assignment]
+        self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}  # type: ignore[misc]
+        for part in (*self._columns.values(), *self._indexes.values()):
+            part.resize(capacity, base, end)
+        if self.rows_window is not None:
+            self.rows_window.resize(capacity, base, end)
+
+    # ── tuples are read ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def fresh(self) -> I64:
+        """The ids of this batch's rows."""
+        return np.arange(self.fresh_from, self.end)
+
+    def codes(self, class_id: int, ids: I64) -> I32:
+        return self._codes[class_id][ids & (self._capacity - 1)]
+
+    def lives(self, ids: I64) -> tuple[I64, I64]:
+        """Born and dies of rows that are still stored."""
+        at = ids & (self._capacity - 1)
+        return self.born[at], self.dies[at]
+
+    def dies_now(self, ids: I64) -> I64:
+        """When rows die as far as is known now; a row that is stored no more is long dead."""
+        return np.where(ids >= self.base, self.dies[ids & (self._capacity - 1)], ALWAYS)
+
+    def take(self, name: str, ids: I64) -> pa.Array:
+        return self._columns[name].take(ids)
+
+    def probe(self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch) -> Iterator[Block]:
+        """Blocks of (probe, row id) where the row has the given codes and the two lives overlap."""
+        key = tuple(sorted(given))
+        index = self._index(key)
+        codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
+        limit = self.fresh_from if old_only else self.end
+        yield from scratch.blocks(
+            lambda at, row, out: probe_ring(
+                codes, born, dies, at, row, index.head, index.following, self._capacity - 1, self.base, limit,
+                self.born, self.dies, self._fifo, *out,
+            ),
+            codes.size,
+        )  # fmt: skip
+
+    def used(self, key: Key) -> Iterator[I32]:
+        """The key codes that stored rows hold."""
+        if len(key) == 1 and key[0] in self._codes:
+            yield ring_read(self._codes[key[0]], self.base, self.end)  # type: ignore[misc]
+        elif key in self._indexes:
+            yield self._indexes[key].used(self.base, self.end)
+
+    def _index(self, key: Key) -> ChainIndex:
+        index = self._indexes.get(key)
+        if index is None:
+            index = self._indexes[key] = ChainIndex(self._capacity)
+            self._index_rows(key, index, self.base)
+        return index
+
+    def _index_rows(self, key: Key, index: ChainIndex, first: int) -> None:
+        ids = np.arange(first, self.end)
+        parts = [self.codes(id_, ids) for id_ in key]
+        codes = self.keys.codes(key, parts, ids.size, insert=True)
+        index.append(first, codes, self.keys.bound(key))
+
+    # ── tuples die ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def purge(self, bound: int) -> Renumbering | None:
+        """Forget rows that die at or before `bound`; ids may change where rows die out of order."""
+        self.base = dead_prefix(self.dies, self._capacity - 1, self.base, self.end, bound)
+        if not self._fifo and len(self) > self._checked_at:
+            return self._thin(bound)
+        if self._capacity > 8 * max(len(self), FIRST_CAPACITY):
+            self._resize(max(FIRST_CAPACITY, 1 << (2 * len(self)).bit_length()))
+        return None
+
+    def clear(self) -> None:
+        """Forget everything: nobody will ask for a row again."""
+        self.base = self.fresh_from = self.end
+
+    def _thin(self, bound: int) -> Renumbering | None:
+        ids = np.arange(self.base, self.end)
+        kept = ids[self.dies[ids & (self._capacity - 1)] > bound]
+        self._checked_at = max(4096, 2 * kept.size)
+        if _THINNED * kept.size > ids.size:
+            return None
+        born, dies = self.lives(kept)
+        codes = {id_: self.codes(id_, kept) for id_ in self._codes}
+        payload = {name: self.take(name, kept) for name in self._columns}
+        self.base = self.end
+        first = self._append(born, dies, codes, payload)
+        if self.rows_window is not None:
+            self.rows_window.renumber(kept, first)
+        self.settle()
+        return Renumbering(kept, first)
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, bound: int) -> pa.Table:
+        """The rows that live after `bound`, with the values of their join terms: all that a restore needs."""
+        ids = np.arange(self.base, self.end)
+        ids = ids[self.lives(ids)[1] > bound]
+        born, dies = self.lives(ids)
+        columns = {"_born": pa.array(born), "_dies": pa.array(dies)}
+        if self.rows_window is not None:
+            columns["_age"] = pa.array(self.rows_window.ages(ids))
+        for id_, _ in self.plan.terms:
+            columns[f"_term{id_}"] = self.keys.classes[id_].values(self.codes(id_, ids))
+        columns |= {f"column {name}": self.take(name, ids) for name in self._columns}
+        return pa.table(columns)
+
+    def revive(self, table: pa.Table) -> None:
+        """Take the rows of a dump as this batch's rows, so that one pass over the tree rebuilds everything."""
+        columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+        born, dies = (columns[name].to_numpy() for name in ("_born", "_dies"))
+        codes = {id_: self.keys.classes[id_].intern(columns[f"_term{id_}"]) for id_, _ in self.plan.terms}
+        self.fresh_from = self.end
+        first = self._append(born, dies, codes, {name: columns[f"column {name}"] for name in self._columns})
+        if self.rows_window is not None:
+            partition = [columns[f"column {name}"] for name in self._partition]
+            self.rows_window.revive(
+                self.rows_window.partitions(partition, born.size), columns["_age"].to_numpy(), first
+            )
+
+
+def _reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:
+    if chosen is None:
+        return lambda column: columns[column.name]
+    indices = pa.array(chosen)
+    return lambda column: columns[column.name].take(indices)

@@ -1,0 +1,42 @@
+"""Blocks of matches: a probe hands out its pairs in pieces of bounded size, whatever the fan-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.state.kernels import I64, NONE
+
+_BLOCK = 1 << 16
+
+Out = tuple[I64, I64, I64, I64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pairs: probe i meets `row`, and the combination lives in [born, dies)."""
+
+    probe: I64
+    row: I64
+    born: I64
+    dies: I64
+
+    def __len__(self) -> int:
+        return self.probe.size
+
+
+class Scratch:
+    """Output space that kernels fill again and again."""
+
+    def __init__(self) -> None:
+        self._out: Out = (*(np.empty(_BLOCK, np.int64) for _ in range(4)),)  # type: ignore[assignment]
+
+    def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
+        """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
+        at, row = 0, NONE
+        while at < probes:
+            pairs, at, row = kernel(at, row, self._out)
+            if pairs:
+                yield Block(*(column[:pairs].copy() for column in self._out))

@@ -1,0 +1,43 @@
+"""Rows of a join node: one leaf row id per alias, and the interval in which the combination lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.state.kernels import I64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`ids[i]` are the row ids in the i-th alias of the node; payload stays in the leaves until it is shown."""
+
+    ids: NDArray[np.int64]
+    born: I64
+    dies: I64
+
+    def __len__(self) -> int:
+        return self.born.size
+
+    def take(self, chosen: NDArray[np.generic]) -> Rows:
+        """The rows at positions, or under a mask."""
+        return Rows(self.ids[:, chosen], self.born[chosen], self.dies[chosen])
+
+
+def no_rows(width: int) -> Rows:
+    return Rows(np.empty((width, 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def concat(parts: Sequence[Rows], width: int) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return no_rows(width)
+    return Rows(
+        np.concatenate([part.ids for part in parts], axis=1),
+        np.concatenate([part.born for part in parts]),
+        np.concatenate([part.dies for part in parts]),
+    )

@@ -1,0 +1,115 @@
+"""Windows as validity intervals: when a tuple dies.
+
+Law: a tuple of time t lives in [t, dies). RANGE w: t + w; NOW: t + 1; UNBOUNDED and static rows: FOREVER; ROWS n: the
+time of the n-th later tuple of its partition, FOREVER until that one has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.cql.bound import Window
+from penstock.state.columns import FIRST_CAPACITY, ring_resized, ring_write
+from penstock.state.intern import CodeTable, interner
+from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_arrive, rows_relink
+
+
+def lifetime(window: Window | None) -> int | None:
+    """How long a tuple of a time-based window lives; None for ever. ROWS windows have no lifetime of their own."""
+    if window is not None and window.kind == "range":
+        return window.size
+    return 1 if window is not None and window.kind == "now" else None
+
+
+def deaths(times: I64, length: int | None) -> I64:
+    """When tuples of a time-based window die; a sum past the end of time is FOREVER."""
+    if length is None:
+        return np.full(times.size, FOREVER)
+    dies: I64 = times + min(length, int(FOREVER))
+    return np.where(dies < times, FOREVER, dies)
+
+
+class RowsWindow:
+    """The bookkeeping of [ROWS n] and [PARTITION BY k ROWS n] beside the rows of a leaf.
+
+    A tuple counts whether or not its leaf stores it. Stored rows that live queue up per partition.
+    """
+
+    def __init__(self, size: int, partition_types: Sequence[pa.DataType]) -> None:
+        self._size = size
+        self._interners = tuple(interner(type_) for type_ in partition_types)
+        self._pairs = tuple(CodeTable() for _ in self._interners[1:])
+        self._counts: I64 = np.zeros(FIRST_CAPACITY, np.int64)
+        self._oldest: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
+        self._newest: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
+        self._parts: I32 = np.zeros(FIRST_CAPACITY, np.int32)
+        self._position: I64 = np.zeros(FIRST_CAPACITY, np.int64)
+        self._successor: I64 = np.zeros(FIRST_CAPACITY, np.int64)
+
+    @property
+    def fifo(self) -> bool:
+        """Whether rows die in the order of their ids."""
+        return not self._interners
+
+    def partitions(self, values: Sequence[pa.Array], rows: int) -> I32:
+        """The partition of every tuple; NULL is a value like another here, as in GROUP BY."""
+        codes: I32 = np.zeros(rows, np.int32)
+        for place, (table, column) in enumerate(zip(self._interners, values, strict=True)):
+            part = table.intern(column) + np.int32(1)
+            if place:
+                packed = (codes.astype(np.int64) << 32) | part.astype(np.int64)
+                codes = self._pairs[place - 1].intern(packed)
+            else:
+                codes = part
+        self._reserve(int(codes.max(initial=0)) + 1)
+        return codes
+
+    def arrive(self, parts: I32, times: I64, stored: I64, row_dies: I64) -> None:
+        """Tuples in order; `stored` is the row id of each, NONE if the leaf did not keep it."""
+        kept = stored >= 0
+        rows = stored[kept]
+        if rows.size:
+            ring_write(self._parts, int(rows[0]), parts[kept])
+        rows_arrive(
+            parts, times, stored, self._size, self._counts, self._oldest, self._newest,
+            self._parts.size - 1, self._position, self._successor, row_dies,
+        )  # fmt: skip
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self._parts = ring_resized(self._parts, capacity, base, end)  # type: ignore[assignment]
+        self._position = ring_resized(self._position, capacity, base, end)  # type: ignore[assignment]
+        self._successor = ring_resized(self._successor, capacity, base, end)  # type: ignore[assignment]
+
+    def renumber(self, kept: I64, first: int) -> None:
+        """The rows `kept` become first, first + 1, …; all others are gone."""
+        mask = self._parts.size - 1
+        self._relink(self._parts[kept & mask], self._position[kept & mask], first)
+
+    def ages(self, ids: I64) -> I64:
+        """How many tuples of its partition came after each row: what a snapshot must keep."""
+        at = ids & (self._parts.size - 1)
+        return self._counts[self._parts[at]] - self._position[at] - 1
+
+    def revive(self, parts: I32, ages: I64, first: int) -> None:
+        """Take rows of a snapshot as first, first + 1, …"""
+        self._relink(parts, self._counts[parts] - ages - 1, first)
+
+    def _relink(self, parts: I32, position: I64, first: int) -> None:
+        ring_write(self._parts, first, parts)
+        ring_write(self._position, first, position)
+        self._oldest.fill(NONE)
+        self._newest.fill(NONE)
+        rows_relink(
+            parts, first, self._counts, self._size, self._oldest, self._newest,
+            self._parts.size - 1, self._position, self._successor,
+        )  # fmt: skip
+
+    def _reserve(self, partitions: int) -> None:
+        if partitions > self._counts.size:
+            more = (1 << (partitions - 1).bit_length()) - self._counts.size
+            self._counts = np.concatenate([self._counts, np.zeros(more, np.int64)])
+            self._oldest = np.concatenate([self._oldest, np.full(more, NONE, np.int64)])
+            self._newest = np.concatenate([self._newest, np.full(more, NONE, np.int64)])
