@@ -6,7 +6,7 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import pyarrow as pa
@@ -28,8 +28,6 @@ from penstock.state.kernels import FOREVER
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": False, "jit": False}
 _SCHEDULES = {"dfs": True, "bfs": False, "rr": False}
 _MIGRATIONS = {"moving-state": True, "jisc": False, "parallel-track": False}
-
-Time = int | datetime | date | pa.Scalar
 
 
 class Engine:
@@ -96,7 +94,9 @@ class Engine:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
         if name in self._catalog.relations:
-            raise QueryError("DUPLICATE_NAME", f"there is a stream or table {self._catalog.relations[name].name} already")
+            raise QueryError(
+                "DUPLICATE_NAME", f"there is a stream or table {self._catalog.relations[name].name} already"
+            )
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,7 +144,7 @@ class Engine:
             source.feed(ticks(timed[source.stream.time]), timed)
         return self._run()
 
-    def advance(self, name: str, time: Time) -> None:
+    def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come.
 
         What becomes certain by that comes with the next push, which may be empty: `push({})`.
@@ -191,7 +191,7 @@ class Engine:
                 "NOT_EXECUTABLE_YET", f"a probe budget ({probes}, policy {policy}) cannot be enforced yet"
             )
 
-    def explain(self, name: str, format: Literal["text", "mermaid"] = "text") -> str:  # noqa: A002
+    def explain(self, name: str, format: Literal["text", "mermaid"] = "text") -> str:
         """The plan of a query."""
         running = self._running(name)
         keeps = "keeps its rows" if running.state != "none" else "keeps no rows, looks them up"
@@ -256,10 +256,12 @@ def _known(value: str, options: Mapping[str, bool], what: str) -> None:
         raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")
     if not options[value]:
         ready = ", ".join(option for option, usable in options.items() if usable)
-        raise UnsupportedError("NOT_EXECUTABLE_YET", f"the {what} {value!r} cannot be run yet; this version has {ready}")
+        raise UnsupportedError(
+            "NOT_EXECUTABLE_YET", f"the {what} {value!r} cannot be run yet; this version has {ready}"
+        )
 
 
-def _tick(time: Time, stream: Stream) -> int:
+def _tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
     """A value of the time column's type as an integer."""
     try:
         scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)

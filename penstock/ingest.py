@@ -10,10 +10,8 @@ import pyarrow as pa
 from penstock.errors import DataError
 from penstock.state.kernels import I64
 
-Arrow = pa.Table | pa.RecordBatch
 
-
-def fitted(name: str, data: Arrow, schema: pa.Schema) -> dict[str, pa.Array]:
+def fitted(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
     """The columns of a pushed table in the declared order and types; DataError if they do not fit."""
     if not isinstance(data, (pa.Table, pa.RecordBatch)):
         raise DataError(
@@ -32,7 +30,7 @@ def fitted(name: str, data: Arrow, schema: pa.Schema) -> dict[str, pa.Array]:
     return {field.name: _cast(name, field, data.column(given[field.name.casefold()])) for field in schema}
 
 
-def _by_name(name: str, data: Arrow) -> dict[str, int]:
+def _by_name(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
     """Column places by folded name."""
     places: dict[str, int] = {}
     for place, column in enumerate(data.schema.names):

@@ -81,9 +81,7 @@ class RunningQuery:
             if not source.is_table
         }
         readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
-        arrivals = [
-            Arrivals(alias, reader, _arrived(producers[alias])) for alias, reader in readers.items()
-        ]
+        arrivals = [Arrivals(alias, reader, _arrived(producers[alias])) for alias, reader in readers.items()]
         emit = self.query.emit
         outlet = Buffer()
         join = JoinOperator(

@@ -1,7 +1,7 @@
 """From a changing answer to a stream: DSTREAM and RSTREAM (ISTREAM is what the join writes without ends).
 
-Law: DSTREAM writes each row when it leaves the answer. RSTREAM writes, at every instant at which a row enters or leaves,
-all rows of the answer at that instant. Both read changes (signs and numbers) in temporal order; RSTREAM needs whole
+Law: DSTREAM writes each row when it leaves the answer. RSTREAM writes, at every instant at which a row enters or
+leaves, all rows of the answer at that instant. Both read changes (signs and numbers) in temporal order; RSTREAM needs whole
 instants. State: RSTREAM keeps the answer. Cost: DSTREAM O(changes), RSTREAM O(output).
 """
 

@@ -25,6 +25,7 @@ from penstock.state.leaf import Given, LeafStore, Renumbering
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows, concat
 
+
 @dataclass(frozen=True)
 class Found:
     """Rows that answer probes: rows[i] answers probe[i], with the interval they share."""

@@ -75,12 +75,16 @@ class Inlet(Protocol):
     def frontier(self) -> int: ...
     def waiting(self) -> int:
         """How many tuples were written and not read."""
+
     def next_time(self) -> int | None:
         """The time of the next tuple, None if none waits."""
+
     def times(self, limit: int) -> I64:
         """The times of the next tuples, at most `limit`."""
+
     def rewind(self, rows: int) -> None:
         """Stand so that the last `rows` tuples written are not read."""
+
     def read(self, until: int) -> list[Batch]:
         """Consume all tuples with a time of at most `until`."""
 
@@ -98,8 +102,11 @@ class Operator(Protocol):
     @property
     def id(self) -> str:
         """Stable and unique in its graph: metrics, migrations and people refer to it."""
+
     def run(self, budget: int) -> int:
         """Do work for about `budget` tuples; returns the number of tuples handled."""
+
     def more(self) -> bool:
         """Whether `run` could do something now."""
+
     def metrics(self) -> dict[str, object]: ...

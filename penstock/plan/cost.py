@@ -50,10 +50,8 @@ def _window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
         return 1.0
     if source.window.size is None:
         return _UNBOUNDED_ROWS
-    in_time = source.window.kind == "range" and isinstance(source.relation, Stream)
-    if in_time and pa.types.is_timestamp(source.relation.time_type):
-        return source.window.size / _MICROSECONDS
-    return float(source.window.size)
+    is_time = isinstance(source.relation, Stream) and pa.types.is_timestamp(source.relation.time_type)
+    return source.window.size / (_MICROSECONDS if is_time and source.window.kind == "range" else 1.0)
 
 
 def state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:

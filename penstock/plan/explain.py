@@ -37,7 +37,7 @@ def _describe(part: Part, plan: JoinPlan, notes: Mapping[str, str]) -> Descripti
     equal = " and ".join(_equality(id_, part, plan) for id_ in part.key)
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
     title = f"join {part.tree}"
-    properties = (("on", equal) if equal else ("on", "nothing (cross product)"), *((("where", where),) if where else ()))
+    properties = (("on", equal or "nothing (cross product)"), *((("where", where),) if where else ()))
     children = tuple(_describe(child, plan, notes) for child in (part.left, part.right))
     return Description(title, (*properties, *note), children)
 

@@ -60,7 +60,7 @@ def join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
             residuals.append(predicate)
         else:
             filters.append((next(iter(used), names[0]), predicate))
-    classes = []
+    classes: list[JoinClass] = []
     for group in groups:
         first: dict[str, Expr] = {}
         for alias, term in group:

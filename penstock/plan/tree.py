@@ -40,13 +40,13 @@ def leaves(tree: Tree) -> tuple[str, ...]:
 
 
 def left_deep(aliases: Sequence[str]) -> Tree:
-    first, *rest = (Leaf(alias) for alias in aliases)
-    return reduce(Pair, rest, first)
+    trees: list[Tree] = [Leaf(alias) for alias in aliases]
+    return reduce(Pair, trees)
 
 
 def right_deep(aliases: Sequence[str]) -> Tree:
-    *rest, last = (Leaf(alias) for alias in aliases)
-    return reduce(lambda tree, leaf: Pair(leaf, tree), reversed(rest), last)
+    trees: list[Tree] = [Leaf(alias) for alias in reversed(aliases)]
+    return reduce(lambda tree, leaf: Pair(leaf, tree), trees)
 
 
 _TOKEN = re.compile(r"\s*(?:([(),])|([^\s(),]+))")

@@ -6,7 +6,7 @@ The store that owns the columns decides on capacity; a column only follows (`res
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from penstock.state.kernels import I64, U8, text_gather
 
 FIRST_CAPACITY = 64
+
+T = TypeVar("T", bound=np.generic)
 
 
 def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
@@ -25,16 +27,17 @@ def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic
     ring[: values.shape[0] - until_end] = values[until_end:]
 
 
-def ring_read(ring: NDArray[np.generic], first: int, end: int) -> NDArray[np.generic]:
+def ring_read(ring: NDArray[T], first: int, end: int) -> NDArray[T]:
     """A copy of rows first … end - 1."""
-    return ring[np.arange(first, end) & (ring.shape[0] - 1)]
+    rows: NDArray[T] = ring[np.arange(first, end) & (ring.shape[0] - 1)]
+    return rows
 
 
-def ring_resized(ring: NDArray[np.generic], capacity: int, base: int, end: int) -> NDArray[np.generic]:
+def ring_resized(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArray[T]:
     """The same rows in a ring of another capacity."""
-    bigger = np.zeros((capacity, *ring.shape[1:]), ring.dtype)
-    ring_write(bigger, base, ring_read(ring, base, end))
-    return bigger
+    resized = np.zeros(capacity, ring.dtype)
+    ring_write(resized, base, ring_read(ring, base, end))
+    return resized
 
 
 class RingColumn(Protocol):
@@ -70,7 +73,7 @@ class Validity:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._capacity = capacity
         if self._ring is not None:
-            self._ring = ring_resized(self._ring, capacity, base, end)  # type: ignore[assignment]
+            self._ring = ring_resized(self._ring, capacity, base, end)
 
     @property
     def nbytes(self) -> int:
@@ -151,8 +154,8 @@ class TextColumn:
         return pa.Array.from_buffers(self._type, ids.size, buffers)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self._starts = ring_resized(self._starts, capacity, base, end)  # type: ignore[assignment]
-        self._lengths = ring_resized(self._lengths, capacity, base, end)  # type: ignore[assignment]
+        self._starts = ring_resized(self._starts, capacity, base, end)
+        self._lengths = ring_resized(self._lengths, capacity, base, end)
         self._validity.resize(capacity, base, end)
 
     def _ensure_bytes(self, base: int, first: int, more: int) -> None:
@@ -160,7 +163,7 @@ class TextColumn:
         need = self._next_byte + more - oldest
         if need > self._pool.size:
             capacity = 1 << (need - 1).bit_length()
-            self._pool = ring_resized(self._pool, capacity, oldest, self._next_byte)  # type: ignore[assignment]
+            self._pool = ring_resized(self._pool, capacity, oldest, self._next_byte)
 
     @property
     def nbytes(self) -> int:

@@ -30,11 +30,11 @@ class ChainIndex:
         chain_append(codes, first, self.following.size - 1, self.head, self.following)
 
     def used(self, base: int, end: int) -> I32:
-        return ring_read(self.codes, base, end)  # type: ignore[return-value]
+        return ring_read(self.codes, base, end)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self.codes = ring_resized(self.codes, capacity, base, end)  # type: ignore[assignment]
-        self.following = ring_resized(self.following, capacity, base, end)  # type: ignore[assignment]
+        self.codes = ring_resized(self.codes, capacity, base, end)
+        self.following = ring_resized(self.following, capacity, base, end)
 
     @property
     def nbytes(self) -> int:

@@ -176,7 +176,8 @@ class ObjectInterner:
         distinct = np.fromiter(map(self._code, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
         indices = encoded.indices
         if indices.null_count == 0:
-            return distinct[indices.to_numpy()]
+            codes: I32 = distinct[indices.to_numpy()]
+            return codes
         out = empty_codes(len(values))
         valid = indices.is_valid().to_numpy(zero_copy_only=False)
         out[valid] = distinct[indices.drop_null().to_numpy()]

@@ -24,7 +24,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 @_kernel
-def _slot(key: int, mask: int) -> int:
+def _slot(key: int, mask: int) -> np.int64:
     """A splitmix-style mix: keys are often dense, and dense keys must not cluster."""
     x = np.uint64(key)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -229,9 +229,7 @@ def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> in
 
 
 @_kernel
-def text_gather(
-    starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid: U8, out_offsets: I32, out: U8
-) -> None:
+def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid: U8, out_offsets: I32, out: U8) -> None:
     """Copy the texts of rows from a byte ring into Arrow's layout; `out_offsets` are filled already."""
     ring = pool.size - 1
     for i in range(ids.size):

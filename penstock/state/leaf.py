@@ -150,9 +150,9 @@ class LeafStore:
     def _resize(self, capacity: int) -> None:
         base, end = self.base, self.end
         self._capacity = capacity
-        self.born = ring_resized(self.born, capacity, base, end)  # type: ignore[assignment]
-        self.dies = ring_resized(self.dies, capacity, base, end)  # type: ignore[assignment]
-        self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}  # type: ignore[misc]
+        self.born = ring_resized(self.born, capacity, base, end)
+        self.dies = ring_resized(self.dies, capacity, base, end)
+        self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}
         for part in (*self._columns.values(), *self._indexes.values()):
             part.resize(capacity, base, end)
         if self.rows_window is not None:
@@ -165,7 +165,8 @@ class LeafStore:
         return np.arange(self.fresh_from, self.end)
 
     def codes(self, class_id: int, ids: I64) -> I32:
-        return self._codes[class_id][ids & (self._capacity - 1)]
+        codes: I32 = self._codes[class_id][ids & (self._capacity - 1)]
+        return codes
 
     def lives(self, ids: I64) -> tuple[I64, I64]:
         """Born and dies of rows that are still stored."""
@@ -196,7 +197,7 @@ class LeafStore:
     def used(self, key: Key) -> Iterator[I32]:
         """The key codes that stored rows hold."""
         if len(key) == 1 and key[0] in self._codes:
-            yield ring_read(self._codes[key[0]], self.base, self.end)  # type: ignore[misc]
+            yield ring_read(self._codes[key[0]], self.base, self.end)
         elif key in self._indexes:
             yield self._indexes[key].used(self.base, self.end)
 

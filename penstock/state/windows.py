@@ -79,9 +79,9 @@ class RowsWindow:
         )  # fmt: skip
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self._parts = ring_resized(self._parts, capacity, base, end)  # type: ignore[assignment]
-        self._position = ring_resized(self._position, capacity, base, end)  # type: ignore[assignment]
-        self._successor = ring_resized(self._successor, capacity, base, end)  # type: ignore[assignment]
+        self._parts = ring_resized(self._parts, capacity, base, end)
+        self._position = ring_resized(self._position, capacity, base, end)
+        self._successor = ring_resized(self._successor, capacity, base, end)
 
     def renumber(self, kept: I64, first: int) -> None:
         """The rows `kept` become first, first + 1, …; all others are gone."""
@@ -91,7 +91,8 @@ class RowsWindow:
     def ages(self, ids: I64) -> I64:
         """How many tuples of its partition came after each row: what a snapshot must keep."""
         at = ids & (self._parts.size - 1)
-        return self._counts[self._parts[at]] - self._position[at] - 1
+        ages: I64 = self._counts[self._parts[at]] - self._position[at] - 1
+        return ages
 
     def revive(self, parts: I32, ages: I64, first: int) -> None:
         """Take rows of a snapshot as first, first + 1, …"""

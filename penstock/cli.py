@@ -1,0 +1,178 @@
+"""The command `penstock`: a thin door to the rooms behind it.
+
+Exit codes: 0 fine, 1 the run failed, 2 the input was wrong. An error Penstock raises on purpose never shows a
+traceback; what a command answers goes to stdout, progress and errors to stderr.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+from typer.core import TyperGroup
+
+from penstock import lab as labs
+from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.script import Script, read_script
+
+INPUT_WRONG = (QueryError, DataError, UnsupportedError)
+
+
+class Group(TyperGroup):
+    """Turns Penstock's errors into a message and an exit code, for every command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PenstockError as error:
+            Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(str(error))
+            raise typer.Exit(2 if isinstance(error, INPUT_WRONG) else 1) from error
+
+
+app = typer.Typer(
+    name="penstock",
+    cls=Group,
+    help="Continuous queries: exact joins of many streams over sliding windows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+ScriptFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A CQL script.")]
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Continuous queries: exact joins of many streams over sliding windows."""
+
+
+@app.command()
+def demo() -> None:
+    """A short story: three streams, a table, five queries, on the embedded engine."""
+    from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+
+    if not tell(Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(script: ScriptFile) -> None:
+    """Read a script and say what it declares; point at the first mistake."""
+    found = read_script(script)
+    table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
+    for heading in ("kind", "name", "what"):
+        table.add_column(heading)
+    for kind, name, what in found.summary():
+        table.add_row(kind, name, what)
+    Console().print(table)
+
+
+@app.command()
+def explain(
+    script: ScriptFile,
+    form: Annotated[Format, typer.Option("--format", help="How the plans are drawn.")] = Format.TEXT,
+) -> None:
+    """Show the plan of every query of a script."""
+    print(_explained(read_script(script), form))
+
+
+def _explained(script: Script, form: Format) -> str:
+    """An engine is given the declarations, with no data, and asked for its plans."""
+    from penstock.draw import svg  # noqa: PLC0415 (see demo)
+    from penstock.engine import Engine  # noqa: PLC0415
+    from penstock.plan.explain import describe  # noqa: PLC0415
+
+    if not script.queries:
+        raise QueryError("NO_QUERY", "the script has no query to explain; it only declares")
+    if script.derived:
+        names = ", ".join(script.derived)
+        raise UnsupportedError("NOT_EXECUTABLE_YET", f"derived streams are understood but have no plan yet: {names}")
+    engine = Engine()
+    for stream in script.streams:
+        engine.stream(stream.name, stream.schema, stream.time, stream.lateness)
+    for table in script.tables:
+        engine.table(table.name, table.schema.empty_table())
+    for name, query in script.queries.items():
+        engine.query(name, query.text)
+    if form is Format.SVG:
+        return svg({name: describe(engine._running(name).plan, {}) for name in script.queries})
+    if form is Format.MERMAID:
+        return "\n\n".join(f"%% {name}\n{engine.explain(name, format='mermaid')}" for name in script.queries)
+    return "\n\n".join(engine.explain(name) for name in script.queries)
+
+
+@app.command()
+def run(
+    script: ScriptFile,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there, then stop.")] = False,
+    cells: Annotated[int, typer.Option(min=1, help="Into how many cells the work is cut.")] = 1,
+    ui: Annotated[int | None, typer.Option(help="Serve the live page on this port.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Where the run keeps its place.")] = None,
+) -> None:
+    """Run a script on Spark (not in this version)."""
+    del once, cells, ui, checkpoint
+    read_script(script)
+    _refuse(
+        "run",
+        "the Spark pipeline",
+        "`penstock check` and `penstock explain` work on scripts; `penstock.Engine` runs queries in Python",
+    )
+
+
+@app.command()
+def ui(run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
+    """Show a run's live page (not in this version)."""
+    del run_dir
+    _refuse("ui", "the live page", "`penstock demo` shows the engine at work")
+
+
+def _refuse(command: str, what: str, instead: str) -> NoReturn:
+    raise UnsupportedError(
+        "COMMAND_NOT_BUILT",
+        f"`penstock {command}` needs {what}, which is not in this version; {instead}",
+        command=command,
+    )
+
+
+@app.command()
+def lab(
+    name: Annotated[str, typer.Argument(help="core, or all.")] = "all",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, well under a minute.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures and checks to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,
+) -> None:
+    """Measure the engine beside its references. Exit code 1 if a check misses its goal."""
+    from penstock.lab.report import together, write_json  # noqa: PLC0415
+
+    console = Console()
+    reports = []
+    for chosen in labs.chosen(name):
+        report = labs.run(chosen, quick)
+        report.show(console)
+        reports.append(report)
+        if out is not None:
+            console.print("written:", *report.write(out), highlight=False, soft_wrap=True)
+    if json is not None:
+        console.print("written:", write_json(json, together(reports)), highlight=False, soft_wrap=True)
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)

@@ -1,0 +1,166 @@
+"""Bound queries: CQL text with every name and type resolved, as frozen values.
+
+All durations are integers in the unit of the time column (microseconds for timestamps, else ticks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.cql.catalog import Sink, Stream, Table
+from penstock.expr.nodes import Expr
+
+WindowKind = Literal["range", "rows", "now", "unbounded"]
+Emit = Literal["istream", "dstream", "rstream"]
+SeqMode = Literal["recent", "chronicle"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """How long a tuple is valid.
+
+    `size`: the duration of a RANGE, the count of a ROWS, None otherwise. `partition`: the columns of
+    PARTITION BY (only with ROWS). `slide`: the SLIDE of a RANGE, or None.
+    """
+
+    kind: WindowKind
+    size: int | None = None
+    partition: tuple[str, ...] = ()
+    slide: int | None = None
+
+
+UNBOUNDED = Window("unbounded")
+NOW = Window("now")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One FROM item. `relation` carries the declaration; a table has no window."""
+
+    alias: str
+    relation: Stream | Table
+    window: Window | None
+    freshness: int | None = None
+
+    @property
+    def is_table(self) -> bool:
+        return isinstance(self.relation, Table)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One output column."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """FROM SEQ(...): the sources in their order, and how they pair."""
+
+    mode: SeqMode
+
+
+@dataclass(frozen=True)
+class Select:
+    """A bound SELECT. `where` holds the conjuncts of WHERE and of every ON.
+
+    `group_by` is None without GROUP BY and () for a global aggregate.
+    """
+
+    sources: tuple[Source, ...]
+    where: tuple[Expr, ...]
+    items: tuple[Item, ...]
+    distinct: bool = False
+    group_by: tuple[Expr, ...] | None = None
+    having: Expr | None = None
+    sequence: Sequence | None = None
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        return self.sources
+
+
+@dataclass(frozen=True)
+class SetOperation:
+    """UNION ALL or EXCEPT of two queries with columns of the same types; the left one names them."""
+
+    kind: Literal["union all", "except"]
+    left: Body
+    right: Body
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return self.left.items
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        return self.left.inputs + self.right.inputs
+
+
+Body = Select | SetOperation
+
+
+@dataclass(frozen=True)
+class Query:
+    """A whole continuous query: a body and how its changing answer becomes a stream."""
+
+    text: str
+    emit: Emit
+    body: Body
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of `_ts`: that of the first stream's time column."""
+        return next(s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result, `_ts` last."""
+        fields = [pa.field(item.name, item.expr.type) for item in self.body.items]
+        return pa.schema([*fields, pa.field("_ts", self.time_type)])
+
+
+@dataclass(frozen=True)
+class CreateStream:
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class CreateStreamAs:
+    """A derived stream: its schema is the query's, its time column is `_ts`."""
+
+    name: str
+    query: Query
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    table: Table
+
+
+@dataclass(frozen=True)
+class CreateSink:
+    sink: Sink
+
+
+@dataclass(frozen=True)
+class InsertInto:
+    """A query and the sink it feeds."""
+
+    sink: str
+    query: Query
+
+
+@dataclass(frozen=True)
+class BareQuery:
+    """A SELECT without INSERT INTO: a script prints it to the console."""
+
+    query: Query
+
+
+Statement = CreateStream | CreateStreamAs | CreateTable | CreateSink | InsertInto | BareQuery

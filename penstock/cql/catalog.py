@@ -1,0 +1,96 @@
+"""What names mean: the declared streams, tables and sinks, looked up without regard to case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+import pyarrow as pa
+
+Timestamps = Literal["external", "internal", "latent"]
+
+
+@dataclass(frozen=True)
+class Connector:
+    """FROM or TO `format` OPTIONS (...): where the pipeline reads or writes."""
+
+    format: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream. Durations are in units of its time column: microseconds or ticks."""
+
+    name: str
+    schema: pa.Schema
+    time: str
+    lateness: int = 0
+    timestamps: Timestamps = "external"
+    skew: int = 0
+    idle_after: int | None = None
+    connector: Connector | None = None
+
+    @property
+    def time_type(self) -> pa.DataType:
+        return self.schema.field(self.time).type
+
+
+@dataclass(frozen=True)
+class Table:
+    """A static table: its rows are always valid."""
+
+    name: str
+    schema: pa.Schema
+    connector: Connector | None = None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A named output of a script."""
+
+    name: str
+    connector: Connector
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Names(Mapping[str, T], Generic[T]):
+    """A case-insensitive mapping of names that keeps the spelling and order of declaration."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, T] = {}
+
+    def add(self, item: T) -> None:
+        self._items[item.name.casefold()] = item
+
+    def remove(self, name: str) -> T:
+        return self._items.pop(name.casefold())
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name.casefold()]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.casefold() in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return (item.name for item in self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+@dataclass
+class Catalog:
+    """Everything a query may name. Streams and tables share one space of names."""
+
+    relations: Names[Stream | Table] = field(default_factory=Names)
+    sinks: Names[Sink] = field(default_factory=Names)
+    aggregates: dict[str, type] = field(default_factory=dict)  # user-defined aggregates, lower-case

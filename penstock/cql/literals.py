@@ -1,0 +1,99 @@
+"""Constants of a query, and their casts, which are done once when the query is bound."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from penstock.cql.types import MAX_PRECISION, kind
+from penstock.expr.nodes import DOUBLE, INT, STRING, Literal
+
+_WIDE = Context(prec=2 * MAX_PRECISION)
+_TRUTH = {"true": True, "false": False}
+
+
+def number(text: str) -> Literal | None:
+    """An integer as int64, anything with a point or an exponent as float64; None if out of range."""
+    if text.removeprefix("-").isdecimal():
+        value = int(text) if len(text) < 30 else 2**63
+        return Literal(value, INT) if -(2**63) <= value < 2**63 else None
+    try:
+        real = float(text)
+    except ValueError:
+        return None
+    return Literal(real, DOUBLE) if abs(real) != float("inf") else None
+
+
+def instant(text: str) -> datetime | None:
+    """A timestamp as a naive UTC datetime; a text without an offset is UTC."""
+    try:
+        value = datetime.fromisoformat(text.strip())
+        return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    except (ValueError, OverflowError):
+        return None
+
+
+def day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        return None
+
+
+def cast_literal(literal: Literal, target: pa.DataType) -> Literal | None:
+    """The constant in another type; None if its value has no place there."""
+    if literal.type == target or literal.value is None:
+        return Literal(literal.value, target)
+    try:
+        value = _converted(literal.value, target)
+        if value is None or pa.scalar(value, target).as_py() is None:
+            return None
+    except (ValueError, OverflowError, InvalidOperation, pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    return Literal(value, target)
+
+
+def _converted(value: object, target: pa.DataType) -> object:
+    match kind(target):
+        case "integer":
+            return _integer(value)
+        case "float":
+            return float(str(value)) if isinstance(value, (int, float, Decimal, str)) else None
+        case "decimal":
+            return _decimal(value, target.scale)
+        case "boolean":
+            return _TRUTH.get(value.strip().casefold()) if isinstance(value, str) else bool(value)
+        case "timestamp":
+            if isinstance(value, date) and not isinstance(value, datetime):
+                return datetime(value.year, value.month, value.day)
+            return instant(value) if isinstance(value, str) else value
+        case "date":
+            if isinstance(value, datetime):
+                return value.date()
+            return day(value) if isinstance(value, str) else value
+        case "string":
+            return _text(value)
+    return value if isinstance(value, timedelta) else None
+
+
+def _integer(value: object) -> int | None:
+    """Toward zero, as SQL casts."""
+    if isinstance(value, str):
+        value = Decimal(value.strip())
+        if value.is_finite() and value.adjusted() > MAX_PRECISION:
+            return None  # before 1e999999999 is written out
+    return int(value) if isinstance(value, (int, float, Decimal)) else None
+
+
+def _decimal(value: object, scale: int) -> Decimal | None:
+    if not isinstance(value, (int, float, Decimal, str)):
+        return None
+    return Decimal(str(value).strip()).quantize(Decimal(1).scaleb(-scale), context=_WIDE)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(pa.scalar(value).cast(STRING).as_py()) if isinstance(value, (float, datetime)) else str(value)

@@ -1,0 +1,93 @@
+"""The names of output columns: explicit ones win, derived ones make room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from penstock.cql.bound import Item
+from penstock.cql.dialect import span
+from penstock.cql.errors import Origin
+from penstock.cql.scope import Scope, column_names, find_column
+from penstock.expr.nodes import Aggregate, Call, Column, Expr
+
+RESERVED = "_ts"
+
+
+@dataclass(frozen=True)
+class Output:
+    """An expression of SELECT, its alias if it has one, and the text it came from."""
+
+    expr: Expr
+    alias: str | None
+    node: exp.Expr
+
+
+def expand(node: exp.Expr, scope: Scope) -> list[Column] | None:
+    """The columns of `*` or `t.*`; None for anything else. A derived stream's `_ts` is left to the result's own."""
+    if isinstance(node, exp.Star):
+        sources, star = scope.sources, node
+    elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        sources, star = (scope.named(node),), node.this
+    else:
+        return None
+    if any(star.args.values()):
+        raise scope.origin.unsupported("modified *", span(node), "name the columns")
+    found = [find_column(source, name) for source in sources for name in column_names(source) if name != RESERVED]
+    return [column for column in found if column]
+
+
+def named(outputs: list[Output], origin: Origin) -> tuple[Item, ...]:
+    """The items with their final names, which differ even without regard to case."""
+    taken: set[str] = set()
+    for output in outputs:
+        if output.alias is None:
+            continue
+        if output.alias.casefold() == RESERVED:
+            message = f"{RESERVED} is the name of the result's timestamp; choose another"
+            raise origin.error("RESERVED_NAME", message, span(output.node))
+        if output.alias.casefold() in taken:
+            message = f"column {output.alias} stands twice in SELECT"
+            raise origin.error("DUPLICATE_COLUMN", message, span(output.node), name=output.alias)
+        taken.add(output.alias.casefold())
+    derived = [_derived(output, position) for position, output in enumerate(outputs, 1)]
+    counts = Counter(name.casefold() for name, output in zip(derived, outputs, strict=True) if not output.alias)
+    items = []
+    for name, output in zip(derived, outputs, strict=True):
+        if output.alias is not None:
+            items.append(Item(output.alias, output.expr))
+            continue
+        if name.casefold() == RESERVED:
+            message = f"{RESERVED} is the name of the result's timestamp; give this column another with AS"
+            raise origin.error("RESERVED_NAME", message, span(output.node))
+        if isinstance(output.expr, Column) and (counts[name.casefold()] > 1 or name.casefold() in taken):
+            name = f"{output.expr.alias}_{name}"  # noqa: PLW2901 (the qualified name takes the place of the short one)
+        items.append(Item(_unique(name, taken), output.expr))
+    return tuple(items)
+
+
+def _derived(output: Output, position: int) -> str:
+    """A plain column's own name, `avg_value` for AVG(t.value), `count` for COUNT(*), else `column_N`."""
+    expr = output.expr
+    if isinstance(expr, Column):
+        return expr.name
+    if isinstance(expr, Aggregate):
+        if not expr.args:
+            return expr.function
+        inner = expr.args[0]
+        if isinstance(inner, Call) and inner.op == "cast":
+            inner = inner.args[0]
+        if isinstance(inner, Column):
+            return f"{expr.function}_{inner.name}"
+    return f"column_{position}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    candidate, count = name, 1
+    while candidate.casefold() in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    taken.add(candidate.casefold())
+    return candidate

@@ -1,0 +1,136 @@
+"""What the parser makes of a text before any name is looked up: frozen values that remember their place.
+
+Scalar expressions stay sqlglot's; everything that CQL adds to SQL is one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from penstock.cql.bound import Emit, SeqMode, WindowKind
+from penstock.cql.catalog import Timestamps
+from penstock.cql.errors import Span
+
+SetKind = Literal["union all", "except"]
+
+
+@dataclass(frozen=True)
+class Name:
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number and perhaps a unit, as written."""
+
+    number: str
+    unit: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class WindowSyntax:
+    kind: WindowKind
+    span: Span
+    size: Amount | None = None
+    slide: Amount | None = None
+    partition: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceSyntax:
+    relation: Name
+    alias: Name | None
+    window: WindowSyntax | None
+
+
+@dataclass(frozen=True)
+class SelectSyntax:
+    """A SELECT; `conditions` are its ON and WHERE expressions in order of appearance."""
+
+    span: Span
+    distinct: bool
+    items: tuple[exp.Expr, ...]
+    sources: tuple[SourceSyntax, ...]
+    sequence: SeqMode | None
+    conditions: tuple[exp.Expr, ...]
+    window: Amount | None
+    group_by: tuple[exp.Expr, ...] | None
+    having: exp.Expr | None
+    freshness: tuple[tuple[Name, Amount], ...]
+
+
+@dataclass(frozen=True)
+class SetSyntax:
+    kind: SetKind
+    left: BodySyntax
+    right: BodySyntax
+    span: Span  # of the right side, where a mismatch is shown
+
+
+BodySyntax = SelectSyntax | SetSyntax
+
+
+@dataclass(frozen=True)
+class QuerySyntax:
+    emit: Emit
+    body: BodySyntax
+    span: Span
+
+
+@dataclass(frozen=True)
+class ConnectorSyntax:
+    format: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ColumnSyntax:
+    name: Name
+    type: Name
+
+
+@dataclass(frozen=True)
+class CreateStreamSyntax:
+    name: Name
+    columns: tuple[ColumnSyntax, ...]
+    time: Name
+    lateness: Amount | None
+    timestamps: Timestamps
+    skew: Amount | None
+    idle_after: Amount | None
+    connector: ConnectorSyntax | None
+
+
+@dataclass(frozen=True)
+class CreateStreamAsSyntax:
+    name: Name
+    query: QuerySyntax
+
+
+@dataclass(frozen=True)
+class CreateTableSyntax:
+    name: Name
+    columns: tuple[ColumnSyntax, ...]
+    connector: ConnectorSyntax | None
+
+
+@dataclass(frozen=True)
+class CreateSinkSyntax:
+    name: Name
+    connector: ConnectorSyntax
+
+
+@dataclass(frozen=True)
+class InsertSyntax:
+    sink: Name
+    query: QuerySyntax
+
+
+StatementSyntax = (
+    CreateStreamSyntax | CreateStreamAsSyntax | CreateTableSyntax | CreateSinkSyntax | InsertSyntax | QuerySyntax
+)

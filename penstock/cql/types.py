@@ -1,0 +1,225 @@
+"""SQL types as Arrow types, and which type two types become when they meet. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.cql.errors import did_you_mean
+from penstock.errors import QueryError
+from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP
+
+NULL = pa.null()  # the type of a NULL literal until something else tells it
+MAX_PRECISION = 38
+
+_NAMED: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": INT,
+    "long": INT,
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": DOUBLE,
+    "double precision": DOUBLE,
+    "boolean": BOOL,
+    "bool": BOOL,
+    "string": STRING,
+    "varchar": STRING,
+    "text": STRING,
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP,
+}
+KNOWN_TYPES = "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp"
+_DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
+
+_NORMAL: dict[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): INT,
+    pa.float16(): pa.float32(),
+    pa.large_string(): STRING,
+    pa.string_view(): STRING,
+    pa.date64(): pa.date32(),
+}
+_CANONICAL = frozenset(_NAMED.values())
+
+Kind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
+
+
+def arrow_type(sql_name: str) -> pa.DataType:
+    """The Arrow type of a SQL type name, without regard to case."""
+    name = " ".join(sql_name.casefold().split())
+    if name in _NAMED:
+        return _NAMED[name]
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1] or 10), int(match[2] or 0)
+        if 1 <= precision <= MAX_PRECISION and scale <= precision:
+            return pa.decimal128(precision, scale)
+        message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and no more of them after the point"
+        raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
+    hint = did_you_mean(name, [*_NAMED, "decimal"])
+    raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
+
+
+def canonical(given: pa.DataType) -> pa.DataType | None:
+    """The type Penstock computes with for a type that data arrive in; None if there is none."""
+    if pa.types.is_dictionary(given):
+        return canonical(given.value_type)
+    if pa.types.is_timestamp(given):
+        return pa.timestamp("us", given.tz)
+    if pa.types.is_duration(given):
+        return INTERVAL
+    if given in _CANONICAL or pa.types.is_decimal128(given):
+        return given
+    return _NORMAL.get(given)
+
+
+def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
+    """A declaration, by SQL type names or as an Arrow schema, as a schema of canonical types."""
+    fields = []
+    if isinstance(columns, pa.Schema):
+        for field in columns:
+            if (known := canonical(field.type)) is None:
+                message = f"column {field.name} has type {field.type}; known are {KNOWN_TYPES}"
+                raise QueryError("UNKNOWN_TYPE", message, column=field.name, type=str(field.type))
+            fields.append(pa.field(field.name, known))
+    else:
+        fields = [pa.field(name, arrow_type(type_name)) for name, type_name in columns.items()]
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.casefold() in seen:
+            raise QueryError("DUPLICATE_COLUMN", f"column {field.name} is declared twice", column=field.name)
+        seen.add(field.name.casefold())
+    if not fields:
+        raise QueryError("NO_COLUMNS", "a declaration needs at least one column")
+    return pa.schema(fields)
+
+
+def time_column(schema: pa.Schema, name: str) -> str:
+    """The declared spelling of a stream's time column, which must be a timestamp or an integer."""
+    spelling: dict[str, str] = {column.casefold(): column for column in schema.names}
+    if name.casefold() not in spelling:
+        known = ", ".join(schema.names)
+        hint = did_you_mean(name, schema.names)
+        raise QueryError("UNKNOWN_COLUMN", f"unknown time column {name}; the columns are {known}{hint}", column=name)
+    column = spelling[name.casefold()]
+    time_type = schema.field(column).type
+    if not (pa.types.is_timestamp(time_type) or pa.types.is_integer(time_type)):
+        message = f"time column {column} has type {sql_type(time_type)}; it must be a timestamp or an integer type"
+        raise QueryError("TIME_COLUMN_TYPE", message, column=column, type=str(time_type))
+    return column
+
+
+def kind(given: pa.DataType) -> Kind:
+    """The family of a canonical type."""
+    tests: tuple[tuple[bool, Kind], ...] = (
+        (pa.types.is_integer(given), "integer"),
+        (pa.types.is_floating(given), "float"),
+        (pa.types.is_decimal(given), "decimal"),
+        (pa.types.is_boolean(given), "boolean"),
+        (pa.types.is_string(given), "string"),
+        (pa.types.is_date(given), "date"),
+        (pa.types.is_timestamp(given), "timestamp"),
+        (pa.types.is_duration(given), "interval"),
+    )
+    return next((name for matches, name in tests if matches), "null")
+
+
+def sql_type(given: pa.DataType) -> str:
+    """How an error names a type: as one would write it in SQL."""
+    match kind(given):
+        case "decimal":
+            return f"decimal({given.precision}, {given.scale})"
+        case "interval":
+            return "interval"
+        case "timestamp":
+            return f"timestamp({given.tz})" if given.tz else "timestamp"
+        case "null":
+            return "null"
+    return next(name for name, named in _NAMED.items() if named == given)
+
+
+def is_numeric(given: pa.DataType) -> bool:
+    return kind(given) in ("integer", "float", "decimal")
+
+
+def as_decimal(given: pa.DataType) -> pa.DataType:
+    """The decimal that holds every value of an integer type; a decimal is itself."""
+    if pa.types.is_decimal(given):
+        return given
+    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 19}[given.bit_width], 0)
+
+
+def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which values of both types can be compared or stand in one column; None if there is none."""
+    if left == right:
+        return left
+    kinds = {kind(left), kind(right)}
+    if "null" in kinds:
+        return right if kind(left) == "null" else left
+    if kinds == {"integer"}:
+        return left if left.bit_width >= right.bit_width else right
+    if kinds <= {"integer", "decimal"}:
+        return _common_decimal(as_decimal(left), as_decimal(right))
+    if kinds <= {"integer", "decimal", "float"}:
+        return DOUBLE
+    if kinds == {"date", "timestamp"}:
+        return left if kind(left) == "timestamp" else right
+    if kinds == {"timestamp"}:
+        return left if left.tz else right
+    return None
+
+
+def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    scale = max(left.scale, right.scale)
+    return _decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+
+def _decimal(precision: int, scale: int) -> pa.DataType:
+    """A decimal, or a double where no decimal is wide enough."""
+    return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else DOUBLE
+
+
+def arithmetic(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type of `left op right` over numbers, as Arrow computes it; None if one is not a number."""
+    if not (is_numeric(left) and is_numeric(right)):
+        return None
+    kinds = {kind(left), kind(right)}
+    if "float" in kinds:
+        return DOUBLE
+    if kinds == {"integer"}:
+        return INT
+    one, two = as_decimal(left), as_decimal(right)
+    (p1, s1), (p2, s2) = (one.precision, one.scale), (two.precision, two.scale)
+    match op:
+        case "*":
+            return _decimal(p1 + p2 + 1, s1 + s2)
+        case "/":
+            scale = max(4, s1 + p2 - s2 + 1)
+            return _decimal(p1 - s1 + s2 + scale, scale)
+        case "%":
+            scale = max(s1, s2)
+            return _decimal(min(p1 - s1, p2 - s2) + scale, scale)
+    scale = max(s1, s2)
+    return _decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
+
+
+def castable(given: pa.DataType, target: pa.DataType) -> bool:
+    """Whether CAST may be written between two types."""
+    source, goal = kind(given), kind(target)
+    numbers = ("integer", "float", "decimal")
+    return (
+        source in (goal, "null")
+        or (source in numbers and goal in numbers)
+        or (goal == "string" and source != "interval")
+        or (source == "string" and goal != "interval")
+        or {source, goal} in ({"date", "timestamp"}, {"boolean", "integer"})
+    )

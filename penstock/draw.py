@@ -1,0 +1,91 @@
+"""Plans as SVG: boxes over the boxes that feed them, the streams at the bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from penstock.plan.explain import Description
+
+CHARACTER = 7.3  # the width of a monospace character at 12 px
+LINE = 17
+PADDING = 10
+GAP = 24
+RISE = 44  # between a box and its children
+TITLE = 30
+
+
+@dataclass(frozen=True)
+class Box:
+    """A described part of a plan with its size: a heading, a line for each property, and the boxes that feed it."""
+
+    lines: tuple[str, ...]
+    children: tuple[Box, ...]
+
+    @property
+    def width(self) -> float:
+        return max(len(line) for line in self.lines) * CHARACTER + 2 * PADDING
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * LINE + 2 * PADDING
+
+    @property
+    def below(self) -> float:
+        """The width of the subtrees, side by side."""
+        return sum(child.span for child in self.children) + GAP * max(0, len(self.children) - 1)
+
+    @property
+    def span(self) -> float:
+        """The width of the box and its subtrees."""
+        return max(self.width, self.below)
+
+    @property
+    def depth(self) -> float:
+        """The height of the box and its subtrees."""
+        return self.height + max((RISE + child.depth for child in self.children), default=0)
+
+
+def _box(part: Description) -> Box:
+    lines = (part.title, *(f"{name}: {value}" for name, value in part.properties))
+    return Box(lines, tuple(_box(child) for child in part.children))
+
+
+def svg(plans: Mapping[str, Description]) -> str:
+    """One picture of several titled plans, one under the other."""
+    trees = {title: _box(plan) for title, plan in plans.items()}
+    width = max((tree.span for tree in trees.values()), default=0) + 2 * GAP
+    parts: list[str] = []
+    y = float(GAP)
+    for title, tree in trees.items():
+        parts.append(f'<text class="title" x="{GAP}" y="{y + 12:.0f}">{escape(title)}</text>')
+        parts += _placed(tree, GAP, y + TITLE)
+        y += TITLE + tree.depth + GAP
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" font-family="monospace">'
+    style = (
+        "<style>text{font-size:12px;fill:#222}.title{font-size:14px;font-weight:bold}.head{font-weight:bold}"
+        "rect{fill:#f4f7fa;stroke:#5b7a99}.leaf{fill:#eef7ee;stroke:#5c8f5c}path{fill:none;stroke:#888}</style>"
+    )
+    ground = '<rect width="100%" height="100%" style="fill:#fff;stroke:none"/>'
+    return "\n".join([head, style, ground, *parts, "</svg>"])
+
+
+def _placed(box: Box, left: float, top: float) -> Iterator[str]:
+    """The box centred over its subtree, which begins at `left`; arcs run from each child up to its parent."""
+    centre = left + box.span / 2
+    corner = centre - box.width / 2
+    x, y = left + (box.span - box.below) / 2, top + box.height + RISE
+    for child in box.children:
+        middle = x + child.span / 2
+        bend = y - RISE / 2
+        yield f'<path d="M{middle:.1f} {y:.1f}V{bend:.1f}H{centre:.1f}V{top + box.height:.1f}"/>'
+        yield from _placed(child, x, y)
+        x += child.span + GAP
+    kind = "node" if box.children else "leaf"
+    size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
+    yield f'<rect class="{kind}" rx="6" x="{corner:.1f}" y="{top:.1f}" {size}/>'
+    for number, line in enumerate(box.lines):
+        weight = ' class="head"' if number == 0 else ""
+        baseline = top + PADDING + LINE * number + 12
+        yield f'<text{weight} x="{corner + PADDING:.1f}" y="{baseline:.1f}">{escape(line)}</text>'

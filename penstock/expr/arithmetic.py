@@ -1,0 +1,218 @@
+"""Arithmetic kernels: overflow and division by zero are NULL for that row, never an error.
+
+The fast path is one checked Arrow kernel. Only when it refuses (some row overflows or divides by zero) is the batch
+computed again: integers exactly, as decimals, and cast back; so a batch without such rows pays nothing.
+Timestamps and durations are integers in disguise: counts of the unit of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.errors import UnsupportedError
+from penstock.expr.cast import try_cast
+from penstock.expr.convert import EXACT, WHOLE, WIDEST, Datum, in_decimal, int_range, keep, raw, ticks
+from penstock.expr.nodes import Call, Op
+
+Kernel = Callable[..., Datum]
+
+UNCHECKED: dict[Op, Kernel] = {
+    "+": pc.add,
+    "-": pc.subtract,
+    "*": pc.multiply,
+    "/": pc.divide,
+    "neg": pc.negate,
+    "abs": pc.abs,
+}
+CHECKED: dict[Op, Kernel] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "neg": pc.negate_checked,
+    "abs": pc.abs_checked,
+}
+PYTHON: dict[Op, Callable[..., Decimal]] = {
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+    "/": EXACT.divide,
+    "%": EXACT.remainder,
+    "neg": EXACT.minus,
+    "abs": EXACT.abs,
+}
+
+
+def arithmetic(call: Call) -> Kernel:
+    """The kernel of `+ - * / % neg abs` for the type of the result."""
+    kind, types = call.type, [arg.type for arg in call.args]
+    if pt.is_integer(kind):
+        return _converted(_integer(call.op), types, kind, lambda arg: try_cast(arg, kind))
+    if pt.is_floating(kind):
+        return _converted(_float(call.op), types, kind, lambda arg: try_cast(arg, kind))
+    if pt.is_decimal(kind):
+        return _decimal(call.op, kind)
+    if (pt.is_timestamp(kind) or pt.is_duration(kind)) and not any(map(_fractional, types)):
+        count = _integer(call.op)
+        return lambda *args: count(*(ticks(arg, kind.unit) for arg in args)).view(kind)
+    signature = ", ".join(map(str, types))
+    raise UnsupportedError("ARITHMETIC", f"no {call.op} of ({signature}) as {kind}", op=call.op, types=signature)
+
+
+def _fractional(kind: pa.DataType) -> bool:
+    return bool(pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _converted(kernel: Kernel, types: list[pa.DataType], kind: pa.DataType, convert: Kernel) -> Kernel:
+    if all(arg == kind for arg in types):
+        return kernel
+    return lambda *args: kernel(*map(convert, args))
+
+
+def _without(divisor: Datum, refused: Datum) -> Datum:
+    """The divisor, NULL where it is refused."""
+    return pc.if_else(refused, pa.scalar(None, divisor.type), divisor)
+
+
+# Integers
+
+
+def _integer(op: Op) -> Kernel:
+    if op == "/":
+        return _integer_divide
+    if op == "%":
+        return _modulo
+    checked, exact = CHECKED[op], UNCHECKED[op]
+
+    def kernel(*args: Datum) -> Datum:
+        try:
+            return checked(*args)
+        except pa.ArrowInvalid:
+            wide = pa.decimal256(WHOLE.precision, 0)
+            return try_cast(exact(*(pc.cast(arg, wide) for arg in args)), args[0].type)
+
+    return kernel
+
+
+def _integer_divide(a: Datum, b: Datum) -> Datum:
+    try:
+        return pc.divide_checked(a, b)
+    except pa.ArrowInvalid:
+        kind = b.type
+        refused = pc.equal(b, pa.scalar(0, kind))
+        if pt.is_signed_integer(kind):
+            least = pc.equal(a, pa.scalar(int_range(kind)[0], kind))
+            refused = pc.or_(refused, pc.and_(least, pc.equal(b, pa.scalar(-1, kind))))
+        return pc.divide(a, _without(b, refused))
+
+
+def _modulo(a: Datum, b: Datum) -> Datum:
+    """The remainder with the sign of the dividend, for integers and floats."""
+    valid = [arg.is_valid() for arg in (a, b) if isinstance(arg, pa.Array) and arg.null_count]
+    if isinstance(b, pa.Array):
+        if not (divisor := raw(b)).all():
+            valid.append(pc.not_equal(b, pa.scalar(0, b.type)))
+    elif not b.is_valid or b.as_py() == 0:
+        return pa.scalar(None, b.type)
+    else:
+        divisor = raw(pa.repeat(b, 1))[0]
+    if isinstance(a, pa.Scalar) and not a.is_valid:
+        return a
+    dividend = raw(a) if isinstance(a, pa.Array) else raw(pa.repeat(a, 1))[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        remainder = pa.array(np.fmod(dividend, divisor))
+    for where in valid:
+        remainder = keep(remainder, where)
+    return remainder
+
+
+# Floats
+
+
+def _float(op: Op) -> Kernel:
+    return {"/": _float_divide, "%": _modulo}.get(op) or UNCHECKED[op]
+
+
+def _float_divide(a: Datum, b: Datum) -> Datum:
+    try:
+        return pc.divide_checked(a, b)
+    except pa.ArrowInvalid:
+        return pc.divide(a, _without(b, pc.equal(b, pa.scalar(0.0, b.type))))
+
+
+# Decimals
+
+
+def _decimal(op: Op, kind: pa.DataType) -> Kernel:
+    """Arrow's kernels widen the type so as to be exact; past their widest type, digits in use count instead."""
+    kernels: dict[Op, Kernel] = {"/": _decimal_divide(kind.scale), "%": _decimal_modulo}
+    exact = kernels.get(op) or UNCHECKED[op]
+
+    def kernel(*args: Datum) -> Datum:
+        args = tuple(arg if pt.is_decimal(arg.type) else try_cast(arg, WHOLE) for arg in args)
+        for prepare in (tuple, _tight):
+            try:
+                return try_cast(exact(*prepare(args)), kind)
+            except pa.ArrowInvalid:
+                continue
+        return _by_row(op, args, kind)
+
+    return kernel
+
+
+def _tight(args: tuple[Datum, ...]) -> list[Datum]:
+    """The arguments as decimals of no more digits than their values have."""
+    return [pc.cast(arg, pa.decimal256(_digits(arg), arg.type.scale)) for arg in args]
+
+
+def _digits(arg: Datum) -> int:
+    extremes = pc.min_max(arg).as_py().values() if isinstance(arg, pa.Array) else [arg.as_py()]
+    scale: int = arg.type.scale
+    used: list[int] = [value.adjusted() + 1 + scale for value in extremes if value]
+    return max([1, scale, *used])
+
+
+def _decimal_divide(scale: int) -> Kernel:
+    def divide(a: Datum, b: Datum) -> Datum:
+        # Arrow truncates the quotient at a scale it derives from the types; we need one digit more than the
+        # result has, to round by.
+        missing = scale - (a.type.scale + b.type.precision - b.type.scale)
+        if missing > 0:
+            a = pc.cast(a, pa.decimal256(min(a.type.precision + missing, WIDEST), a.type.scale + missing))
+        return pc.divide(a, _without(b, pc.equal(b, pa.scalar(Decimal(0), b.type))))
+
+    return divide
+
+
+def _decimal_modulo(a: Datum, b: Datum) -> Datum:
+    quotient = pc.trunc(_decimal_divide(0)(a, b))
+    whole = quotient.type.precision - quotient.type.scale
+    rest = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
+    # Checked, for trunc of a decimal256 may err (see convert): less than the divisor, on the dividend's side of zero.
+    side = pc.equal(pc.sign(rest), pc.sign(a))
+    right = pc.and_(pc.less(pc.abs(rest), pc.abs(b)), pc.or_(side, pc.equal(pc.sign(rest), 0)))
+    if not pc.all(right, min_count=0).as_py():
+        raise pa.ArrowInvalid("decimal256 truncated wrongly")
+    return rest
+
+
+def _by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:
+    length = max(len(arg) for arg in args if isinstance(arg, pa.Array))
+    columns = [arg.to_pylist() if isinstance(arg, pa.Array) else [arg.as_py()] * length for arg in args]
+    operate, divides = PYTHON[op], op in {"/", "%"}
+
+    def one(row: tuple[Any, ...]) -> Decimal | None:
+        if None in row or (divides and not row[1]):
+            return None
+        return in_decimal(operate(*row), kind)
+
+    return pa.array([one(row) for row in zip(*columns, strict=True)], kind)
+
+
+ARITHMETIC: tuple[Op, ...] = ("+", "-", "*", "/", "%", "neg", "abs")

@@ -1,0 +1,93 @@
+"""CAST with try-semantics: what cannot be cast is NULL, and nothing raises because of data.
+
+Law: the result of a row depends on that row alone. Every cast therefore has one meaning, and the fast path
+(one checked Arrow kernel) is taken only where it has that meaning: numbers lose their fraction toward zero on the
+way to an integer and round half away from zero on the way to a decimal; instants are floored to days and to coarser
+units; a timestamp with a zone reads and writes the wall clock of that zone; text is ISO, blanks around it ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.errors import UnsupportedError
+from penstock.expr import convert, text
+from penstock.expr.convert import Datum
+
+Caster = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def try_cast(value: Datum, kind: pa.DataType) -> Datum:
+    """The array or scalar as `kind`, NULL where that is impossible."""
+    source = value.type
+    if source == kind:
+        return value
+    if isinstance(value, pa.Scalar):
+        return try_cast(pa.repeat(value, 1), kind)[0]
+    if pt.is_null(source):
+        return pa.nulls(len(value), kind)
+    return CASTS.get((family(source), family(kind)), _any_to_any)(value, kind)
+
+
+def family(kind: pa.DataType) -> str:
+    return next((name for name, belongs in FAMILIES.items() if belongs(kind)), "other")
+
+
+FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "bool": pt.is_boolean,
+    "int": pt.is_integer,
+    "float": pt.is_floating,
+    "decimal": pt.is_decimal,
+    "string": lambda kind: bool(pt.is_string(kind) or pt.is_large_string(kind)),
+    "date": pt.is_date32,
+    "timestamp": pt.is_timestamp,
+    "duration": pt.is_duration,
+}
+
+
+def _any_to_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Pairs without a rule of their own: Arrow's checked cast, row by row if it refuses."""
+    try:
+        return pc.cast(values, kind)
+    except pa.ArrowNotImplementedError as error:
+        message = f"cannot cast {values.type} to {kind}"
+        raise UnsupportedError("CAST", message, source=str(values.type), target=str(kind)) from error
+    except pa.ArrowInvalid:
+        return pa.array([_one(value, kind) for value in values], kind)
+
+
+def _one(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    with suppress(pa.ArrowInvalid):
+        return value.cast(kind)
+    return pa.scalar(None, kind)
+
+
+CASTS: dict[tuple[str, str], Caster] = {
+    ("int", "int"): convert.int_to_int,
+    ("int", "float"): convert.int_to_float,
+    ("int", "decimal"): convert.int_to_decimal,
+    ("bool", "decimal"): convert.bool_to_decimal,
+    ("float", "int"): convert.float_to_int,
+    ("float", "decimal"): convert.float_to_decimal,
+    ("float", "string"): text.float_to_string,
+    ("decimal", "int"): convert.decimal_to_int,
+    ("decimal", "decimal"): convert.decimal_to_decimal,
+    ("decimal", "bool"): convert.decimal_to_bool,
+    ("decimal", "string"): text.decimal_to_string,
+    ("timestamp", "timestamp"): convert.timestamp_to_timestamp,
+    ("timestamp", "date"): convert.timestamp_to_date,
+    ("timestamp", "string"): text.timestamp_to_string,
+    ("date", "timestamp"): convert.date_to_timestamp,
+    ("duration", "duration"): convert.duration_to_duration,
+    ("string", "bool"): text.string_to_bool,
+    ("string", "int"): text.string_to_int,
+    ("string", "float"): text.string_to_float,
+    ("string", "decimal"): text.string_to_decimal,
+    ("string", "date"): text.string_to_date,
+    ("string", "timestamp"): text.string_to_timestamp,
+}

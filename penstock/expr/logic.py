@@ -1,0 +1,156 @@
+"""Kernels of SQL's three-valued logic: comparisons, AND, OR, NOT, IN, LIKE, CASE and COALESCE.
+
+Numbers compare as in Spark and DuckDB: NaN equals NaN and is greater than every other number, -0.0 equals 0.0.
+IEEE kernels agree with that against a constant that is not NaN, so filters against constants pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from penstock.errors import UnsupportedError
+from penstock.expr.convert import Datum
+from penstock.expr.nodes import BOOL, Call, Op
+
+Kernel = Callable[..., Datum]
+Constants = Sequence[pa.Scalar | None]  # of each argument: its value if it reads no column
+
+PLAIN: dict[Op, Kernel] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def comparison(op: Op, types: Sequence[pa.DataType]) -> Kernel:
+    return FLOATING[op] if any(map(pt.is_floating, types)) else PLAIN[op]
+
+
+def _equal(a: Datum, b: Datum) -> Datum:
+    same = pc.equal(a, b)
+    if _is_plain(a) or _is_plain(b):
+        return same
+    nan = pc.and_(pc.is_nan(a), pc.is_nan(b))
+    return pc.or_(same, nan) if nan.true_count else same
+
+
+def _is_plain(value: Datum) -> bool:
+    """A constant other than NaN: against it, IEEE comparisons are right about NaN, or exactly wrong."""
+    return isinstance(value, pa.Scalar) and not _is_nan(value.as_py())
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _less_equal(a: Datum, b: Datum) -> Datum:
+    if _is_plain(a):
+        return pc.invert(pc.less(b, a))
+    below = pc.less_equal(a, b)
+    if _is_plain(b):
+        return below
+    nan = pc.is_nan(b)
+    return pc.or_(below, nan) if isinstance(nan, pa.Scalar) or nan.true_count else below
+
+
+def _less(a: Datum, b: Datum) -> Datum:
+    return pc.less(a, b) if _is_plain(b) else pc.invert(_less_equal(b, a))
+
+
+FLOATING: dict[Op, Kernel] = {
+    "=": _equal,
+    "<>": lambda a, b: pc.invert(_equal(a, b)),
+    "<": _less,
+    "<=": _less_equal,
+    ">": lambda a, b: _less(b, a),
+    ">=": lambda a, b: _less_equal(b, a),
+}
+
+
+def compare(call: Call, _constants: Constants) -> Kernel:
+    return comparison(call.op, [arg.type for arg in call.args])
+
+
+def conjunction(_call: Call, _constants: Constants) -> Kernel:
+    return lambda *args: reduce(pc.and_kleene, args)
+
+
+def disjunction(_call: Call, _constants: Constants) -> Kernel:
+    return lambda *args: reduce(pc.or_kleene, args)
+
+
+def negation(_call: Call, _constants: Constants) -> Kernel:
+    return pc.invert  # type: ignore[no-any-return]
+
+
+def is_null(_call: Call, _constants: Constants) -> Kernel:
+    return pc.is_null  # type: ignore[no-any-return]
+
+
+def like(call: Call, constants: Constants) -> Kernel:
+    pattern = constants[1]
+    if pattern is None:
+        raise UnsupportedError("LIKE_PATTERN", "the pattern of LIKE must be a constant", pattern=str(call.args[1]))
+    if not pattern.is_valid:
+        return lambda *_args: pa.scalar(None, BOOL)
+    text = pattern.as_py()
+    if "\\" not in text:
+        return lambda value, _pattern: pc.match_like(value, text)
+    regex = like_regex(text)  # match_like loses its way among escapes
+    return lambda value, _pattern: pc.match_substring_regex(value, regex)
+
+
+def like_regex(pattern: str) -> str:
+    """LIKE as a regular expression; a last backslash has nothing to escape and stands for itself."""
+    wild = {"%": ".*", "_": "."}
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    return "(?s)^" + "".join(wild.get(part) or re.escape(part[-1]) for part in parts) + "$"
+
+
+def membership(call: Call, constants: Constants) -> Kernel:
+    """IN: a hash lookup of the constants, one comparison for each other item."""
+    sought = call.args[0].type
+    equal = comparison("=", [sought])
+    hashed = [item for item in constants[1:] if item is not None and constants[0] is None and _hashable(item)]
+    listed = pa.array([item for item in hashed if item.is_valid], sought)
+    others = [index for index, item in enumerate(constants) if index and not any(item is each for each in hashed)]
+    verdicts: list[Kernel] = [lambda *args, at=index: equal(args[0], args[at]) for index in others]
+    if len(listed):
+        verdicts.append(lambda *args: _known(args[0], listed))
+    if len(listed) < len(hashed):
+        verdicts.append(lambda *_args: pa.scalar(None, BOOL))
+    return lambda *args: reduce(pc.or_kleene, [verdict(*args) for verdict in verdicts])
+
+
+def _hashable(item: pa.Scalar) -> bool:
+    """Whether equal values have equal bits: not so of the floats 0.0 and NaN."""
+    return not (pt.is_floating(item.type) and (_is_nan(item.as_py()) or item.as_py() == 0))
+
+
+def _known(value: Datum, listed: pa.Array) -> Datum:
+    found = pc.is_in(value, value_set=listed)
+    return pc.if_else(value.is_valid(), found, pa.scalar(None, BOOL)) if value.null_count else found
+
+
+def case(_call: Call, _constants: Constants) -> Kernel:
+    def kernel(*args: Datum) -> Datum:
+        result = args[-1]
+        for condition, value in zip(args[-3::-2], args[-2::-2], strict=True):
+            result = pc.if_else(pc.fill_null(condition, False), value, result)
+        return result
+
+    return kernel
+
+
+def coalesce(_call: Call, _constants: Constants) -> Kernel:
+    return pc.coalesce  # type: ignore[no-any-return]

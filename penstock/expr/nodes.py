@@ -1,0 +1,112 @@
+"""Typed scalar expressions as frozen values.
+
+An expression is what the binder makes of SQL text: every column is resolved to (alias, name), every node
+knows its Arrow type, implicit casts are explicit. Expressions compare and hash by structure, so that the
+planner can use them as keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+import pyarrow as pa
+
+BOOL = pa.bool_()
+INT = pa.int64()
+DOUBLE = pa.float64()
+STRING = pa.string()
+TIMESTAMP = pa.timestamp("us")
+INTERVAL = pa.duration("us")
+
+Op = OneOf[
+    "+", "-", "*", "/", "%", "neg", "abs",
+    "=", "<>", "<", "<=", ">", ">=",
+    "and", "or", "not", "is_null",
+    "in",        # args[0] IN (args[1:])
+    "like",      # args[0] LIKE args[1] (a string literal)
+    "case",      # WHEN args[0] THEN args[1] WHEN args[2] THEN args[3] ... ELSE args[-1]; always odd in number
+    "coalesce",
+    "cast",      # to the node's type; a value that cannot be cast becomes NULL
+]  # fmt: skip
+
+COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
+MIRRORED: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of one FROM item, by the alias and name as declared (not as typed)."""
+
+    alias: str
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; `value` is a plain Python value (None for NULL), as `pa.scalar(value, type)` takes it."""
+
+    value: object
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function over typed arguments."""
+
+    op: Op
+    args: tuple[Expr, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """COUNT, SUM, AVG, MIN, MAX or a user-defined aggregate. `args` is empty for COUNT(*)."""
+
+    function: str
+    args: tuple[Expr, ...]
+    distinct: bool
+    type: pa.DataType
+
+
+Expr = Column | Literal | Call | Aggregate
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    return expr.args if isinstance(expr, (Call, Aggregate)) else ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it, parents first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def columns(expr: Expr) -> tuple[Column, ...]:
+    """The distinct columns an expression reads, in order of appearance."""
+    return tuple(dict.fromkeys(node for node in walk(expr) if isinstance(node, Column)))
+
+
+def aliases(expr: Expr) -> frozenset[str]:
+    """The FROM items an expression reads."""
+    return frozenset(column.alias for column in columns(expr))
+
+
+def conjuncts(expr: Expr) -> tuple[Expr, ...]:
+    """The top-level AND terms."""
+    if isinstance(expr, Call) and expr.op == "and":
+        return tuple(term for arg in expr.args for term in conjuncts(arg))
+    return (expr,)
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with `change` applied to every node, children first."""
+    if isinstance(expr, Call):
+        expr = Call(expr.op, tuple(rewrite(arg, change) for arg in expr.args), expr.type)
+    elif isinstance(expr, Aggregate):
+        args = tuple(rewrite(arg, change) for arg in expr.args)
+        expr = Aggregate(expr.function, args, expr.distinct, expr.type)
+    return change(expr)

@@ -1,0 +1,53 @@
+"""How long work shows itself: a bar on a terminal, plain lines elsewhere.
+
+Progress goes to stderr, so that what a command prints on stdout can be piped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+Step = Callable[[str], None]
+
+
+@contextmanager
+def steps(title: str, total: int, console: Console | None = None, *, lines: bool = True) -> Iterator[Step]:
+    """Yields `step(label)`: call it when each of `total` pieces of work begins.
+
+    `lines=False` is for work that prints lines of its own: it shows a bar, or nothing.
+    """
+    console = console or Console(stderr=True)
+    if console.is_terminal:
+        with _bar(title, total, console) as step:
+            yield step
+        return
+
+    done = 0
+
+    def line(label: str) -> None:
+        nonlocal done
+        done += 1
+        if lines:
+            console.print(f"{title} {done}/{total}: {label}", highlight=False, soft_wrap=True, markup=False)
+
+    yield line
+
+
+@contextmanager
+def _bar(title: str, total: int, console: Console) -> Iterator[Step]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        begun = False
+
+        def advance(label: str) -> None:
+            nonlocal begun
+            progress.update(task, advance=int(begun), description=f"{title}: {label}")
+            begun = True
+
+        yield advance
+        progress.update(task, completed=total)

@@ -1,0 +1,107 @@
+"""A CQL script as a whole: what it declares, and its queries by name.
+
+A query is named after the sink it feeds or the stream it derives; a bare SELECT is `query`. A name taken twice gets
+a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from penstock.cql import Catalog, bind_script
+from penstock.cql.bound import (
+    BareQuery,
+    CreateSink,
+    CreateStream,
+    CreateStreamAs,
+    CreateTable,
+    InsertInto,
+    Query,
+    Source,
+    Statement,
+)
+from penstock.cql.catalog import Connector, Sink, Stream, Table
+from penstock.cql.types import sql_type
+from penstock.errors import QueryError
+
+Line = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Script:
+    """The statements of a script, bound."""
+
+    statements: tuple[Statement, ...]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple(statement.stream for statement in self.statements if isinstance(statement, CreateStream))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return tuple(statement.table for statement in self.statements if isinstance(statement, CreateTable))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(statement.sink for statement in self.statements if isinstance(statement, CreateSink))
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The streams that are made by queries."""
+        return tuple(statement.name for statement in self.statements if isinstance(statement, CreateStreamAs))
+
+    @property
+    def queries(self) -> dict[str, Query]:
+        named: dict[str, Query] = {}
+        for statement in self.statements:
+            match statement:
+                case InsertInto(sink=name, query=query) | CreateStreamAs(name=name, query=query):
+                    named[_free(name, named)] = query
+                case BareQuery(query=query):
+                    named[_free("query", named)] = query
+        return named
+
+    def summary(self) -> Iterator[Line]:
+        """Kind, name and description of everything in the script."""
+        for stream in self.streams:
+            yield "stream", stream.name, f"{_columns(stream)}; time {stream.time}{_where('from', stream.connector)}"
+        for table in self.tables:
+            yield "table", table.name, f"{_columns(table)}{_where('from', table.connector)}"
+        for sink in self.sinks:
+            yield "sink", sink.name, _where("to", sink.connector).removeprefix("; ")
+        for name, query in self.queries.items():
+            names = ", ".join(item.name for item in query.body.items)
+            sources = ", ".join(_source(source) for source in query.body.inputs)
+            yield "query", name, f"{query.emit.upper()} of {names} from {sources}"
+
+
+def read_script(path: Path) -> Script:
+    """Read and bind a script; every mistake is a QueryError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise QueryError("SCRIPT_NOT_UTF8", f"{path.name} is not UTF-8 text: {error.reason}", path=str(path)) from error
+    script = Script(tuple(bind_script(text, Catalog())))
+    if not script.statements:
+        raise QueryError("EMPTY_SCRIPT", f"{path.name} has no statement", path=str(path))
+    return script
+
+
+def _free(name: str, taken: dict[str, Query]) -> str:
+    return next(free for number in count(1) if (free := name if number == 1 else f"{name}_{number}") not in taken)
+
+
+def _columns(relation: Stream | Table) -> str:
+    return ", ".join(f"{field.name} {sql_type(field.type)}" for field in relation.schema)
+
+
+def _where(preposition: str, connector: Connector | None) -> str:
+    return f"; {preposition} {connector.format}" if connector else ""
+
+
+def _source(source: Source) -> str:
+    name = source.relation.name
+    return name if source.alias.casefold() == name.casefold() else f"{name} AS {source.alias}"

@@ -1,0 +1,42 @@
+"""The public testing kit: an oracle, random cases with a seed, in-memory ends and a virtual clock.
+
+```python
+import penstock as ps
+from penstock.testing import random_case, run, same_rows
+
+case = random_case(42)
+same_rows(run(lambda: ps.Engine(state="eager"), case, plan=case.plan), case.expected)
+```
+"""
+
+from penstock.testing.case import Advance, Case, Push, Step
+from penstock.testing.clock import VirtualClock
+from penstock.testing.compare import difference, same_rows
+from penstock.testing.ends import MemorySink, MemorySource
+from penstock.testing.generate import Knobs, another_query, random_case
+from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.play import declare, run, run_all
+from penstock.testing.querytext import random_plan
+from penstock.testing.shrink import shrink
+
+__all__ = [
+    "Advance",
+    "Case",
+    "Knobs",
+    "MemorySink",
+    "MemorySource",
+    "Push",
+    "Step",
+    "TooManyRows",
+    "VirtualClock",
+    "another_query",
+    "declare",
+    "difference",
+    "expected",
+    "random_case",
+    "random_plan",
+    "run",
+    "run_all",
+    "same_rows",
+    "shrink",
+]

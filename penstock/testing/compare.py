@@ -1,0 +1,70 @@
+"""Tables as multisets of rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.testing.naive import values
+from penstock.testing.snapshot import identity
+
+SHOWN = 5
+
+
+def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
+    """What is missing from `actual` and what should not be there, or None if both hold the same rows.
+
+    Rows count as often as they occur, in any order; NULL is NULL, NaN is NaN, floats must agree exactly.
+
+    >>> print(difference(pa.table({"x": [1, 1]}), pa.table({"x": [1, 2]})))
+    2 rows, 2 expected; 1 missing, 1 unexpected
+      missing:    x=2
+      unexpected: x=1
+    """
+    if not actual.schema.equals(wanted.schema):
+        return f"the columns differ:\n  actual:   {_columns(actual)}\n  expected: {_columns(wanted)}"
+    have, want = _rows(actual), _rows(wanted)
+    missing, unexpected = want - have, have - want
+    if not missing and not unexpected:
+        return None
+    lines = [
+        f"{actual.num_rows} rows, {wanted.num_rows} expected; "
+        f"{missing.total()} missing, {unexpected.total()} unexpected"
+    ]
+    for title, rows, table in (("missing:   ", missing, wanted), ("unexpected:", unexpected, actual)):
+        lines += [f"  {title} {row}" for row in _first(rows, table)]
+        if rows.total() > SHOWN:
+            lines.append(f"  {title} ... and {rows.total() - SHOWN} more")
+    return "\n".join(lines)
+
+
+def same_rows(actual: pa.Table, wanted: pa.Table) -> None:
+    """Raise an AssertionError that shows the `difference`, if there is one."""
+    found = difference(actual, wanted)
+    if found is not None:
+        raise AssertionError(found)
+
+
+def _columns(table: pa.Table) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
+
+
+def _rows(table: pa.Table) -> Counter[Any]:
+    if not table.num_columns:
+        return Counter({(): table.num_rows})
+    return Counter(identity(row) for row in zip(*(values(column) for column in table.columns), strict=True))
+
+
+def _first(rows: Counter[Any], table: pa.Table) -> list[str]:
+    """The first few of `rows` as they are in the table."""
+    left, shown = Counter(rows), []
+    for plain, row in zip(zip(*(values(c) for c in table.columns), strict=True), table.to_pylist(), strict=True):
+        name = identity(plain)
+        if left[name] > 0:
+            left[name] -= 1
+            shown.append(", ".join(f"{column}={value}" for column, value in row.items()))
+        if len(shown) == SHOWN:
+            break
+    return shown

@@ -1,0 +1,81 @@
+"""The two ends of a stream in memory: a source that gives what it was given, a sink that keeps what it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+
+class MemorySource:
+    """Rows in, batches out.
+
+    >>> source = MemorySource(pa.schema([("ts", pa.int64()), ("x", pa.int64())]), batch=2)
+    >>> source.add([{"ts": 1, "x": 10}, {"ts": 2, "x": 20}, {"ts": 3, "x": None}])
+    >>> [table.num_rows for table in source]
+    [2, 1]
+    >>> source.pending
+    0
+    """
+
+    def __init__(self, schema: pa.Schema, *, batch: int = 1024) -> None:
+        if batch < 1:
+            raise ValueError(f"a batch has at least one row; {batch} was asked for")
+        self.schema = schema
+        self.batch = batch
+        self._rows: pa.Table = schema.empty_table()
+
+    def add(self, rows: pa.Table | Iterable[Mapping[str, Any]]) -> None:
+        """Append rows: a table of the source's schema, or dictionaries."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self.schema)
+        if table.schema.names != self.schema.names:
+            raise ValueError(f"the rows have {table.schema.names}, the source has {self.schema.names}")
+        self._rows = pa.concat_tables([self._rows, table.cast(self.schema)])
+
+    @property
+    def pending(self) -> int:
+        """How many rows have not been read yet."""
+        return int(self._rows.num_rows)
+
+    def read(self) -> pa.Table:
+        """The next batch, empty if there is nothing left."""
+        taken = self._rows.slice(0, self.batch)
+        self._rows = self._rows.slice(self.batch)
+        return taken
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        while self.pending:
+            yield self.read()
+
+
+class MemorySink:
+    """Keeps every table it is given.
+
+    >>> sink = MemorySink()
+    >>> sink.write(pa.table({"x": [1]}))
+    >>> sink.write(pa.table({"x": [2, 3]}))
+    >>> sink.table().to_pydict()
+    {'x': [1, 2, 3]}
+    """
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def write(self, table: pa.Table) -> None:
+        self.tables.append(table)
+
+    __call__ = write
+
+    @property
+    def num_rows(self) -> int:
+        return sum(table.num_rows for table in self.tables)
+
+    def table(self) -> pa.Table:
+        """Everything so far, in one table."""
+        if not self.tables:
+            raise ValueError("nothing was written to this sink yet: not even a schema is known")
+        return pa.concat_tables(self.tables)
+
+    def clear(self) -> None:
+        self.tables.clear()

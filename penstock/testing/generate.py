@@ -1,0 +1,169 @@
+"""Random cases from a seed: streams, tables, a query, a plan and the steps that feed it.
+
+The same seed and knobs give the same case, on every machine. A knob left at None is drawn from the seed as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.cql.catalog import Stream
+from penstock.testing.arrivals import TYPES, Arrival, Pace, Values, arrivals, steps
+from penstock.testing.case import Case
+from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.querytext import SHAPES, UNITS, WINDOWS, FromItem, random_plan, random_text, random_window
+
+NAMES = ("A", "B", "C", "D", "E", "F")
+EMITS = ("", "", "", "", "ISTREAM", "DSTREAM", "DSTREAM", "RSTREAM")
+ATTEMPTS = 16
+VARIATIONS = 3  # so often an empty answer is tried to be avoided
+NEW_YEAR = 1_767_225_600_000_000  # 2026-01-01 in microseconds
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What a case may look like. None: drawn from the seed."""
+
+    sources: int | None = None  # FROM items, 1 to 6
+    shape: str | Sequence[str] | None = None  # one or some of SHAPES
+    windows: Sequence[str] | None = None  # the kinds allowed, of WINDOWS
+    emit: str | None = None  # "" (the default, ISTREAM), "ISTREAM", "DSTREAM" or "RSTREAM"
+    rows: int = 40  # at most so many rows a stream
+    full: bool = False  # every stream has all of its rows (otherwise some are short or silent)
+    domain: int | None = None  # so many values in every join column
+    span: int | None = None  # the longest RANGE, in ticks
+    nulls: float | None = None  # the share of NULLs
+    timestamps: bool | None = None  # timestamp or integer time columns
+    late: bool | None = None  # some rows come too late
+    tables: bool | None = None  # static tables among the sources
+    limit: int | None = 3000  # the expected answer has at most so many rows; None: do not check
+
+
+def random_case(seed: int, **knobs: Any) -> Case:
+    """A case from a seed; `knobs` are the fields of `Knobs`.
+
+    >>> case = random_case(7, sources=3, shape="chain")
+    >>> case.query == random_case(7, sources=3, shape="chain").query
+    True
+    """
+    chosen, variation = Knobs(**knobs), 0
+    for _ in range(ATTEMPTS):
+        case = _Maker(seed, chosen, variation).case()
+        if chosen.limit is None:
+            return case
+        try:
+            answer = expected(case.query, case.accepted, case.tables, case.times, limit=chosen.limit)
+        except TooManyRows:
+            chosen = replace(chosen, rows=max(1, chosen.rows * 2 // 3))
+        else:
+            if answer.num_rows or variation == VARIATIONS:
+                vars(case)["expected"] = answer  # what the cached property would work out again
+                return case
+            variation += 1
+    raise ValueError(f"seed {seed}: the answer stays above {chosen.limit} rows after {ATTEMPTS} attempts")
+
+
+def another_query(case: Case, seed: int) -> str:
+    """The text of another query over the streams of a generated case, with one to three sources."""
+    rng = random.Random(f"penstock another {seed}")
+    streams = rng.choices(case.declarations, k=rng.randint(1, 3))
+    unit = "SECONDS" if pt.is_timestamp(streams[0].time_type) else None
+    items = [
+        FromItem(alias, stream.name, stream.time, random_window(rng, rng.choice(("range", "rows", "now")), 4, unit))
+        for alias, stream in zip(("P", "Q", "R"), streams, strict=False)
+    ]
+    return random_text(rng, items, rng.choice(("shared", "chain")), "", None)
+
+
+class _Maker:
+    """One case in the making. Query and data have their own generators, so that fewer rows keep the query."""
+
+    def __init__(self, seed: int, knobs: Knobs, variation: int) -> None:
+        self.seed, self.knobs, self.name = seed, knobs, f"penstock {seed}.{variation}"
+        self.rng = random.Random(self.name)
+        rng = self.rng
+        self.count = knobs.sources or rng.choice((1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6))
+        shapes = (knobs.shape,) if isinstance(knobs.shape, str) else knobs.shape or SHAPES
+        self.shape = rng.choice([s for s in shapes if s != "cross" or self.count <= 3] or SHAPES[:6])
+        timestamps = rng.random() < 0.5 if knobs.timestamps is None else knobs.timestamps
+        self.unit = rng.choice(list(UNITS)) if timestamps else None
+        tick = 1 if self.unit is None else max(UNITS[self.unit], 1_000_000)
+        late = (rng.random() < 0.1) if knobs.late is None else knobs.late
+        start = rng.choice((0, 100, -7)) if self.unit is None else NEW_YEAR
+        self.pace = Pace(tick, start, 0.15 if late else 0.0, rng.choice((0.0, 0.0, 0.0, 0.05)))
+        self.domain = knobs.domain or rng.choice((1, 2, 3, 4, 6, 10, 30) if self.count < 4 else (2, 2, 3, 4))
+        nulls = rng.choice((0.0, 0.0, 0.05, 0.2)) if knobs.nulls is None else knobs.nulls
+        offset = rng.choice((0, 0, 0, 0, 0, 0, 0, 0, -1, -2, 2**62))
+        self.values = Values(self.domain, nulls, offset, rng.choice((0.0, 0.1)))
+
+    def case(self) -> Case:
+        items = self.sources()
+        text = self.text(items)
+        plan = random_plan(self.rng, [item.alias for item in items])
+        streams = self.declarations(items)
+        data = random.Random(f"{self.name} data")
+        tables = {item.relation: self.table(data) for item in items if item.time is None}
+        flow = {stream.name: self.flow(data, stream) for stream in streams}
+        return Case(self.seed, streams, tables, text, plan, steps(data, streams, flow, self.pace))
+
+    def sources(self) -> list[FromItem]:
+        """The FROM items: mostly one stream each, sometimes the same stream twice or a static table."""
+        rng, found = self.rng, list[FromItem]()
+        tables = rng.random() < 0.2 if self.knobs.tables is None else self.knobs.tables
+        again = rng.choice((0.0, 0.0, 0.0, 0.3, 0.6))
+        time = rng.choice(("ts", "ts", "at", "clock"))
+        for i in range(self.count):
+            alias = NAMES[i]
+            known = [item for item in found if item.time is not None]
+            if known and tables and rng.random() < 0.4:
+                found.append(FromItem(alias, f"t{i}", None))
+            elif known and rng.random() < again:
+                found.append(FromItem(alias, rng.choice(known).relation, time))
+            else:
+                found.append(FromItem(alias, f"s{i}", time))
+        names = [item.relation for item in found]
+        plain = rng.random() < 0.3  # without aliases where that is possible
+        return [
+            replace(item, alias=item.relation) if plain and names.count(item.relation) == 1 else item for item in found
+        ]
+
+    def text(self, items: list[FromItem]) -> str:
+        """The query's text; gives every stream its window."""
+        rng = self.rng
+        span = self.knobs.span or max(2, rng.choice((5, 10, 20, self.knobs.rows)))
+        kinds = self.knobs.windows or WINDOWS
+        weights = [{"range": 5 + self.count, "rows": 2, "partition": 2}.get(kind, 1) for kind in kinds]
+        shorthand = "range" in kinds and rng.random() < 0.1
+        for i, item in enumerate(items):
+            if item.time is not None and not shorthand:
+                kind = rng.choices(kinds, weights)[0]
+                items[i] = replace(item, window=random_window(rng, kind, span, self.unit))
+        emit = rng.choice(EMITS) if self.knobs.emit is None else self.knobs.emit
+        return random_text(rng, items, self.shape, emit, (span, self.unit) if shorthand else None)
+
+    def declarations(self, items: list[FromItem]) -> tuple[Stream, ...]:
+        rng, found = self.rng, dict[str, Stream]()
+        for item in items:
+            if item.time is not None and item.relation not in found:
+                columns = {**TYPES, item.time: pa.int64() if self.unit is None else pa.timestamp("us")}
+                order = rng.sample(list(columns), len(columns))
+                lateness = self.pace.step * rng.choice((0, 0, 1, 3, 10))
+                schema = pa.schema([(name, columns[name]) for name in order])
+                found[item.relation] = Stream(item.relation, schema, item.time, lateness)
+        return tuple(rng.sample(list(found.values()), len(found)))
+
+    def flow(self, rng: random.Random, stream: Stream) -> list[Arrival]:
+        most = self.knobs.rows
+        count = most if self.knobs.full else rng.choices((0, rng.randint(0, most), most), (1, 9, 20))[0]
+        rows = self.values.rows(rng, [name for name in stream.schema.names if name != stream.time], count)
+        return arrivals(rng, stream, rows, self.pace)
+
+    def table(self, rng: random.Random) -> pa.Table:
+        rows = self.values.rows(rng, list(TYPES), rng.choice((0, 1, 2 * self.domain, 10)))
+        return pa.Table.from_pylist(rows, schema=pa.schema(list(TYPES.items())))

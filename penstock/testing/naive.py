@@ -1,0 +1,271 @@
+"""Expressions one row at a time, in plain Python: slow, short and independent of the engine's evaluator.
+
+Law: NULL in, NULL out, but for AND, OR, IS NULL, IN, CASE and COALESCE, which follow SQL. Arithmetic that
+overflows its type, divides by zero or casts what cannot be cast gives NULL. NaN equals NaN and is greater than
+every other number.
+
+Values are plain: int, float, bool, str, decimal.Decimal; a timestamp or a duration is an int of microseconds, a
+date an int of days. `values` and `column` translate Arrow columns to and from them.
+
+>>> table = pa.table({"x": [1, None], "y": [2, 3]})
+>>> total = naive(Call("+", (Column("a", "x", INT), Column("a", "y", INT)), INT))
+>>> [total({"a": dict(zip(table.column_names, row))}) for row in zip(*(values(c) for c in table.columns))]
+[3, None]
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.expr.nodes import INT, Aggregate, Call, Column, Expr, Literal
+
+Row = Mapping[str, Any]
+Env = Mapping[str, Row]  # alias -> row
+Evaluator = Callable[[Env], Any]
+
+DAY = 86_400_000_000  # microseconds
+EPOCH = datetime.datetime(1970, 1, 1)
+WIDE = Context(prec=76)
+
+
+def values(array: Any) -> list[Any]:
+    """An Arrow array or chunked array as plain values."""
+    kind = array.type
+    if pt.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    elif pt.is_duration(kind):
+        array = array.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    elif pt.is_date(kind):
+        array = array.cast(pa.date32()).cast(pa.int32())
+    return list(array.to_pylist())
+
+
+def column(plain: Sequence[Any], kind: pa.DataType) -> Any:
+    """Plain values as an Arrow array: the inverse of `values`."""
+    if pt.is_timestamp(kind):
+        return pa.array(plain, pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
+    if pt.is_duration(kind):
+        return pa.array(plain, pa.int64()).cast(pa.duration("us")).cast(kind)
+    if pt.is_date(kind):
+        return pa.array(plain, pa.int32()).cast(pa.date32()).cast(kind)
+    return pa.array(plain, kind)
+
+
+def key(value: Any) -> Any:
+    """What a value is compared by: NaN is one value, above all others; NULL has no key."""
+    return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def naive(expr: Expr) -> Evaluator:
+    """The expression as a function of one row per alias."""
+    if isinstance(expr, Column):
+        alias, name = expr.alias, expr.name
+        return lambda env: env[alias][name]
+    if isinstance(expr, Literal):
+        (constant,) = values(pa.array([expr.value], expr.type))
+        return lambda _env: constant
+    if isinstance(expr, Aggregate):
+        raise ValueError(f"{expr.function} is an aggregate: it has no value for one row")
+    args = tuple(naive(arg) for arg in expr.args)
+    special = SPECIAL.get(expr.op)
+    if special is not None:
+        return lambda env: special([arg(env) for arg in args])
+    strict = _strict(expr)
+
+    def null_in_null_out(env: Env) -> Any:
+        operands = [arg(env) for arg in args]
+        return None if any(operand is None for operand in operands) else strict(*operands)
+
+    return null_in_null_out
+
+
+def _and(operands: list[Any]) -> bool | None:
+    if any(operand is False for operand in operands):
+        return False
+    return None if None in operands else True
+
+
+def _or(operands: list[Any]) -> bool | None:
+    if any(operand is True for operand in operands):
+        return True
+    return None if None in operands else False
+
+
+def _in(operands: list[Any]) -> bool | None:
+    sought, *listed = operands
+    if sought is None:
+        return None
+    if any(item is not None and key(item) == key(sought) for item in listed):
+        return True
+    return None if None in listed else False
+
+
+def _case(operands: list[Any]) -> Any:
+    for condition, value in zip(operands[:-1:2], operands[1::2], strict=True):
+        if condition is True:
+            return value
+    return operands[-1]
+
+
+SPECIAL: dict[str, Callable[[list[Any]], Any]] = {
+    "and": _and,
+    "or": _or,
+    "in": _in,
+    "case": _case,
+    "is_null": lambda operands: operands[0] is None,
+    "coalesce": lambda operands: next((operand for operand in operands if operand is not None), None),
+}
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: bool(key(a) == key(b)),
+    "<>": lambda a, b: bool(key(a) != key(b)),
+    "<": lambda a, b: bool(key(a) < key(b)),
+    "<=": lambda a, b: bool(key(a) <= key(b)),
+    ">": lambda a, b: bool(key(a) > key(b)),
+    ">=": lambda a, b: bool(key(a) >= key(b)),
+}
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if isinstance(a, float) or isinstance(b, float):
+        return float(a) / float(b)
+    if isinstance(a, Decimal):
+        return WIDE.divide(a, b)
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _modulo(a: Any, b: Any) -> Any:
+    if b == 0:
+        return None
+    if isinstance(a, float) or isinstance(b, float):
+        return math.nan if math.isinf(a) else math.fmod(a, b)
+    if isinstance(a, Decimal):
+        return WIDE.remainder(a, b)
+    remainder = abs(a) % abs(b)
+    return -remainder if a < 0 else remainder
+
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": lambda a, b: WIDE.add(a, b) if isinstance(a, Decimal) else a + b,
+    "-": lambda a, b: WIDE.subtract(a, b) if isinstance(a, Decimal) else a - b,
+    "*": lambda a, b: WIDE.multiply(a, b) if isinstance(a, Decimal) else a * b,
+    "/": _divide,
+    "%": _modulo,
+    "neg": lambda a: WIDE.minus(a) if isinstance(a, Decimal) else -a,
+    "abs": abs,
+}
+
+
+def _strict(expr: Call) -> Callable[..., Any]:
+    """The operator for operands that are all there."""
+    if expr.op == "not":
+        return lambda a: not a
+    if expr.op == "like":
+        return _like
+    if expr.op == "cast":
+        source, target = expr.args[0].type, expr.type
+        return lambda a: cast(a, source, target)
+    if expr.op in COMPARE:
+        return COMPARE[expr.op]
+    operate, kind = ARITHMETIC[expr.op], expr.type
+    # A date beside an interval is the midnight it begins with.
+    in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
+    scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in expr.args]
+
+    def arithmetic(*operands: Any) -> Any:
+        scaled = [a * scale if scale != 1 else a for a, scale in zip(operands, scales, strict=True)]
+        return fit(operate(*scaled), kind)
+
+    return arithmetic
+
+
+def fit(value: Any, kind: pa.DataType) -> Any:
+    """The value if its type can hold it, else NULL; decimals are rounded half away from zero to their scale."""
+    if value is None:
+        return None
+    if pt.is_decimal(kind):
+        try:
+            rounded = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, WIDE)
+        except InvalidOperation:
+            return None
+        return rounded if len(rounded.as_tuple().digits) <= kind.precision else None
+    if pt.is_floating(kind):
+        return float(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        bits = kind.bit_width
+        return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
+    return value
+
+
+def _like(text: str, pattern: str) -> bool:
+    parts, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\" and at + 1 < len(pattern):
+            at += 1
+            parts.append(re.escape(pattern[at]))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
+        at += 1
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+
+
+def cast(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
+    """CAST of one value that is not NULL; what cannot be cast becomes NULL."""
+    try:
+        return _cast(value, source, target)
+    except (ValueError, OverflowError, InvalidOperation):
+        return None
+
+
+def _cast(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
+    if source.equals(target):
+        return value
+    if pt.is_string(target) or pt.is_large_string(target):
+        return _text(value, source)
+    if isinstance(value, str):
+        return _parse(value.strip(), target)
+    if pt.is_boolean(target):
+        return bool(value)
+    if pt.is_integer(target):
+        if isinstance(value, Decimal):
+            value = value.to_integral_value(ROUND_DOWN)
+        return fit(int(value), target)
+    if pt.is_date(target):
+        return value // DAY if pt.is_timestamp(source) else int(value)
+    if pt.is_timestamp(target) and pt.is_date(source):
+        return fit(value * DAY, INT)
+    return fit(value, target)
+
+
+def _parse(text: str, target: pa.DataType) -> Any:
+    if pt.is_boolean(target):
+        return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}.get(text.lower())
+    if pt.is_integer(target):
+        return fit(int(text), target) if re.fullmatch(r"[+-]?\d+", text) else None
+    if pt.is_date(target):
+        return (datetime.date.fromisoformat(text) - EPOCH.date()).days
+    if pt.is_timestamp(target):
+        return (datetime.datetime.fromisoformat(text) - EPOCH) // datetime.timedelta(microseconds=1)
+    return fit(Decimal(text) if pt.is_decimal(target) else float(text), target)
+
+
+def _text(value: Any, source: pa.DataType) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if pt.is_date(source):
+        return (EPOCH + datetime.timedelta(days=value)).date().isoformat()
+    if pt.is_timestamp(source):
+        return (EPOCH + datetime.timedelta(microseconds=value)).isoformat(" ")
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,269 @@
+"""The oracle: what a query must answer, straight from the law and by brute force.
+
+Law (design: "the one law"): every tuple is valid during [born, dies), as its window says; a combination of tuples
+that satisfies WHERE is in the answer from the latest birth to the earliest death of its tuples, and exists only if
+that interval is not empty. ISTREAM reports births, DSTREAM deaths, RSTREAM the whole answer at every change.
+
+Nothing is shared with the engine but the binder: rows are dictionaries, expressions are evaluated one row at a time
+by `penstock.testing.naive`. The only haste is that a combination is given up at the first conjunct or interval that
+fails, and that an equality with what is already bound narrows the candidates before every conjunct is tested.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
+from penstock.cql.catalog import Catalog, Stream, Table
+from penstock.errors import QueryError, UnsupportedError
+from penstock.expr.nodes import Call, Expr, aliases
+from penstock.testing.naive import Env, Evaluator, Row, column, key, naive, values
+from penstock.testing.snapshot import ALWAYS, FOREVER, Valid, changes, distinct, except_, grouped
+
+T = TypeVar("T")
+SLACK = 6  # a limit on the answer lets partial combinations be so many times more
+
+
+class TooManyRows(Exception):  # noqa: N818 (a limit asked for, not a mistake)
+    """The answer has more rows than the limit given."""
+
+
+def expected(
+    query: str | Query,
+    streams: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table] | None = None,
+    time: str | Mapping[str, str] | None = None,
+    *,
+    limit: int | None = None,
+) -> pa.Table:
+    """What `query` must answer on these streams: the SELECT's columns and `_ts`, sorted by `_ts`.
+
+    `streams` holds every tuple of each stream in the order of arrival; rows without a time are dropped. `time` names
+    the time column, for all streams or one by one; by default it is `ts` if there is such a column, else the first
+    timestamp, else the first integer column. With `limit`, an answer of more rows raises `TooManyRows`.
+
+    >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
+    >>> b = pa.table({"ts": [3], "x": [7]})
+    >>> expected("SELECT A.ts AS a, B.ts AS b FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x",
+    ...          {"A": a, "B": b}).to_pylist()
+    [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
+    """
+    tables = tables or {}
+    bound = bind(query, streams, tables, time) if isinstance(query, str) else query
+    given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
+    answer = _answer(bound.body, given, limit)
+    rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
+    schema = bound.schema
+    arrays = [
+        column([row.values[i] for row in rows], field.type) for i, field in enumerate(schema) if i < len(schema) - 1
+    ]
+    return pa.table([*arrays, column([row.at for row in rows], bound.time_type)], schema=schema)
+
+
+def bind(
+    text: str,
+    streams: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table],
+    time: str | Mapping[str, str] | None = None,
+) -> Query:
+    """The bound query, over a catalog that declares exactly these streams and tables."""
+    from penstock.cql import bind_query, stream_schema  # noqa: PLC0415 (a bound query needs no parser)
+
+    catalog = Catalog()
+    for name, table in streams.items():
+        named = time.get(name) if isinstance(time, Mapping) else time
+        schema = stream_schema(table.schema)
+        catalog.relations.add(Stream(name, schema, named or time_column(name, schema)))
+    for name, table in tables.items():
+        catalog.relations.add(Table(name, stream_schema(table.schema)))
+    return bind_query(text, catalog)
+
+
+def time_column(stream: str, schema: pa.Schema) -> str:
+    """The column a stream's time is in, when nobody said so."""
+    called_ts = [field.name for field in schema if field.name.casefold() == "ts"]
+    timestamps = [field.name for field in schema if pt.is_timestamp(field.type)]
+    integers = [field.name for field in schema if pt.is_integer(field.type)]
+    candidates = [*called_ts, *timestamps, *integers]
+    if candidates:
+        return str(candidates[0])
+    raise QueryError(
+        "NO_TIME_COLUMN",
+        f"stream {stream} has no timestamp and no integer column; it has {', '.join(schema.names)}",
+        stream=stream,
+    )
+
+
+def _answer(body: Body, given: Mapping[str, pa.Table], limit: int | None) -> list[Valid]:
+    """The rows of a body and when each is in its answer."""
+    if isinstance(body, Select):
+        return _select(body, given, limit)
+    left, right = _answer(body.left, given, limit), _answer(body.right, given, limit)
+    return left + right if body.kind == "union all" else except_(left, right)
+
+
+def _select(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Valid]:
+    if select.sequence is not None:
+        raise UnsupportedError("ORACLE_SEQ", "the oracle does not know SEQ")
+    found = _combinations(select, given, limit)
+    if select.group_by is not None:
+        return grouped(select, [(c.rows, c.born, c.dies) for c in found])
+    items = [naive(item.expr) for item in select.items]
+    answer = [Valid(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
+    return distinct(answer) if select.distinct else answer
+
+
+class Lifetime(NamedTuple):
+    """One tuple of a source and when it is valid."""
+
+    row: Row
+    born: float
+    dies: float
+
+
+def lifetimes(source: Source, table: pa.Table) -> list[Lifetime]:
+    """Every tuple of a source with its validity; `table` is in the order of arrival."""
+    names = table.column_names
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*(values(c) for c in table.columns), strict=True)]
+    relation, window = source.relation, source.window
+    if isinstance(relation, Table) or window is None:
+        return [Lifetime(row, ALWAYS, FOREVER) for row in rows]
+    time = relation.time
+    rows = sorted((row for row in rows if row[time] is not None), key=lambda row: row[time])  # stable: ties by arrival
+    if window.kind == "rows":
+        return _last_rows(rows, time, window)
+    if window.slide is not None:
+        raise UnsupportedError("ORACLE_SLIDE", "the oracle does not know SLIDE")
+    lasts = {"range": window.size, "now": 1, "unbounded": FOREVER}[window.kind]
+    assert lasts is not None
+    return [Lifetime(row, row[time], row[time] + lasts) for row in rows]
+
+
+def _last_rows(rows: list[dict[str, Any]], time: str, window: Window) -> list[Lifetime]:
+    """[PARTITION BY k] ROWS n: a tuple dies when the n-th later one of its partition is born."""
+    partitions: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        partitions[tuple(None if row[k] is None else key(row[k]) for k in window.partition)].append(row)
+    assert window.size is not None
+    return [
+        Lifetime(row, row[time], later[0][time] if (later := part[i + window.size : i + window.size + 1]) else FOREVER)
+        for part in partitions.values()
+        for i, row in enumerate(part)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One tuple for each alias bound so far, and when all of them are valid."""
+
+    rows: dict[str, Row]
+    born: float
+    dies: float
+
+    def extended(self, alias: str, tuple_: Lifetime) -> Combination:
+        born, dies = max(self.born, tuple_.born), min(self.dies, tuple_.dies)
+        return Combination({**self.rows, alias: tuple_.row}, born, dies)
+
+    def satisfies(self, tests: Iterable[Evaluator]) -> bool:
+        return self.born < self.dies and all(test(self.rows) is True for test in tests)
+
+
+def _combinations(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Combination]:
+    """All combinations of tuples that satisfy WHERE and are ever valid, one alias after the other."""
+    pools = {s.alias: lifetimes(s, given[s.relation.name.casefold()]) for s in select.sources}
+    for alias, pool in pools.items():
+        own = [naive(term) for term in select.where if aliases(term) == {alias}]
+        pools[alias] = [t for t in pool if Combination({alias: t.row}, t.born, t.dies).satisfies(own)]
+    constant = [naive(term) for term in select.where if not aliases(term)]
+    found = [Combination({}, ALWAYS, FOREVER)] if all(test({}) is True for test in constant) else []
+    bound: frozenset[str] = frozenset()
+    for alias in _order(select):
+        now = bound | {alias}
+        terms = [term for term in select.where if alias in aliases(term) <= now and len(aliases(term)) > 1]
+        tests = [naive(term) for term in terms]
+        candidates = _Candidates(alias, pools[alias], terms)
+        longer = (c.extended(alias, t) for c in found for t in candidates.of(c.rows))
+        found = _bounded((c for c in longer if c.satisfies(tests)), SLACK * limit if limit is not None else None)
+        bound = now
+    return found
+
+
+def _order(select: Select) -> list[str]:
+    """The aliases, each next one equated with an earlier one if that is possible."""
+    left = [source.alias for source in select.sources]
+    order = [left.pop(0)]
+    while left:
+        linked = (a for a in left if any(_equated(term, a, frozenset(order)) for term in select.where))
+        order.append(next(linked, left[0]))
+        left.remove(order[-1])
+    return order
+
+
+def _equated(term: Expr, alias: str, bound: frozenset[str]) -> tuple[Expr, Expr] | None:
+    """For `f(alias) = g(bound)`, in either order: (f, g)."""
+    if isinstance(term, Call) and term.op == "=":
+        for mine, other in (term.args, term.args[::-1]):
+            if aliases(mine) == {alias} and aliases(other) and aliases(other) <= bound:
+                return mine, other
+    return None
+
+
+class _Candidates:
+    """The tuples of one alias that may extend a combination: those that meet one equality, or all."""
+
+    def __init__(self, alias: str, pool: list[Lifetime], terms: list[Expr]) -> None:
+        self.pool = pool
+        self.other: Evaluator | None = None
+        bound = frozenset(a for term in terms for a in aliases(term)) - {alias}
+        pair = next((pair for term in terms if (pair := _equated(term, alias, bound))), None)
+        if pair is None:
+            return
+        mine, self.other = naive(pair[0]), naive(pair[1])
+        self.index: defaultdict[Any, list[Lifetime]] = defaultdict(list)
+        for tuple_ in pool:
+            value = mine({alias: tuple_.row})
+            if value is not None:
+                self.index[key(value)].append(tuple_)
+
+    def of(self, rows: Env) -> list[Lifetime]:
+        if self.other is None:
+            return self.pool
+        value = self.other(rows)
+        return [] if value is None else self.index.get(key(value), [])
+
+
+class Emitted(NamedTuple):
+    """A result row and its timestamp."""
+
+    values: tuple[Any, ...]
+    at: int
+
+
+def emit(answer: list[Valid], how: Emit, limit: int | None = None) -> list[Emitted]:
+    """The changing answer as a stream of rows."""
+    return _bounded(_emit(answer, how), limit)
+
+
+def _emit(answer: list[Valid], how: Emit) -> Iterator[Emitted]:
+    if how == "istream":
+        yield from (Emitted(row.values, int(row.born)) for row in answer if row.born != ALWAYS)
+    elif how == "dstream":
+        yield from (Emitted(row.values, int(row.dies)) for row in answer if row.dies != FOREVER)
+    else:
+        for at in changes(answer):
+            yield from (Emitted(row.values, int(at)) for row in answer if row.born <= at < row.dies)
+
+
+def _bounded(rows: Iterable[T], limit: int | None) -> list[T]:
+    kept: list[T] = []
+    for row in rows:
+        kept.append(row)
+        if limit is not None and len(kept) > limit:
+            raise TooManyRows(f"more than {limit} rows")
+    return kept

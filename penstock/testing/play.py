@@ -1,0 +1,89 @@
+"""Play a case on an engine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.cql.catalog import Stream
+from penstock.testing.case import Advance, Case
+from penstock.testing.naive import values
+
+Events = Callable[[Any, int], Any]
+QUERY = "q"
+
+
+def run(
+    engine_factory: Callable[[], Any], case: Case, *, plan: str | None = None, events: Events | None = None
+) -> pa.Table:
+    """Everything the case's query answers, in the order in which it came out: `run_all(...)["q"]`."""
+    return run_all(engine_factory, case, plan=plan, events=events)[QUERY]
+
+
+def run_all(
+    engine_factory: Callable[[], Any], case: Case, *, plan: str | None = None, events: Events | None = None
+) -> dict[str, pa.Table]:
+    """Everything every query answers, by its name, in the order in which it came out.
+
+    The case's query is called "q". `events(engine, i)` is called before step i (and once more before the final
+    flush, with i = the number of steps): it may add and drop queries, migrate, snapshot; if it returns an engine,
+    the run goes on with that one. An answer that goes back in time is an AssertionError.
+    """
+    engine = engine_factory()
+    declare(engine, case)
+    engine.query(QUERY, case.query, **({"plan": plan} if plan is not None else {}))
+    answers: defaultdict[str, _Answer] = defaultdict(_Answer)
+    for i, step in enumerate(case.steps):
+        engine = _event(events, engine, i)
+        if isinstance(step, Advance):
+            _collect(answers, engine.advance(step.stream, step.value))
+        else:
+            out = engine.push(dict(step.batches))
+            assert QUERY in out, f"push gave an entry for {sorted(out)}, none for the query"
+            _collect(answers, out)
+    engine = _event(events, engine, len(case.steps))
+    _collect(answers, engine.flush())
+    return {name: pa.concat_tables(answer.tables) for name, answer in answers.items()}
+
+
+def declare(engine: Any, case: Case) -> None:
+    """Declare the case's streams and tables to an engine."""
+    for stream in case.declarations:
+        late: dict[str, Any] = {"lateness": _lateness(stream)} if stream.lateness else {}
+        engine.stream(stream.name, stream.schema, time=stream.time, **late)
+    for name, table in case.tables.items():
+        engine.table(name, table)
+
+
+def _lateness(stream: Stream) -> int | timedelta:
+    return timedelta(microseconds=stream.lateness) if pt.is_timestamp(stream.time_type) else stream.lateness
+
+
+def _event(events: Events | None, engine: Any, at: int) -> Any:
+    other = events(engine, at) if events is not None else None
+    return engine if other is None else other
+
+
+class _Answer:
+    """What one query said so far, checked to be in temporal order."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.latest = float("-inf")
+
+    def add(self, table: pa.Table) -> None:
+        for time in values(table.column("_ts")):
+            assert time >= self.latest, f"a result of {time} came after one of {self.latest}"
+            self.latest = time
+        self.tables.append(table)
+
+
+def _collect(answers: defaultdict[str, _Answer], out: dict[str, pa.Table] | None) -> None:
+    """Keep what a call gave; an `advance` may give nothing."""
+    for name, table in (out or {}).items():
+        answers[name].add(table)

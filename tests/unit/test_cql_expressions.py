@@ -1,0 +1,106 @@
+"""Scalar expressions: types, explicit casts and constants, as compact text."""
+
+from __future__ import annotations
+
+import pytest
+from cql_catalog import catalog
+
+from penstock.cql import bind_query
+from penstock.cql.types import sql_type
+from penstock.expr.nodes import Aggregate, Call, Column, Expr
+
+CATALOG = catalog()
+
+
+def shown(expr: Expr) -> str:
+    """`cast(n):bigint` for a call with its type, names for columns, `repr:type` for constants."""
+    if isinstance(expr, Column):
+        return expr.name
+    if isinstance(expr, (Call, Aggregate)):
+        op = expr.op if isinstance(expr, Call) else expr.function
+        return f"{op}({', '.join(shown(arg) for arg in expr.args)}):{sql_type(expr.type)}"
+    return f"{expr.value}:{sql_type(expr.type)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("n + 1", "+(cast(n):bigint, 1:bigint):bigint"),
+        ("big / 2", "/(big, 2:bigint):bigint"),
+        ("n * 1.5", "*(cast(n):double, 1.5:double):double"),
+        ("f % 2", "%(cast(f):double, 2.0:double):double"),
+        ("price + n", "+(price, cast(n):decimal(10, 0)):decimal(13, 2)"),
+        ("price * 2", "*(price, 2:decimal(1, 0)):decimal(12, 2)"),
+        ("-n", "neg(cast(n):bigint):bigint"),
+        ("-price", "neg(price):decimal(10, 2)"),
+        ("-5", "-5:bigint"),
+        ("- -5", "neg(-5:bigint):bigint"),
+        ("-9223372036854775808", "-9223372036854775808:bigint"),
+        ("1e3", "1000.0:double"),
+        (".5", "0.5:double"),
+        ("5L", "5:bigint"),
+        ("'it''s'", "it's:string"),
+        ("NULL", "None:string"),
+        ("NULL + 1", "+(None:bigint, 1:bigint):bigint"),
+        ("ABS(f)", "abs(cast(f):double):double"),
+        ("At - TIMESTAMP '2024-01-02 03:04:05'", "-(At, 2024-01-02 03:04:05:timestamp):interval"),
+        ("At + INTERVAL 5 SECONDS", "+(At, 0:00:05:interval):timestamp"),
+        ("INTERVAL '1' DAY + At", "+(At, 1 day, 0:00:00:interval):timestamp"),
+        ("INTERVAL 1 HOUR - INTERVAL '30 minutes'", "-(1:00:00:interval, 0:30:00:interval):interval"),
+        ("At - d", "-(At, cast(d):timestamp):interval"),
+        ("DATE '2024-02-29'", "2024-02-29:date"),
+        ("CAST(n AS STRING)", "cast(n):string"),
+        ("CAST(n AS INT)", "n"),
+        ("n :: bigint", "cast(n):bigint"),
+        ("CAST('12' AS INT)", "12:int"),
+        ("CAST(1.9 AS INT)", "1:int"),
+        ("CAST('1' AS DECIMAL(38, 37))", f"1.{'0' * 37}:decimal(38, 37)"),
+        ("CAST(1 AS BOOLEAN)", "True:boolean"),
+        ("CAST(price AS DECIMAL(12, 4))", "cast(price):decimal(12, 4)"),
+        ("COALESCE(n, big, 0)", "coalesce(cast(n):bigint, big, 0:bigint):bigint"),
+        ("COALESCE(NULL, sym)", "coalesce(None:string, sym):string"),
+        ("CASE WHEN ok THEN n ELSE 1.5 END", "case(ok, cast(n):double, 1.5:double):double"),
+        (
+            "CASE n WHEN 1 THEN 'a' WHEN 2 THEN NULL END",
+            "case(=(cast(n):bigint, 1:bigint):boolean, a:string, "
+            "=(cast(n):bigint, 2:bigint):boolean, None:string, None:string):string",
+        ),
+        ("n = big", "=(cast(n):bigint, big):boolean"),
+        ("n <> 1.0", "<>(cast(n):double, 1.0:double):boolean"),
+        ("n != NULL", "<>(n, None:int):boolean"),
+        ("price >= n", ">=(cast(price):decimal(12, 2), cast(n):decimal(12, 2)):boolean"),
+        ("price = 2", "=(price, 2.00:decimal(10, 2)):boolean"),
+        ("f < n", "<(cast(f):double, cast(n):double):boolean"),
+        ("At > '2024-01-01T12:00:00+02:00'", ">(At, 2024-01-01 10:00:00:timestamp):boolean"),
+        ("'2024-01-01' <= d", "<=(2024-01-01:date, d):boolean"),
+        ("d = At", "=(cast(d):timestamp, At):boolean"),
+        (
+            "n BETWEEN 1 AND 2",
+            "and(>=(cast(n):bigint, 1:bigint):boolean, <=(cast(n):bigint, 2:bigint):boolean):boolean",
+        ),
+        ("sym NOT IN ('a', 'b')", "not(in(sym, a:string, b:string):boolean):boolean"),
+        ("sym NOT LIKE 'a%'", "not(like(sym, a%:string):boolean):boolean"),
+        ("big NOT BETWEEN 1 AND 2", "not(and(>=(big, 1:bigint):boolean, <=(big, 2:bigint):boolean):boolean):boolean"),
+        ("n IS NOT NULL", "not(is_null(n):boolean):boolean"),
+        ("NOT ok OR ok AND NULL", "or(not(ok):boolean, and(ok, None:boolean):boolean):boolean"),
+    ],
+)
+def test_binds_to(text: str, expected: str) -> None:
+    body = bind_query(f"SELECT {text} AS x FROM trades", CATALOG).body
+    assert shown(body.items[0].expr) == expected
+
+
+def test_every_constant_is_a_scalar_of_its_type() -> None:
+    import pyarrow as pa
+
+    texts = ["1", "1.5", "'a'", "TRUE", "NULL", "DATE '2024-01-01'", "TIMESTAMP '2024-01-01'", "INTERVAL 5 WEEKS"]
+    body = bind_query(f"SELECT {', '.join(texts)} FROM trades", CATALOG).body
+    for item in body.items:
+        value = item.expr.value  # type: ignore[union-attr]
+        assert pa.scalar(value, item.expr.type).as_py() == value
+
+
+def test_a_long_condition_is_not_a_deep_one() -> None:
+    body = bind_query(f"SELECT n FROM trades WHERE {' AND '.join(['big > 1'] * 3000)}", CATALOG).body
+    assert len(body.where) == 3000  # type: ignore[union-attr]
+    bind_query(f"SELECT n FROM trades WHERE {' OR '.join(['big > 1'] * 3000)}", CATALOG)
