@@ -25,9 +25,9 @@ from penstock.plan.explain import as_mermaid, as_text, describe
 from penstock.running import RunningQuery
 from penstock.state.kernels import FOREVER
 
-_STATES = {"auto": True, "eager": True, "none": True, "lazy": False, "jit": False}
+_STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
 _SCHEDULES = {"dfs": True, "bfs": False, "rr": False}
-_MIGRATIONS = {"moving-state": True, "jisc": False, "parallel-track": False}
+_MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": False}
 
 
 class Engine:
@@ -118,7 +118,7 @@ class Engine:
         """Go on with another plan, without losing or repeating a result."""
         running = self._running(name)
         _known(how, _MIGRATIONS, "way to migrate")
-        running.migrate(running.planned(plan))
+        running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
 
     def _running(self, name: str) -> RunningQuery:
         if name not in self._queries:

@@ -12,7 +12,8 @@ from penstock.expr.nodes import Aggregate, walk
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
 from penstock.ops.emit import DStreamOperator, RStreamOperator
-from penstock.ops.join import Arrivals, JoinOperator
+from penstock.ops.join import Arrivals, JoinOperator, Migration
+from penstock.ops.join_tree import POLICIES
 from penstock.ops.source import SourceOperator
 from penstock.plan.cost import assumed_statistics
 from penstock.plan.joins import JoinGraph, join_graph
@@ -87,7 +88,7 @@ class RunningQuery:
         join = JoinOperator(
             f"{self.name}: join", self.plan, {item.name: item.expr for item in self.select.items}, arrivals,
             self._tables, outlet, ends=emit != "istream", strict=emit == "rstream",
-            keep_states=self.state != "none",
+            policy=POLICIES[self.state],
         )  # fmt: skip
         node = self._graph.add(join, outlet, {readers[alias]: producers[alias] for alias in readers})
         self._nodes = [node]
@@ -114,8 +115,8 @@ class RunningQuery:
         for node in reversed(self._nodes):
             self._graph.remove(node)
 
-    def migrate(self, plan: JoinPlan) -> None:
-        self.join.migrate(plan)
+    def migrate(self, plan: JoinPlan, how: Migration) -> None:
+        self.join.migrate(plan, how)
         self.plan = plan
 
     def revive(self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], since: Mapping[str, int]) -> None:

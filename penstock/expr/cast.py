@@ -76,6 +76,7 @@ CASTS: dict[tuple[str, str], Caster] = {
     ("float", "decimal"): convert.float_to_decimal,
     ("float", "string"): text.float_to_string,
     ("decimal", "int"): convert.decimal_to_int,
+    ("decimal", "float"): convert.decimal_to_float,
     ("decimal", "decimal"): convert.decimal_to_decimal,
     ("decimal", "bool"): convert.decimal_to_bool,
     ("decimal", "string"): text.decimal_to_string,

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr.evaluate import evaluate
 from penstock.expr.nodes import Expr
-from penstock.ops.join_tree import JoinNode, JoinTree
+from penstock.ops.join_node import JoinNode
+from penstock.ops.join_tree import JoinTree, Policy
 from penstock.ops.lives import Lives
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
 from penstock.plan.physical import JoinPlan
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 from penstock.state.rows import Rows
+
+Migration = Literal["jisc", "moving-state"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class JoinOperator:
         *,
         ends: bool,
         strict: bool,
-        keep_states: bool,
+        policy: Policy,
     ) -> None:
         self.id = id_
         self._arrivals = tuple(arrivals)
@@ -61,7 +65,7 @@ class JoinOperator:
         self._outlet = outlet
         self._ends = ends
         self._strict = strict or any(leaf.source.window and leaf.source.window.kind == "rows" for leaf in plan.leaves)
-        self.tree = JoinTree(plan, keep_states=keep_states)
+        self.tree = JoinTree(plan, policy)
         self._mortal = [alias for alias, store in self.tree.stores.items() if store.rows_window]
         self._lives = Lives([self.tree.stores[alias].dies_now for alias in self._mortal])
         self._done = int(ALWAYS)
@@ -86,6 +90,7 @@ class JoinOperator:
         until = self._cut(bound, budget)
         taken = self._ingest(until)
         rows = self.tree.step() if taken else None
+        self.tree.pace(int(taken * self.tree.policy.pace))
         self._emit(rows, until)
         if until == bound:
             self._outlet.advance(bound + 1 if self._strict else bound)
@@ -168,9 +173,12 @@ class JoinOperator:
 
     # ── change and rest ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def migrate(self, plan: JoinPlan) -> None:
-        """Go on with another tree over the same leaves, its states filled at once (Moving State)."""
-        self.tree.rebuild(plan)
+    def migrate(self, plan: JoinPlan, how: Migration) -> None:
+        """Go on with another tree over the same leaves: what it lacks is completed when needed, or at once."""
+        if how == "jisc":
+            self.tree.rearrange(plan)
+        else:
+            self.tree.rebuild(plan)
 
     def unread(self) -> dict[str, int]:
         """How many tuples of each input wait."""
@@ -193,8 +201,13 @@ class JoinOperator:
             arrival.inlet.rewind(unread[arrival.alias])
         for alias, table in windows.items():
             self.tree.stores[alias].revive(table)
-        rows = self.tree.rebuild(self.tree.plan)
-        return self._births(rows) if self._ends else None
+        if self._ends or not self.tree.policy.lazy:
+            rows = self.tree.rebuild(self.tree.plan)
+            return self._births(rows) if self._ends else None
+        for store in self.tree.stores.values():
+            store.settle()
+        self.tree.restart()
+        return None
 
 
 def _since(batch: Batch, number: int) -> Batch:

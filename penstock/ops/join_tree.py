@@ -1,214 +1,122 @@
 """The tree inside a join operator: join nodes over leaf windows, stepped batch by batch, children first.
 
 Law: after `step`, the rows returned are exactly the combinations that have a tuple of this batch, satisfy every class
-and residual, and live at some instant; each once. A node's new rows are new-left with all of the right, and new-right
-with the old of the left ("old": no tuple of this batch), so that a pair of two new rows arises once.
+and residual, and live at some instant; each once. A node's new rows are new-driver with all of the lazy child, and
+new-lazy with the old of the driver ("old": no tuple of this batch), so that a pair of two new rows arises once.
 
-A node that keeps a state answers probes from it; one that keeps none looks its rows up through its children.
+The tree may take another shape between two batches (`rearrange`): leaves stay, states of nodes over the same leaves
+stay, everything else is completed when it is needed, or a few rows per batch (`pace`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column
-from penstock.plan.physical import JoinPlan, Key, LeafPlan, NodePlan, Part
+from penstock.ops.gating import is_worth_gating
+from penstock.ops.join_node import JoinNode, TreeNode
+from penstock.ops.leaf_node import LeafNode, codes_of
+from penstock.plan.physical import JoinPlan, Key, LeafPlan, Part
+from penstock.state.codeset import CodeSet
+from penstock.state.demand import Gate
 from penstock.state.intern import KeySpace
-from penstock.state.join_state import JoinState
-from penstock.state.kernels import I32, I64
-from penstock.state.leaf import Given, LeafStore, Renumbering
+from penstock.state.kernels import ALWAYS, I32
+from penstock.state.leaf import LeafStore, Renumbering
 from penstock.state.matches import Scratch
-from penstock.state.rows import Rows, concat
+from penstock.state.rows import Rows
 
 
 @dataclass(frozen=True)
-class Found:
-    """Rows that answer probes: rows[i] answers probe[i], with the interval they share."""
+class Policy:
+    """What the nodes of a tree keep.
 
-    probe: I64
-    rows: Rows
+    `states`: whether joins keep their rows at all. `lazy`: whether rows that follow from the base windows alone are
+    completed when they are needed, not at once. `gated`: whether rows nobody can use yet are put off: never, always,
+    or node by node where that is measured to pay.
+    """
 
-
-class LeafNode:
-    """A leaf of the tree: probes go to the indexes of its store."""
-
-    def __init__(self, plan: LeafPlan, store: LeafStore, scratch: Scratch) -> None:
-        self.plan = plan
-        self.store = store
-        self._scratch = scratch
-
-    def delta(self) -> Rows:
-        ids = self.store.fresh()
-        born, dies = self.store.lives(ids)
-        rows = Rows(ids[np.newaxis, :], born, dies)
-        return rows.take(born < dies) if self.store.rows_window else rows
-
-    def codes(self, class_id: int, rows: Rows) -> I32:
-        return self.store.codes(class_id, rows.ids[0])
-
-    def match(self, given: Given, born: I64, dies: I64, old_only: bool) -> Iterator[Found]:
-        for block in self.store.probe(given, born, dies, old_only, self._scratch):
-            yield Found(block.probe, Rows(block.row[np.newaxis, :], block.born, block.dies))
-
-    def settle(self) -> None:
-        self.store.settle()
+    states: bool = True
+    lazy: bool = False
+    gated: Literal["never", "always", "measured"] = "never"
+    pace: float = 1.0
+    """How many older rows are pushed up an incomplete state for each tuple that arrives."""
+    looks_every: int = 0
+    """Demand is not looked at again before a quarter of so many tuples have come."""
 
 
-class JoinNode:
-    """A join of two children on the classes they share."""
-
-    def __init__(self, plan: NodePlan, left: TreeNode, right: TreeNode, tree: JoinTree, state_key: Key | None) -> None:
-        self.plan = plan
-        self.left = left
-        self.right = right
-        self._tree = tree
-        self.state_key = state_key
-        self.state = None if state_key is None else JoinState(len(plan.aliases))
-        self._key = plan.key
-        self._homes = {
-            id_: next(place for place, alias in enumerate(plan.aliases) if id_ in tree.stores[alias].plan.classes)
-            for id_ in plan.classes
-        }
-        self._mortal = [place for place, alias in enumerate(plan.aliases) if tree.stores[alias].rows_window]
-        self.built = 0
-
-    def delta(self) -> Rows:
-        """This batch's rows; they are in the state afterwards."""
-        left, right = self.left.delta(), self.right.delta()
-        parts = [
-            *self._extend(self.left, left, self.right, old_only=False),
-            *self._extend(self.right, right, self.left, old_only=True),
-        ]
-        rows = concat(parts, len(self.plan.aliases))
-        self.built += len(rows)
-        if self.state is not None and len(rows):
-            self._insert(self.state, rows)
-        return rows
-
-    def _extend(self, side: TreeNode, rows: Rows, other: TreeNode, *, old_only: bool) -> Iterator[Rows]:
-        """New rows of one child with their partners in the other."""
-        if len(rows):
-            given = {id_: side.codes(id_, rows) for id_ in self._key}
-            for found in other.match(given, rows.born, rows.dies, old_only):
-                combined = self._combine(side, rows.ids[:, found.probe], found.rows)
-                yield combined.take(keep) if (keep := self._residual(combined)) is not None else combined
-
-    def _combine(self, side: TreeNode, ids: np.ndarray[tuple[int, int], np.dtype[np.int64]], partner: Rows) -> Rows:
-        halves = (ids, partner.ids) if side is self.left else (partner.ids, ids)
-        return Rows(np.concatenate(halves), partner.born, partner.dies)
-
-    def _residual(self, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-        """Which rows satisfy the predicates of this node; None if all do because there are none."""
-        if not self.plan.residuals:
-            return None
-        return mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows))
-
-    def codes(self, class_id: int, rows: Rows) -> I32:
-        place = self._homes[class_id]
-        return self._tree.stores[self.plan.aliases[place]].codes(class_id, rows.ids[place])
-
-    def match(self, given: Given, born: I64, dies: I64, old_only: bool) -> Iterator[Found]:
-        key = tuple(sorted(given))
-        if self.state is None or key != self.state_key:
-            yield from self._lookup(given, born, dies, old_only)
-            return
-        codes = self._tree.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        for block in self.state.probe(codes, born, dies, old_only, self._tree.scratch):
-            rows = Rows(self.state.ids(block.row), block.born, block.dies)
-            if self._mortal:
-                rows = self._refreshed(rows)
-                alive = rows.born < rows.dies
-                yield Found(block.probe[alive], rows.take(alive))
-            else:
-                yield Found(block.probe, rows)
-
-    def _lookup(self, given: Given, born: I64, dies: I64, old_only: bool) -> Iterator[Found]:
-        """The node's rows computed from its children: first the child that is bound by more of what is given."""
-
-        def bound(child: TreeNode) -> Given:
-            return {id_: codes for id_, codes in given.items() if id_ in child.plan.classes}
-
-        first, second = (self.left, self.right)
-        if len(bound(second)) > len(bound(first)):
-            first, second = second, first
-        rest = bound(second)
-        for found in first.match(bound(first), born, dies, old_only):
-            partial = found.rows
-            known = {id_: codes[found.probe] for id_, codes in rest.items()}
-            known |= {id_: first.codes(id_, partial) for id_ in self._key}
-            for partner in second.match(known, partial.born, partial.dies, old_only):
-                rows = self._combine(first, partial.ids[:, partner.probe], partner.rows)
-                probe = found.probe[partner.probe]
-                keep = self._residual(rows)
-                yield Found(probe, rows) if keep is None else Found(probe[keep], rows.take(keep))
-
-    def _refreshed(self, rows: Rows) -> Rows:
-        """The rows with what is known by now of the deaths in ROWS windows."""
-        dies = rows.dies
-        for place in self._mortal:
-            dies = np.minimum(dies, self._tree.stores[self.plan.aliases[place]].dies_now(rows.ids[place]))
-        return Rows(rows.ids, rows.born, dies)
-
-    def _insert(self, state: JoinState, rows: Rows) -> None:
-        key = self.state_key or ()
-        parts = [self.codes(id_, rows) for id_ in key]
-        codes = self._tree.keys.codes(key, parts, len(rows), insert=True)
-        state.insert(rows, codes, self._tree.keys.bound(key), fresh=True)
-
-    def settle(self) -> None:
-        self.left.settle()
-        self.right.settle()
-        if self.state is not None:
-            self.state.settle()
-
-    def purge(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
-        """Drop dead rows when enough have gathered, or when leaf rows got new ids."""
-        for child in (self.left, self.right):
-            if isinstance(child, JoinNode):
-                child.purge(bound, renumbered)
-        changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
-        if self.state is None or not (self.state.due or changed):
-            return
-        rows, codes = self._refreshed(self.state.rows()), self.state.codes()
-        keep = rows.dies > bound
-        rows, codes = rows.take(keep), codes[keep]
-        for place in changed:
-            rows.ids[place], keep = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
-            rows, codes = rows.take(keep), codes[keep]
-        self.state.rebuild(rows, codes)
+POLICIES = {
+    "eager": Policy(),
+    "lazy": Policy(lazy=True),
+    "jit": Policy(lazy=True, gated="always"),
+    "auto": Policy(lazy=True, gated="measured", looks_every=4096),
+    "none": Policy(states=False),
+}
 
 
-TreeNode = LeafNode | JoinNode
+@dataclass
+class Missing:
+    """What an incomplete node may lack: rows made of leaf rows before these ids only.
+
+    `pace` pushes the old rows of one leaf; those before `cursor` are done.
+    """
+
+    marks: dict[str, int]
+    leaf: str | None = None
+    cursor: int = 0
+
+    def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
+        for alias in self.marks.keys() & renumbered.keys():
+            change = renumbered[alias]
+            self.marks[alias] = change.first + int(np.searchsorted(change.kept, self.marks[alias]))
+            if alias == self.leaf:
+                self.cursor = change.first + int(np.searchsorted(change.kept, self.cursor))
 
 
 class JoinTree:
     """Leaves, nodes and the codes they share. The leaves outlive a change of the tree."""
 
-    def __init__(self, plan: JoinPlan, *, keep_states: bool) -> None:
+    def __init__(self, plan: JoinPlan, policy: Policy) -> None:
+        self.policy = policy
         self.keys = KeySpace([class_.type for class_ in plan.classes])
         self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
         self.scratch = Scratch()
-        self._keep_states = keep_states
+        self._bound = int(ALWAYS)
+        self._since_forgetting = 0
         self._arrange(plan)
+        self.shut_gates()
+
+    # ── shape ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _arrange(self, plan: JoinPlan) -> None:
+        """Take a shape with empty states that count as complete, and open gates."""
         self.plan = plan
+        self._missing: dict[JoinNode, Missing] = {}
         self.root = self._build(plan.root, None)
+        self._hang_gates(self.root, ())
 
     def _build(self, part: Part, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
-            return LeafNode(part, self.stores[part.alias], self.scratch)
-        key = part.key if self._keep_states else None
+            return LeafNode(part, self.stores[part.alias], self)
+        key = part.key if self.policy.states else None
         return JoinNode(part, self._build(part.left, key), self._build(part.right, key), self, state_key)
 
-    def step(self) -> Rows:
-        """The root's new rows after the leaves took in a batch."""
-        return self.root.delta()
+    def _hang_gates(self, node: TreeNode, above: tuple[Gate, ...]) -> None:
+        """Put a gate over every lazy child that is a join, and tell everything below it."""
+        node.gates = above
+        if not isinstance(node, JoinNode):
+            return
+        lazy = node.lazy
+        self._hang_gates(node.driver, above)
+        if self.policy.gated != "never" and isinstance(lazy, JoinNode):
+            lazy.gate = Gate(node.plan.key, (part.plan.classes for part in _parts(lazy)), self.keys)
+            above = (*above, lazy.gate)
+        self._hang_gates(lazy, above)
 
     def rebuild(self, plan: JoinPlan) -> Rows:
         """Take a shape, the old one or another, and fill its states from the leaves; returns the root's living rows."""
@@ -217,17 +125,95 @@ class JoinTree:
             store.fresh_from = store.base
         rows = self.root.delta()
         self.root.settle()
+        self.shut_gates()
         return rows
+
+    def rearrange(self, plan: JoinPlan) -> None:
+        """Take another shape; states over the same leaves are kept, what they lack is completed when it is needed."""
+        former = {frozenset(node.plan.aliases): node for node in self.nodes() if node.state is not None}
+        lacked = self._missing
+        self._arrange(plan)
+        for node in self.nodes():
+            if node.state is not None:
+                self._inherit(node, former.get(frozenset(node.plan.aliases)), lacked)
+        self.shut_gates()
+
+    def restart(self) -> None:
+        """Only the leaves have survived: all states are empty and incomplete."""
+        self._arrange(self.plan)
+        for node in self.nodes():
+            if node.state is not None:
+                self._mark_incomplete(node)
+        self.shut_gates()
+
+    def _inherit(self, node: JoinNode, former: JoinNode | None, lacked: Mapping[JoinNode, Missing]) -> None:
+        """Rows can always be kept; what they are complete for only if no gate held anything back."""
+        if former is not None:
+            node.adopt(former)
+            if not any(gate.shut for gate in former.gates):
+                if former in lacked:
+                    self._missing[node] = lacked[former]
+                    same_keys = former.state_key == node.state_key
+                    node.complete_keys = former.complete_keys if same_keys else CodeSet()
+                return
+        self._mark_incomplete(node)
+
+    def _mark_incomplete(self, node: JoinNode) -> None:
+        """The node may lack any row made of the tuples there are now."""
+        node.complete_keys = CodeSet()
+        self._missing[node] = Missing({alias: self.stores[alias].end for alias in node.plan.aliases})
+
+    # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self) -> Rows:
+        """The root's new rows after the leaves took in a batch."""
+        return self.root.delta()
 
     def settle(self, bound: int) -> Mapping[str, Renumbering]:
         """End the batch: nothing is new any more, and what dies by `bound` may be forgotten."""
+        self._bound = bound
         self.root.settle()
         changes = {alias: store.purge(bound) for alias, store in self.stores.items()}
         renumbered = {alias: change for alias, change in changes.items() if change is not None}
-        if isinstance(self.root, JoinNode):
-            self.root.purge(bound, renumbered)
-        self.keys.recycle(self._used)
+        for node in self.nodes():
+            node.purge(bound, renumbered)
+        self._follow(renumbered)
+        if self.keys.recycle(self._used):
+            for node in self._missing:
+                node.complete_keys = CodeSet()
+        if self.policy.gated != "never" and self._demand_is_stale():
+            self.shut_gates()
         return renumbered
+
+    def _demand_is_stale(self) -> bool:
+        """Whether a quarter of the tuples came since demand was last looked at."""
+        new = sum(store.end for store in self.stores.values()) - self._since_forgetting
+        return 4 * new > max(self.policy.looks_every, sum(len(store) for store in self.stores.values()))
+
+    def _follow(self, renumbered: Mapping[str, Renumbering]) -> None:
+        """A node lacks nothing once all tuples of one of its leaves from before have died."""
+        for node, missing in list(self._missing.items()):
+            missing.renumber(renumbered)
+            if any(self.stores[alias].base >= mark for alias, mark in missing.marks.items()):
+                self._is_complete(node)
+
+    def _is_complete(self, node: JoinNode) -> None:
+        node.complete_keys = None
+        del self._missing[node]
+
+    def pace(self, rows: int) -> None:
+        """Complete what is missing a little: push about `rows` older rows of a leaf up the lowest incomplete node."""
+        node = next(iter(self._missing), None)
+        if node is None or rows <= 0:
+            return
+        missing = self._missing[node]
+        alias = missing.leaf or min(missing.marks, key=lambda name: missing.marks[name] - self.stores[name].base)
+        first = max(missing.cursor, self.stores[alias].base)
+        end = min(first + rows, missing.marks[alias])
+        node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
+        missing.leaf, missing.cursor = alias, end
+        if end == missing.marks[alias]:
+            self._is_complete(node)
 
     def _used(self, key: Key) -> Iterator[I32]:
         for store in self.stores.values():
@@ -235,10 +221,46 @@ class JoinTree:
         for node in self.nodes():
             if node.state is not None and node.state_key == key:
                 yield node.state.codes()
+            if node.gate is not None:
+                yield from node.gate.used(key)
+
+    # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def shut_gates(self) -> None:
+        """Forget demand that no living driver row has any more, from the root down; only between two batches."""
+        self._since_forgetting = sum(store.end for store in self.stores.values())
+        if isinstance(self.root, JoinNode):
+            self._shut(self.root)
+
+    def _shut(self, node: JoinNode) -> None:
+        lazy = node.lazy
+        if isinstance(lazy, JoinNode) and lazy.gate is not None:
+            self._look_at(lazy, lazy.gate, node.driver)
+        for child in (node.driver, lazy):
+            if isinstance(child, JoinNode):
+                self._shut(child)
+
+    def _look_at(self, lazy: JoinNode, gate: Gate, driver: TreeNode) -> None:
+        """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
+        was_shut = gate.shut
+        gate.clear()
+        shut = driver.complete
+        if shut:
+            rows = driver.living()
+            rows = driver.demanded(rows.take(rows.dies > self._bound))
+            gate.add(partial(codes_of, driver, rows), len(rows))
+            shut = self.policy.gated == "always" or is_worth_gating(lazy, gate, self.stores)
+        gate.shut = shut
+        if was_shut and not shut:
+            for part in _parts(lazy):
+                if isinstance(part, JoinNode) and part not in self._missing:
+                    self._mark_incomplete(part)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def nodes(self) -> Iterator[JoinNode]:
         """The joins, children first."""
-        yield from _nodes(self.root)
+        return (node for node in _parts(self.root) if isinstance(node, JoinNode))
 
     def reader(self, part: Part, rows: Rows) -> Callable[[Column], pa.Array]:
         """Read payload columns of rows of a node."""
@@ -246,8 +268,9 @@ class JoinTree:
         return lambda column: self.stores[column.alias].take(column.name, rows.ids[places[column.alias]])
 
 
-def _nodes(node: TreeNode) -> Iterator[JoinNode]:
+def _parts(node: TreeNode) -> Iterator[TreeNode]:
+    """The nodes of a subtree, children first."""
     if isinstance(node, JoinNode):
-        yield from _nodes(node.left)
-        yield from _nodes(node.right)
-        yield node
+        yield from _parts(node.left)
+        yield from _parts(node.right)
+    yield node

@@ -89,6 +89,5 @@ class SourceOperator:
     def revive(self, held: Batch | None, frontier: int, arrived: int) -> None:
         """Go on where a snapshot stopped."""
         self._held = [] if held is None else [held]
-        self.frontier = self._released = frontier
+        self.frontier = frontier  # written to the arc with the first run, after the tuples that are held
         self.arrived = arrived
-        self._outlet.advance(frontier)

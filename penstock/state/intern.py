@@ -255,18 +255,20 @@ class KeySpace:
     def _composite(self, key: Key) -> CodeTable:
         return self._composites.setdefault(key, CodeTable())
 
-    def recycle(self, used: Callable[[Key], Iterable[I32]]) -> None:
+    def recycle(self, used: Callable[[Key], Iterable[I32]]) -> bool:
         """Free the codes no row uses, if enough were added; `used` yields the codes of a key that rows hold.
 
-        Longer keys go first: what a stored combination is made of must keep its meaning.
+        Longer keys go first: what a stored combination is made of must keep its meaning. Returns whether any code may
+        have been freed, and so may come back with another meaning.
         """
         tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.classes)}
         tables |= self._composites
         if not any(table.live > 2 * self._kept.get(key, _RECYCLE_FROM) for key, table in tables.items()):
-            return
+            return False
         for key in sorted(tables, key=len, reverse=True):
             tables[key].recycle(_marks(tables[key].bound, (*used(key), *self._parts(key))))
             self._kept[key] = max(_RECYCLE_FROM, tables[key].live)
+        return True
 
     def _parts(self, key: Key) -> Iterable[I64]:
         """The codes of a key that longer keys are made of."""

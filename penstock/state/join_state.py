@@ -9,15 +9,18 @@ Cost: O(1) per insert; a rebuild every time the state has doubled since the last
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.state.codeset import Mask
 from penstock.state.intern import empty_codes
 from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_rows
 from penstock.state.matches import Block, Scratch
 from penstock.state.rows import Rows
+from penstock.state.rowset import RowSet
+from penstock.state.sorted_index import F64, SortedIndex, Store
 
 _FIRST_CAPACITY = 256
 _NO_RING = -1  # as a mask it leaves every position as it is
@@ -41,6 +44,8 @@ class JoinState:
         self._fresh: U8 = np.zeros(capacity, np.uint8)
         self._ids: NDArray[np.int64] = np.empty((self._width, capacity), np.int64)
         self._head: I64 = np.full(capacity, NONE, np.int64)
+        self._identities = RowSet()
+        self._ordered: SortedIndex | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -50,8 +55,12 @@ class JoinState:
         arrays = (self._codes, self._born, self._dies, self._following, self._fresh, self._ids, self._head)
         return sum(array.nbytes for array in arrays)
 
-    def insert(self, rows: Rows, codes: I32, bound: int, *, fresh: bool) -> None:
-        """Add rows whose key codes are all below `bound`."""
+    def absent(self, rows: Rows) -> Mask:
+        """Which rows the state does not hold. The caller must insert exactly those, in this order."""
+        return self._identities.add(rows.ids, self._ids, self.size)
+
+    def insert(self, rows: Rows, codes: I32, bound: int, fresh: Mask | bool) -> None:
+        """Add rows whose key codes are all below `bound`; `fresh` are those with a tuple of this batch."""
         first, self.size = self.size, self.size + len(rows)
         if self.size > self._born.size:
             self._grow(self.size)
@@ -76,6 +85,23 @@ class JoinState:
             codes.size,
         )  # fmt: skip
 
+    def probe_range(
+        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, numbers: Callable[[Rows], F64],
+        scratch: Scratch,
+    ) -> Iterator[Block]:  # fmt: skip
+        """Blocks of (probe, position) where the row's number lies in the probe's range; `numbers` tells it."""
+        if self._ordered is None:
+            self._ordered, self._ordered_until = SortedIndex(), 0
+        if self._ordered_until < self.size:
+            new = slice(self._ordered_until, self.size)
+            rows = Rows(self._ids[:, new], self._born[new], self._dies[new])
+            positions = np.arange(self._ordered_until, self.size)
+            self._ordered.add(numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
+            self._ordered_until = self.size
+        fresh = self._fresh if old_only else self._fresh[:0]
+        store = Store(_NO_RING, 0, self.size, self._born, self._dies, fresh)
+        return self._ordered.probe(lows, highs, born, dies, store, scratch)
+
     def ids(self, positions: I64) -> NDArray[np.int64]:
         return self._ids[:, positions]
 
@@ -86,6 +112,10 @@ class JoinState:
 
     def codes(self) -> I32:
         return self._codes[: self.size]
+
+    def reorder(self) -> None:
+        """Forget the order by number: another sibling may ask for another one."""
+        self._ordered = None
 
     def settle(self) -> None:
         """The batch in progress is over: no row is fresh any more."""

@@ -239,3 +239,70 @@ def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid:
             to = out_offsets[i]
             for j in range(lengths[slot]):
                 out[to + j] = pool[(start + j) & ring]
+
+
+@_kernel
+def probe_sorted(
+    lows: Any, highs: Any, born: I64, dies: I64, at: int, place: int,
+    keys: Any, rows: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
+    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    """As `probe_ring`, over a sorted run: the rows whose key lies in [low, high] of the probe."""
+    n = 0
+    room = out_probe.size
+    while at < born.size:
+        if place == NONE:
+            place = np.searchsorted(keys, lows[at])
+        b, d, high = born[at], dies[at], highs[at]
+        while place < keys.size and keys[place] <= high:
+            row = rows[place]
+            if base <= row < limit and (fresh.size == 0 or not fresh[row]):
+                slot = row & mask
+                low = max(b, row_born[slot])
+                until = min(d, row_dies[slot])
+                if low < until:
+                    if n == room:
+                        return n, at, place
+                    out_probe[n] = at
+                    out_row[n] = row
+                    out_born[n] = low
+                    out_dies[n] = until
+                    n += 1
+            place += 1
+        place = NONE
+        at += 1
+    return n, at, place
+
+
+@_kernel
+def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent: Any) -> None:
+    """Enter rows (columns of `ids`) that are neither in `stored[:, :size]` nor earlier in `ids`.
+
+    The n-th absent row is entered as position first + n; rows entered by this call are compared through `ids`.
+    """
+    mask = table.size - 1
+    entered = np.empty(ids.shape[1], np.int64)
+    n = 0
+    for i in range(ids.shape[1]):
+        h = np.int64(0)
+        for k in range(ids.shape[0]):
+            h = h * np.int64(1000003) + ids[k, i]
+        at = _slot(h, mask)
+        found = False
+        while table[at] >= 0:
+            row = table[at]
+            same = True
+            for k in range(ids.shape[0]):
+                other = stored[k, row] if row < size else ids[k, entered[row - first]]
+                if other != ids[k, i]:
+                    same = False
+                    break
+            if same:
+                found = True
+                break
+            at = (at + 1) & mask
+        absent[i] = not found
+        if not found:
+            table[at] = first + n
+            entered[n] = i
+            n += 1

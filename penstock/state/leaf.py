@@ -23,9 +23,11 @@ from penstock.state.index import ChainIndex
 from penstock.state.intern import KeySpace, empty_codes
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_ring
 from penstock.state.matches import Block, Scratch
+from penstock.state.sorted_index import F64, SortedIndex, Store, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
 _THINNED = 4
+_ALL_COUNT = np.empty(0, np.uint8)
 
 Given = Mapping[int, I32]
 """For some classes, the code that each probe demands."""
@@ -69,6 +71,7 @@ class LeafStore:
         self._columns = {name: ring_column(schema.field(name).type) for name in plan.columns}
         self._codes = {id_: empty_codes(self._capacity) for id_, _ in plan.terms}
         self._indexes: dict[Key, ChainIndex] = {}
+        self._ordered: dict[str, SortedIndex] = {}
         self._checked_at = 4096
         self.seen = 0
 
@@ -140,6 +143,8 @@ class LeafStore:
                 column.append(self.base, first, payload[name])
             for key, index in self._indexes.items():
                 self._index_rows(key, index, first)
+            for name, ordered in self._ordered.items():
+                self._order_rows(name, ordered, first)
         return first
 
     def _reserve(self, more: int) -> None:
@@ -193,6 +198,22 @@ class LeafStore:
             ),
             codes.size,
         )  # fmt: skip
+
+    def probe_range(
+        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, scratch: Scratch
+    ) -> Iterator[Block]:
+        """Blocks of (probe, row id) where the row's column lies in the probe's range and the two lives overlap."""
+        ordered = self._ordered.get(column.name)
+        if ordered is None:
+            ordered = self._ordered[column.name] = SortedIndex()
+            self._order_rows(column.name, ordered, self.base)
+        limit = self.fresh_from if old_only else self.end
+        store = Store(self._capacity - 1, self.base, limit, self.born, self.dies, _ALL_COUNT)
+        return ordered.probe(lows, highs, born, dies, store, scratch)
+
+    def _order_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
+        ids = np.arange(first, self.end)
+        ordered.add(numbers(self.take(name, ids)), ids, lambda old: old >= self.base)
 
     def used(self, key: Key) -> Iterator[I32]:
         """The key codes that stored rows hold."""

@@ -1,0 +1,241 @@
+"""Placement: which cells a tuple goes to, so that every result arises in exactly one cell.
+
+A grid of cells (HyperCube) with one dimension per equality class, and one per stream that has no equality (a hash of
+the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of its own and goes to all cells that agree
+with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in every
+dimension, so exactly one cell holds all of them.
+
+Two things cannot be cut and are pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its
+PARTITION BY covers the dimension), and an RSTREAM, whose answer is reported as a whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
+
+from penstock.cql.bound import Query, Select, Source
+from penstock.expr.nodes import Column, Expr, columns, rewrite
+from penstock.plan.joins import JoinGraph, join_graph
+
+_EXHAUSTIVE_UP_TO = 32
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """A coordinate from a hash: of a term (which NULL leaves without a cell), or of the whole tuple if there is none."""
+
+    term: Expr | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One dimension as a stream sees it: how many cells it has, and the tuple's coordinate. None: all of them."""
+
+    share: int
+    coordinate: Hashed | None
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the tuples of one FROM item find their cells. Terms name columns without an alias: routes compare by value."""
+
+    first: int
+    steps: tuple[Step, ...]
+
+    @property
+    def copies(self) -> int:
+        """To how many cells a tuple goes."""
+        return prod(step.share for step in self.steps if step.coordinate is None)
+
+    def offsets(self) -> tuple[int, ...]:
+        """How far apart the cells of a dimension are, for each dimension."""
+        return tuple(prod(step.share for step in self.steps[place + 1 :]) for place in range(len(self.steps)))
+
+    def owner(self, cell: int) -> bool:
+        """Whether this cell speaks for the tuples it holds: one of the copies does."""
+        place = cell - self.first
+        if not 0 <= place < prod(step.share for step in self.steps):
+            return False
+        return all(
+            step.coordinate is not None or place // offset % step.share == 0
+            for step, offset in zip(self.steps, self.offsets(), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The routes of a query's streams, by alias; and why it has one cell only, if that is so."""
+
+    routes: Mapping[str, Route]
+    pinned: str | None = None
+
+    @property
+    def cells(self) -> int:
+        return max((prod(step.share for step in route.steps) for route in self.routes.values()), default=1)
+
+    def replication(self, rates: Mapping[str, float] | None = None) -> float:
+        """How many copies of a tuple there are on average."""
+        weight = {alias: (rates or {}).get(alias, 1.0) for alias in self.routes}
+        total = sum(weight.values()) or 1.0
+        return sum(weight[alias] * route.copies for alias, route in self.routes.items()) / total
+
+    def __str__(self) -> str:
+        if self.pinned:
+            first = next(iter(self.routes.values())).first
+            return f"one cell (number {first}): {self.pinned}"
+        shares = next(iter(self.routes.values())).steps
+        grid = " × ".join(str(step.share) for step in shares) or "1"
+        return f"{grid} cells, each row in {self.replication():.2g} of them on average"
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """Something to cut by: the aliases that have a coordinate in it."""
+
+    coordinates: Mapping[str, Hashed]
+
+
+def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) -> Placement:
+    """The grid for a query. `rates`: tuples per unit of time, by alias; equal if unknown."""
+    body = query.body
+    streams = tuple(source for source in body.inputs if not source.is_table)
+    why = _pinned(query)
+    if why is not None or not isinstance(body, Select):
+        route = Route(_spread(streams, cells), ())
+        return Placement({source.alias: route for source in streams}, why or "a set operation")
+    graph = join_graph(tuple(source.alias for source in body.sources), body.where)
+    dimensions = tuple(_dimensions(graph, streams))
+    weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
+    shares = _best_shares(dimensions, weight, cells)
+    used = [(dimension, share) for dimension, share in zip(dimensions, shares, strict=True) if share > 1]
+    routes = {
+        source.alias: Route(0, tuple(Step(share, dim.coordinates.get(source.alias)) for dim, share in used))
+        for source in streams
+    }
+    return Placement(routes)
+
+
+def _pinned(query: Query) -> str | None:
+    body = query.body
+    if not isinstance(body, Select):
+        return f"{body.kind.upper()} compares whole windows"
+    if query.emit == "rstream":
+        return "RSTREAM reports its whole answer"
+    if body.distinct or body.group_by is not None or body.sequence is not None:
+        return "DISTINCT, GROUP BY and SEQ need all of their rows"
+    graph = join_graph(tuple(source.alias for source in body.sources), body.where)
+    for source in body.sources:
+        if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph):
+            by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
+            return f"the ROWS window of {source.alias} counts all of its rows, {by}"
+    return None
+
+
+def _cuttable(source: Source, graph: JoinGraph) -> bool:
+    return any(_covered(source, term) for _, term in graph.terms_of(source.alias))
+
+
+def _covered(source: Source, term: Expr) -> bool:
+    """Whether tuples that count together agree in the term: always, but for ROWS windows."""
+    window = source.window
+    if window is None or window.kind != "rows":
+        return True
+    return {column.name for column in columns(term)} <= set(window.partition)
+
+
+def _dimensions(graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimension]:
+    """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
+    by_alias = {source.alias: source for source in streams}
+    within: set[str] = set()
+    for class_ in graph.classes:
+        coordinates = {
+            alias: Hashed(_without_alias(term))
+            for alias, term in class_.terms
+            if alias in by_alias and _covered(by_alias[alias], term)
+        }
+        if coordinates:
+            within |= coordinates.keys()
+            yield _Dimension(coordinates)
+    for source in streams:
+        is_rows = source.window is not None and source.window.kind == "rows"
+        if source.alias not in within and not is_rows:
+            yield _Dimension({source.alias: Hashed(None)})
+
+
+def _without_alias(term: Expr) -> Expr:
+    return rewrite(term, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
+
+
+def _best_shares(dimensions: Sequence[_Dimension], rates: Mapping[str, float], cells: int) -> tuple[int, ...]:
+    """The shares with the least tuples in a cell; among those, with the least copies, then the first."""
+
+    def cost(shares: Sequence[int]) -> tuple[float, float]:
+        load = copies = 0.0
+        for alias, rate in rates.items():
+            own = prod(share for dim, share in zip(dimensions, shares, strict=True) if alias in dim.coordinates)
+            load += rate / own
+            copies += rate * prod(shares) / own
+        return round(load, 9), round(copies, 9)
+
+    small = min(cells, _EXHAUSTIVE_UP_TO)
+    best = min(_vectors(len(dimensions), small), key=cost)
+    while (larger := _larger(best, cells)) and cost(choice := min(larger, key=cost)) < cost(best):
+        best = choice
+    return best
+
+
+def _vectors(length: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Every vector of shares whose product is at most `most`, larger first shares first."""
+    if not length:
+        yield ()
+        return
+    for share in range(most, 0, -1):
+        for rest in _vectors(length - 1, most // share):
+            yield (share, *rest)
+
+
+def _larger(shares: tuple[int, ...], cells: int) -> list[tuple[int, ...]]:
+    """The vectors with one share raised, by one or to as much as the cells allow."""
+    found = []
+    for place_ in range(len(shares)):
+        rest = prod(shares) // shares[place_]
+        for share in {shares[place_] + 1, cells // rest}:
+            if share > shares[place_] and share * rest <= cells:
+                found.append((*shares[:place_], share, *shares[place_ + 1 :]))
+    return found
+
+
+def _spread(streams: Sequence[Source], cells: int) -> int:
+    """A cell for what cannot be cut: the same for the same streams, so that they are sent once."""
+    names = ",".join(sorted({source.relation.name.casefold() for source in streams}))
+    return zlib.crc32(names.encode()) % cells
+
+
+def cell_keys(cells: int) -> tuple[int, ...]:
+    """Keys that Spark's hash partitioning sends to partitions 0, 1, … of `cells`: the smallest for each."""
+    found: dict[int, int] = {}
+    for key in count():
+        found.setdefault(_murmur3(key) % cells, key)
+        if len(found) == cells:
+            return tuple(found[partition] for partition in range(cells))
+    raise AssertionError
+
+
+def _murmur3(value: int, seed: int = 42) -> int:
+    """Spark's `hash` of one INT, as a signed 32-bit integer."""
+    mask = 0xFFFFFFFF
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & mask
+
+    mixed = rotated(value * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+    h = (rotated(seed ^ mixed, 13) * 5 + 0xE6546B64) & mask
+    h ^= 4
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & mask
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & mask
+    h ^= h >> 16
+    return h - (1 << 32) if h >= 1 << 31 else h

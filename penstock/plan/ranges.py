@@ -1,0 +1,104 @@
+"""Range conditions: what an inequality or a band between two sides says, as bounds on a difference.
+
+`a.v < b.v`, `ABS(a.v - b.v) < c`, `a.v BETWEEN b.v - 1 AND b.v + 1` all bound `left - right`. A join without equality
+looks its partners up in that range; the predicates themselves still decide, so bounds only have to be wide enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from math import inf
+
+import pyarrow as pa
+
+from penstock.expr.nodes import Call, Column, Expr, Literal
+from penstock.plan.physical import NodePlan
+
+
+@dataclass(frozen=True)
+class RangeCondition:
+    """low <= left - right <= high, where left and right are columns of either side."""
+
+    left: Column
+    right: Column
+    low: float
+    high: float
+
+
+def range_condition(node: NodePlan) -> RangeCondition | None:
+    """The tightest range the node's predicates give on one pair of columns; None if there is none."""
+    found: dict[tuple[Column, Column], tuple[float, float]] = {}
+    for predicate in node.residuals:
+        for x, y, low, high in _differences(predicate):
+            mirrored = x.alias in node.right.aliases
+            pair, bounds = ((y, x), (-high, -low)) if mirrored else ((x, y), (low, high))
+            known = found.get(pair, (-inf, inf))
+            found[pair] = (max(known[0], bounds[0]), min(known[1], bounds[1]))
+    closed = [pair for pair, (low, high) in found.items() if low > -inf and high < inf]
+    for left, right in closed or found:
+        return RangeCondition(left, right, *found[left, right])
+    return None
+
+
+def _differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:
+    """(x, y, low, high) with low <= x - y <= high, for a predicate that says so about columns of two aliases."""
+    if not (isinstance(predicate, Call) and predicate.op in ("<", "<=", ">", ">=")):
+        return
+    smaller, larger = predicate.args if predicate.op in ("<", "<=") else predicate.args[::-1]
+    band = _distance(smaller)
+    if band is not None and (limit := _number(larger)) is not None:
+        x, y, offset = band
+        yield x, y, -limit - offset, limit - offset
+        return
+    x_side, y_side = _shifted(smaller), _shifted(larger)
+    if x_side is not None and y_side is not None and x_side[0].alias != y_side[0].alias:
+        yield x_side[0], y_side[0], -inf, y_side[1] - x_side[1]
+
+
+def _distance(expr: Expr) -> tuple[Column, Column, float] | None:
+    """(x, y, c) for ABS(x - y + c)."""
+    if not (isinstance(expr, Call) and expr.op == "abs" and isinstance(expr.args[0], Call) and expr.args[0].op == "-"):
+        return None
+    x, y = (_shifted(side) for side in expr.args[0].args)
+    if x is None or y is None or x[0].alias == y[0].alias:
+        return None
+    return x[0], y[0], x[1] - y[1]
+
+
+def _shifted(expr: Expr) -> tuple[Column, float] | None:
+    """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers do not matter here."""
+    if isinstance(expr, Column):
+        return (expr, 0.0) if _is_ordered(expr.type) else None
+    if not isinstance(expr, Call):
+        return None
+    if expr.op == "cast" and _is_ordered(expr.type):
+        return _shifted(expr.args[0])
+    if expr.op in ("+", "-"):
+        x, shift = _shifted(expr.args[0]), _number(expr.args[1])
+        if x is not None and shift is not None:
+            return x[0], x[1] + (shift if expr.op == "+" else -shift)
+        if expr.op == "+" and (x := _shifted(expr.args[1])) and (shift := _number(expr.args[0])) is not None:
+            return x[0], x[1] + shift
+    return None
+
+
+def _number(expr: Expr) -> float | None:
+    """A constant as a number; durations in microseconds."""
+    if isinstance(expr, Call) and expr.op == "cast":
+        return _number(expr.args[0])
+    if not isinstance(expr, Literal) or expr.value is None or not _is_ordered(expr.type):
+        return None
+    if isinstance(expr.value, timedelta):
+        return float(expr.value / timedelta(microseconds=1))
+    try:
+        return float(expr.value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_ordered(type_: pa.DataType) -> bool:
+    """Types whose values map to floats in order."""
+    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    return bool(is_number or pa.types.is_timestamp(type_) or pa.types.is_duration(type_))

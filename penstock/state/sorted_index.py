@@ -1,0 +1,107 @@
+"""A sorted index: rows by a number, for joins without equality.
+
+Law: `probe` meets every row added whose number lies in the probe's range and whose life overlaps the probe's. Rows
+without a number (NULL) are in no range. State: sorted runs of geometric sizes; runs are merged as rows come, and dead
+rows fall out then. Cost: O(log n) runs, each searched by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.state.kernels import I64, U8, probe_sorted
+from penstock.state.matches import Block, Out, Scratch
+
+F64 = NDArray[np.float64]
+_SLACK = 2.0**-48
+"""Numbers are floats here: bounds are widened by more than any rounding on the way could be."""
+
+
+def numbers(values: pa.Array) -> F64:
+    """Values as floats in order; NULL is NaN, and NaN, the largest of numbers, is infinity."""
+    if pa.types.is_floating(values.type):
+        floats = values.cast(pa.float64())
+        out: F64 = floats.fill_null(0.0).to_numpy(zero_copy_only=False).copy()
+        out[np.isnan(out)] = np.inf
+    elif pa.types.is_decimal(values.type):
+        out = values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False).copy()
+    else:
+        out = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    if values.null_count:
+        out[values.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return out
+
+
+def span(at: F64, low: float, high: float) -> tuple[F64, F64]:
+    """Ranges [at + low, at + high], a little wider; an open end stays open. NaN has the empty range."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        slack = _SLACK * (np.abs(at) + min(abs(low), 1e300) + min(abs(high), 1e300))
+        lows = np.where(low == -np.inf, -np.inf, at + low - slack)
+        highs = np.where(high == np.inf, np.inf, at + high + slack)
+    infinite = np.isinf(at)
+    lows[infinite & (at < 0)] = -np.inf
+    highs[infinite & (at > 0)] = np.inf
+    unknown = np.isnan(at)
+    lows[unknown], highs[unknown] = np.inf, -np.inf
+    return np.nan_to_num(lows, nan=-np.inf, posinf=np.inf, neginf=-np.inf), np.nan_to_num(
+        highs, nan=np.inf, posinf=np.inf, neginf=-np.inf
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    keys: F64
+    rows: I64
+
+
+@dataclass(frozen=True)
+class Store:
+    """The rows an index refers to: where their lives are, and which of them count."""
+
+    mask: int
+    base: int
+    limit: int
+    born: I64
+    dies: I64
+    fresh: U8
+    """One byte per row where only rows that are not fresh count; empty where all do."""
+
+
+class SortedIndex:
+    """Rows in runs sorted by number."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def add(self, keys: F64, rows: I64, is_alive: Callable[[I64], NDArray[np.bool_]]) -> None:
+        known = ~np.isnan(keys)
+        run = _Run(keys[known], rows[known])
+        if not run.rows.size:
+            return
+        while self._runs and self._runs[-1].rows.size <= 2 * run.rows.size:
+            older = self._runs.pop()
+            alive = is_alive(older.rows)
+            run = _Run(np.concatenate([older.keys[alive], run.keys]), np.concatenate([older.rows[alive], run.rows]))
+        order = np.argsort(run.keys, kind="stable")
+        self._runs.append(_Run(run.keys[order], run.rows[order]))
+
+    def probe(self, lows: F64, highs: F64, born: I64, dies: I64, store: Store, scratch: Scratch) -> Iterator[Block]:
+        for run in self._runs:
+            kernel = partial(_probe_run, run, lows, highs, born, dies, store)
+            yield from scratch.blocks(kernel, born.size)
+
+
+def _probe_run(
+    run: _Run, lows: F64, highs: F64, born: I64, dies: I64, store: Store, at: int, place: int, out: Out
+) -> tuple[int, int, int]:
+    pairs: tuple[int, int, int] = probe_sorted(
+        lows, highs, born, dies, at, place, run.keys, run.rows,
+        store.mask, store.base, store.limit, store.born, store.dies, store.fresh, *out,
+    )  # fmt: skip
+    return pairs
