@@ -1,0 +1,42 @@
+# Everything a developer does, by name. `make` alone lists the targets.
+PYTHON  ?= $(shell command -v python3.11 || command -v python3)
+WORKERS ?= 2
+OUT     ?= out/lab
+BIN     := .venv/bin
+READY   := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check soak lab clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(READY) ## make .venv with Penstock and its tools (again only when pyproject.toml changes)
+	@echo "ready: .venv"
+
+$(READY): pyproject.toml
+	@echo "setting up .venv with $$($(PYTHON) --version) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## a short story with streams, queries and results
+	@$(BIN)/penstock demo
+
+test: $(READY) ## every test but the soak ones
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+
+check: $(READY) ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(READY) ## the long tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m soak
+
+lab: $(READY) ## measure the engine: tables, JSON and figures in out/lab
+	$(BIN)/penstock lab all --out $(OUT) --json $(OUT)/lab.json
+
+clean: ## remove what was built (.venv stays; delete it by hand)
+	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find penstock tests -name __pycache__ -type d -prune -exec rm -rf {} +

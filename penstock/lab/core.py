@@ -1,0 +1,153 @@
+"""The engine itself: throughput over a grid, W3 against a batch database, memory against history, a profile."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.lab import memory, throughput
+from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab.report import Report, Section, at_most, equals
+from penstock.lab.throughput import Grid, Push, Row
+from penstock.lab.workloads import KeyedStreams, joined, row_count, w3
+from penstock.progress import steps
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. W3 has its full size in every run of the command; tests shrink it."""
+
+    grid: Grid = field(default_factory=Grid)
+    rows: int = 300_000
+    keys: int = 10_000
+    seconds: int = 6000
+    parts: int = 12
+    rounds: int = 3
+
+    @property
+    def w3(self) -> KeyedStreams:
+        return w3(self.rows, self.keys, self.seconds)
+
+
+FULL = Scale(rounds=5)
+QUICK = Scale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), (5_000, 20), (50_000, 3))))
+
+
+def run(quick: bool = False, scale: Scale | None = None) -> Report:
+    scale = scale or (QUICK if quick else FULL)
+    report = Report("core", quick)
+    with steps("lab core", scale.grid.cases + 3) as step:
+        grid_rows = list(throughput.measure(scale.grid, step))
+        report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
+        report.figures["core-throughput.png"] = throughput.figure(grid_rows)
+        step("W3 against DuckDB")
+        _against_batch(scale, report)
+        step("W3: memory at 1 and 4 times the history")
+        _bounded_memory(scale, report)
+        step("W3: profile")
+        report.sections.append(Section("profile", "W3: where the time goes", _profile(scale)))
+    return report
+
+
+def _against_batch(scale: Scale, report: Report) -> None:
+    """Best of several rounds each, taking turns, so that a busy moment of the machine hits all three."""
+    streams = scale.w3
+    pushes = list(streams.pushes(scale.parts))
+    history = joined(pushes)
+    database = BatchDatabase(streams, history)
+    contenders: dict[str, Callable[[], int]] = {
+        "Penstock, pushes": lambda: _run_engine(streams, pushes),
+        "DuckDB, batch, 2 threads": lambda: int(database.join().num_rows),
+        "compiled loop, pushes": lambda: _run_loop(streams, pushes, scale.rows),
+    }
+    best: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for round_number in range(scale.rounds + 1):  # the first one warms up
+        for name, contender in contenders.items():
+            begin = time.perf_counter()
+            counts[name] = contender()
+            seconds = time.perf_counter() - begin
+            if round_number:
+                best[name] = min(seconds, best.get(name, seconds))
+    database.close()
+
+    rows = row_count(history.values())
+    report.sections.append(
+        Section(
+            "w3",
+            f"W3: {rows:,} rows in {scale.parts} pushes, best of {scale.rounds}",
+            [
+                {"run": name, "seconds": best[name], "rows_s": round(rows / best[name]), "results": counts[name]}
+                for name in contenders
+            ],
+        )
+    )
+    engine, duckdb, loop = contenders
+    report.checks += [
+        equals("w3_count_matches_duckdb", counts[engine], counts[duckdb], "results"),
+        at_most("w3_time_vs_duckdb", best[engine] / best[duckdb], 2, "times DuckDB's"),
+        equals("w3_loop_count_matches_duckdb", counts[loop], counts[duckdb], "results"),
+    ]
+
+
+def _run_engine(streams: KeyedStreams, pushes: list[Push]) -> int:
+    engine = streams.engine()
+    results = sum(engine.push(push)["q"].num_rows for push in pushes)
+    return int(results + engine.flush()["q"].num_rows)
+
+
+def _run_loop(streams: KeyedStreams, pushes: list[Push], capacity: int) -> int:
+    loop = CompiledJoin(streams, capacity)
+    return sum(len(loop.push(push)) for push in pushes)
+
+
+def _bounded_memory(scale: Scale, report: Report) -> None:
+    """What running adds to the peak must not grow with the history, only with windows and pushes.
+
+    Most of the peak is the interpreter and its libraries; so the growth is also set against what it would be if the
+    engine kept the history.
+    """
+    rows: list[Row] = []
+    for history in (1, 4):
+        found = memory.in_fresh_process(scale.rows, scale.keys, scale.seconds, scale.parts, history)
+        added = found["peak_mib"] - found["before_mib"]
+        rows.append({"history": f"{history}x", **found, "added_mib": added})
+    report.sections.append(Section("memory", "W3: peak resident memory", rows))
+    once, four_times = rows
+    first_push = next(scale.w3.pushes(scale.parts))
+    further_mib = 3 * scale.parts * sum(table.nbytes for table in first_push.values()) / memory.KIBI**2
+    growth = (four_times["added_mib"] - once["added_mib"]) / further_mib
+    report.checks += [
+        at_most("rss_4x_over_1x", four_times["peak_mib"] / once["peak_mib"], 1.2, "times the peak"),
+        at_most("rss_growth_over_history", growth, 0.1, "of the bytes of 3 more histories"),
+    ]
+
+
+def _profile(scale: Scale, top: int = 12) -> list[dict[str, Any]]:
+    """The functions with the most time of their own in one run."""
+    streams = scale.w3
+    pushes = list(streams.pushes(scale.parts))
+    profile = cProfile.Profile()
+    profile.runcall(_run_engine, streams, pushes)
+    stats = pstats.Stats(profile).get_stats_profile()
+    ranked = sorted(stats.func_profiles.items(), key=lambda item: item[1].tottime, reverse=True)
+    return [
+        {
+            "function": name,
+            "file": _short(entry.file_name),
+            "calls": entry.ncalls,
+            "own_seconds": entry.tottime,
+            "share": round(entry.tottime / max(stats.total_tt, 1e-9), 3),
+        }
+        for name, entry in ranked[:top]
+    ]
+
+
+def _short(file_name: str) -> str:
+    """The path inside its package: a report must not name one machine's folders."""
+    return "/".join(Path(file_name).parts[-2:]) if file_name not in ("", "~") else "built in"

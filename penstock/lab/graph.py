@@ -1,0 +1,314 @@
+"""The query graph: Figures 14 to 16 of its paper in virtual time, and what the graph costs over direct calls.
+
+In virtual time every operator costs 20 µs for a tuple, or for a step that only carries time; so the figures are exact
+and the same on every machine. ETS arcs against punctuation are also played with the costs measured in this run.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from penstock.graph.graph import Node
+from penstock.graph.run import Cycle
+from penstock.graph.virtual import Cost, VirtualTime
+from penstock.lab.query_graphs import (
+    ETS_ARCS,
+    NO_SIGNALS,
+    PUNCTUATION,
+    Signals,
+    Workbench,
+    burstiness,
+    heartbeats,
+    latencies,
+    measured,
+    modelled,
+    nested_unions,
+    path,
+    poisson,
+    simple_union,
+    slide_union,
+)
+from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.progress import steps
+from penstock.state.kernels import I64
+
+COST = 20  # microseconds for a tuple
+
+_EACH = modelled(COST)
+
+Row = dict[str, Any]
+Build = Callable[[Workbench], Node]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: seconds of virtual time, sizes tried, rounds of timing."""
+
+    seconds: float = 30
+    periods: tuple[int, ...] = (500, 1_000, 10_000, 100_000, 1_000_000)
+    bursts: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
+    slides: tuple[int, ...] = (1, 10, 50, 100, 200)
+    burst_sizes: tuple[int, ...] = (1, 2, 10, 100, 1000)
+    pushes: int = 100
+    rounds: int = 9
+
+
+FULL = Scale()
+QUICK = Scale(seconds=6, bursts=(1, 10, 100), slides=(1, 50, 200), pushes=30, rounds=7)
+
+
+def run(quick: bool = False, scale: Scale | None = None) -> Report:
+    scale = scale or (QUICK if quick else FULL)
+    report = Report("graph", quick)
+    parts = {
+        "bursts through two operators": _exact,
+        "Figure 14a: signals of time": _idle_waiting,
+        "Figure 14b: size of bursts": _bursts,
+        "Figure 15: ETS arcs and punctuation": _arcs,
+        "Figure 16: SLIDE": _slides,
+        "scheduling overhead": _overhead,
+    }
+    with steps("lab graph", len(parts)) as step:
+        for label, part in parts.items():
+            step(label)
+            part(scale, report)
+    return report
+
+
+def at_least(name: str, value: float, limit: float, unit: str) -> Check:
+    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
+
+
+def _play(
+    build: Build, signals: Signals, arrivals: dict[str, I64], strategy: str = "dfs", cost: Cost = _EACH
+) -> VirtualTime:
+    bench = Workbench(signals, strategy)
+    return bench.play(build(bench), arrivals, cost)
+
+
+def _mean_ms(played: VirtualTime) -> float:
+    return float(latencies(played.out).mean()) / 1000
+
+
+# ── exact latencies ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _exact(scale: Scale, report: Report) -> None:
+    """A burst of n through two operators of cost c: (n + 1) c depth first, (1.5 n + 0.5) c breadth first."""
+    rows: list[Row] = []
+    for size in scale.burst_sizes:
+        wanted = {"dfs": 2 * (size + 1), "bfs": 3 * size + 1}
+        for strategy, halves in wanted.items():
+            burst = {"a": np.zeros(size, np.int64)}
+            found = latencies(_play(lambda bench: path(bench, 2), ETS_ARCS, burst, strategy).out)
+            rows.append({
+                "burst": size,
+                "strategy": strategy,
+                "mean_us": float(found.mean()),
+                "formula_us": halves * COST / 2,
+                "exact": bool(2 * int(found.sum()) == halves * COST * size),
+            })  # fmt: skip
+    report.sections.append(Section("burst_latency", "A burst through two operators, virtual time", rows))
+    report.checks.append(equals("burst_latency_exact", sum(row["exact"] for row in rows), len(rows), "cases"))
+
+
+# ── Figure 14 ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _idle_waiting(scale: Scale, report: Report) -> None:
+    """Figure 14a: 1000/s and 0.5/s into a union."""
+    arrivals = {"a": poisson(1000, scale.seconds, 1), "b": poisson(0.5, scale.seconds, 2)}
+    rivals = (NO_SIGNALS, *map(heartbeats, scale.periods), PUNCTUATION, ETS_ARCS)
+    rows: list[Row] = []
+    for signals in rivals:
+        means = {strategy: _mean_ms(_play(simple_union, signals, arrivals, strategy)) for strategy in ("dfs", "bfs")}
+        rows.append({"signals": signals.name, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
+    report.sections.append(Section("idle_waiting", "Mean latency of a union of 1000/s and 0.5/s", rows))
+    found = {row["signals"]: row["dfs_ms"] for row in rows}
+    best_heartbeat = min(found[heartbeats(period).name] for period in scale.periods)
+    report.checks += [
+        at_least("latency_none_over_ets", found["none"] / found["ETS arcs"], 100, "times"),
+        at_least("latency_best_heartbeat_over_ets", best_heartbeat / found["ETS arcs"], 1, "times"),
+    ]
+    report.figures["graph-idle-waiting.png"] = _bars(rows, "signals", ("dfs_ms", "bfs_ms"), "mean latency, ms")
+
+
+def _bursts(scale: Scale, report: Report) -> None:
+    """Figure 14b: the same union with ETS arcs, the fast stream in bursts."""
+    rows: list[Row] = []
+    for burst in scale.bursts:
+        arrivals = {"a": poisson(1000, scale.seconds, 1, burst), "b": poisson(0.5, scale.seconds, 2)}
+        means = {strategy: _mean_ms(_play(simple_union, ETS_ARCS, arrivals, strategy)) for strategy in ("dfs", "bfs")}
+        rows.append({"burst": burst, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
+    report.sections.append(Section("bursts", "Mean latency against the size of bursts, ETS arcs", rows))
+    worst = rows[-1]
+    report.checks.append(at_least("bfs_over_dfs_in_bursts", worst["bfs_ms"] / worst["dfs_ms"], 1, "times"))
+    report.figures["graph-bursts.png"] = _curves(
+        rows, "burst", {"dfs_ms": "depth first", "bfs_ms": "breadth first"}, "tuples in a burst", "mean latency, ms"
+    )
+
+
+# ── Figure 15 ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _arcs(scale: Scale, report: Report) -> None:
+    """Figure 15: the nested unions, with every cost the same and with the costs of this machine."""
+    rates = {"a": 100.0, "b": 1.0, "c": 100.0, "d": 1.0}
+    arrivals = {name: poisson(rate, scale.seconds, seed) for seed, (name, rate) in enumerate(rates.items())}
+    rows: list[Row] = []
+    for costs, cost in (("20 µs each", _EACH), ("measured", _calibrated(arrivals))):
+        means = {signals: _mean_ms(_play(nested_unions, signals, arrivals, cost=cost)) for signals in _BY_DEMAND}
+        below = 1 - means[ETS_ARCS] / means[PUNCTUATION]
+        rows.append({
+            "costs": costs,
+            "punctuation_ms": means[PUNCTUATION],
+            "ets_arcs_ms": means[ETS_ARCS],
+            "below_percent": 100 * below,
+        })  # fmt: skip
+    report.sections.append(Section("arcs", "Mean latency of the nested unions", rows))
+    report.checks += [
+        at_least("ets_arcs_below_punctuation", rows[0]["below_percent"], 14, "%"),
+        at_least("ets_arcs_below_punctuation_measured", rows[1]["below_percent"], 14, "%"),
+    ]
+    report.figures["graph-arcs.png"] = _bars(rows, "costs", ("punctuation_ms", "ets_arcs_ms"), "mean latency, ms")
+
+
+_BY_DEMAND = (PUNCTUATION, ETS_ARCS)
+
+
+def _calibrated(arrivals: dict[str, I64]) -> Cost:
+    """The median time of a step of each operator, with tuples and without, taken from runs of both contenders."""
+    took: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
+    clock = measured()
+
+    def note(node: Node, done: int) -> int:
+        took[node.id, done > 0].append(clock(node, done))
+        return _EACH(node, done)
+
+    for signals in _BY_DEMAND:
+        _play(nested_unions, signals, arrivals, cost=note)
+    costs = {step: round(median(times)) for step, times in took.items()}
+    return lambda node, done: costs[node.id, done > 0]
+
+
+# ── Figure 16 ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _slides(scale: Scale, report: Report) -> None:
+    """Figure 16: results per 0.02 s when one input of the union reports only every SLIDE tuples."""
+    arrivals = {"a": poisson(1000, scale.seconds, 1), "b": poisson(1000, scale.seconds, 2)}
+    rows: list[Row] = []
+    for slide in scale.slides:
+        found = {
+            signals: burstiness(_play(partial(slide_union, slide=slide), signals, arrivals).out)
+            for signals in (NO_SIGNALS, ETS_ARCS)
+        }
+        rows.append({"slide": slide, "none": found[NO_SIGNALS], "ets_arcs": found[ETS_ARCS]})
+    arriving = burstiness([(int(at), 0) for at in arrivals["a"]])
+    report.sections.append(Section("slides", f"Burstiness against SLIDE (that of the arrivals: {arriving:.2f})", rows))
+    worst = rows[-1]
+    report.checks += [
+        at_least("burstiness_none_over_ets", worst["none"] / worst["ets_arcs"], 2, "times"),
+        at_most("burstiness_ets_over_arrivals", worst["ets_arcs"] / arriving, 1.25, "times"),
+    ]
+    report.figures["graph-slides.png"] = _curves(
+        rows, "slide", {"none": "no signals", "ets_arcs": "ETS arcs"}, "SLIDE, tuples", "(max - min) / mean"
+    )
+
+
+# ── overhead ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _overhead(scale: Scale, report: Report) -> None:
+    """The union of two selections on pushes of 4096 tuples each: by the cycle, and called one after the other."""
+    rows: list[Row] = []
+    for strategy in ("dfs", "bfs", "rr"):
+        by_cycle, direct = _timed_pair(strategy, scale)
+        rows.append({
+            "strategy": strategy,
+            "direct_us": direct * 1e6,
+            "graph_us": by_cycle * 1e6,
+            "over_percent": 100 * (by_cycle / direct - 1),
+        })  # fmt: skip
+    report.sections.append(Section("overhead", "A push of 2 x 4096 tuples through five operators", rows))
+    report.checks.append(at_most("scheduling_overhead", max(row["over_percent"] for row in rows), 5, "%"))
+
+
+def _timed_pair(strategy: str, scale: Scale, size: int = 4096) -> tuple[float, float]:
+    """Seconds per push, the median of each: the two take turns push by push, so that a busy machine slows both."""
+    contenders = [Workbench(ETS_ARCS), Workbench(ETS_ARCS)]
+    sinks = [simple_union(bench).outlet.open() for bench in contenders]
+    contenders[0].graph.schedule(strategy)
+    cycle = Cycle(contenders[0].graph, size)
+    operators = [node.operator for node in contenders[1].graph]
+
+    def direct() -> None:
+        for operator in operators:
+            operator.run(size)
+
+    runs = (cycle.run, direct)
+    seconds: tuple[list[float], list[float]] = ([], [])
+    values = pa.array(np.random.default_rng(1).random(size))
+    for push in range(scale.pushes * scale.rounds):
+        times = np.arange(push * size, (push + 1) * size)
+        for place in (push % 2, 1 - push % 2):
+            bench = contenders[place]
+            bench.now(int(times[-1]))
+            for source in bench.sources.values():
+                source.feed(times, {"ts": pa.array(times), "v": values})
+            begin = time.perf_counter()
+            runs[place]()
+            seconds[place].append(time.perf_counter() - begin)
+            assert sum(len(batch) for batch in sinks[place].take(4 * size)) > 0
+    return median(seconds[0]), median(seconds[1])
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _curves(rows: Sequence[Row], across: str, curves: dict[str, str], xlabel: str, ylabel: str) -> bytes:
+    drawing, panel = _panel(xlabel, ylabel)
+    for name, label in curves.items():
+        panel.plot([row[across] for row in rows], [row[name] for row in rows], "o-", label=label)
+    panel.set(xscale="log", yscale="log")
+    panel.legend()
+    return _png(drawing)
+
+
+def _bars(rows: Sequence[Row], across: str, names: Sequence[str], ylabel: str) -> bytes:
+    drawing, panel = _panel("", ylabel)
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        places = np.arange(len(rows)) + number * width
+        panel.bar(places, [row[name] for row in rows], width, label=name.removesuffix("_ms").replace("_", " "))
+    panel.set_xticks(np.arange(len(rows)) + 0.4 - width / 2, [row[across] for row in rows], rotation=30, ha="right")
+    panel.set_yscale("log")
+    panel.legend()
+    return _png(drawing)
+
+
+def _panel(xlabel: str, ylabel: str) -> tuple[Figure, Any]:
+    drawing = Figure(figsize=(6.4, 4), layout="constrained")
+    FigureCanvasAgg(drawing)
+    panel = drawing.subplots()
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    panel.grid(alpha=0.3, which="both")
+    return drawing, panel
+
+
+def _png(drawing: Figure) -> bytes:
+    image = io.BytesIO()
+    drawing.savefig(image, format="png", dpi=130)
+    return image.getvalue()

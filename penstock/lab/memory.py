@@ -1,0 +1,66 @@
+"""Peak memory of a run, measured in a fresh process: `python -m penstock.lab.memory ROWS KEYS SECONDS PARTS HISTORY`.
+
+The history is made push by push and results are dropped, so that what grows is what the engine keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.lab.workloads import w3
+
+KIBI = 1024
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
+
+
+def peak_kib() -> int:
+    """The peak resident size of this process.
+
+    Linux reports a parent's peak in a child's getrusage; VmHWM begins anew with the process.
+    """
+    if STATUS.exists():
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def forget_peak() -> None:
+    """Let the peak begin at the present size, where the system can: loading compiled loops must not hide growth."""
+    if RESET.exists():
+        RESET.write_text("5")
+
+
+def in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
+    """MiB before the first push (libraries and compiled loops loaded) and at the peak of `history` histories."""
+    arguments = [str(value) for value in (rows, keys, seconds, parts, history)]
+    command = [sys.executable, "-m", "penstock.lab.memory", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def _run(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
+    warm = w3(rows=parts * 10, keys=4, seconds=parts)
+    engine = warm.engine()
+    for push in warm.pushes(parts):
+        engine.push(push)
+    engine.flush()
+    forget_peak()
+    before = peak_kib()
+
+    streams = w3(rows, keys, seconds)
+    engine = streams.engine()
+    results = 0
+    for push in streams.pushes(parts, history):
+        results += engine.push(push)["q"].num_rows
+    results += engine.flush()["q"].num_rows
+    return {"before_mib": before / KIBI, "peak_mib": peak_kib() / KIBI, "results": results}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(*(int(value) for value in sys.argv[1:]))))

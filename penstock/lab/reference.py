@@ -1,0 +1,131 @@
+"""What the engine is measured against, in the same run: one compiled loop, and a batch database.
+
+Both compute exactly the join of `KeyedStreams` and materialise its rows, as the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.lab.workloads import KeyedStreams
+
+Ints = npt.NDArray[np.int64]
+
+
+class CompiledJoin:
+    """A symmetric hash join of n streams, written by hand for one key and one window, compiled as ONE loop.
+
+    It knows its query at compile time and needs no plan, no interning, no late rows and no second query: what the
+    engine may be compared with, not what it could be replaced by. State for `capacity` rows per stream is laid out
+    beforehand; old rows are left at the end of their chains.
+    """
+
+    def __init__(self, streams: KeyedStreams, capacity: int) -> None:
+        self.streams = streams
+        self._mask = (1 << max(4, (2 * streams.keys - 1).bit_length())) - 1
+        self._heads = np.full((streams.ways, self._mask + 1), -1, np.int64)
+        self._rows = np.empty((streams.ways, capacity, 4), np.int64)  # ts, key, payload, next older row of the chain
+        self._filled = np.zeros(streams.ways, np.int64)
+
+    def push(self, tables: Mapping[str, pa.Table]) -> Ints:
+        """The results of one batch: the key and each stream's payload, one row a result."""
+        columns = [_integers(tables[name]) for name in self.streams.names]
+        batch = np.concatenate(columns)
+        owner = np.repeat(np.arange(self.streams.ways), [len(column) for column in columns])
+        order = np.argsort(batch[:, 0], kind="stable")
+        state = (self._heads, self._rows, self._filled, self._mask)
+        results: Ints = _join(batch, owner, order, *state, self.streams.window)
+        return results
+
+
+def _integers(table: pa.Table) -> Ints:
+    columns = [table.column(name).cast(pa.int64()).to_numpy() for name in ("ts", "k", "v")]
+    return np.stack(columns, axis=1)
+
+
+@numba.njit(cache=True)
+def _join(
+    batch: Ints, owner: Ints, order: Ints, heads: Ints, rows: Ints, filled: Ints, mask: int, window: int
+) -> Ints:  # pragma: no cover - compiled
+    ways = heads.shape[0]
+    found = np.empty((ways, 64), np.int64)  # payloads that match, per stream
+    counts = np.empty(ways, np.int64)
+    cursor = np.empty(ways, np.int64)
+    out = np.empty((max(1024, len(batch)), ways + 1), np.int64)
+    emitted = 0
+    for position in order:
+        ts, key, payload = batch[position]
+        own = owner[position]
+        slot = ((key * -7046029254386353131) >> 20) & mask
+        total = 1
+        for stream in range(ways):
+            if stream == own:
+                found[stream, 0] = payload
+                counts[stream] = 1
+                continue
+            count = 0
+            row = heads[stream, slot]
+            while row >= 0 and rows[stream, row, 0] > ts - window:
+                if rows[stream, row, 1] == key:
+                    if count == found.shape[1]:
+                        wider = np.empty((ways, 2 * count), np.int64)
+                        wider[:, :count] = found
+                        found = wider
+                    found[stream, count] = rows[stream, row, 2]
+                    count += 1
+                row = rows[stream, row, 3]
+            counts[stream] = count
+            total *= count
+            if total == 0:
+                break
+        if total > 0:
+            if emitted + total > len(out):
+                longer = np.empty((2 * (emitted + total), ways + 1), np.int64)
+                longer[:emitted] = out[:emitted]
+                out = longer
+            cursor[:] = 0
+            for _ in range(total):
+                out[emitted, 0] = key
+                for stream in range(ways):
+                    out[emitted, stream + 1] = found[stream, cursor[stream]]
+                emitted += 1
+                for stream in range(ways):  # the next combination: an odometer over the matches
+                    cursor[stream] += 1
+                    if cursor[stream] < counts[stream]:
+                        break
+                    cursor[stream] = 0
+        row = filled[own]
+        rows[own, row, 0] = ts
+        rows[own, row, 1] = key
+        rows[own, row, 2] = payload
+        rows[own, row, 3] = heads[own, slot]
+        heads[own, slot] = row
+        filled[own] = row + 1
+    return out[:emitted]
+
+
+class BatchDatabase:
+    """DuckDB with two threads over the whole history in its own tables; loading them is not measured."""
+
+    def __init__(self, streams: KeyedStreams, tables: Mapping[str, pa.Table]) -> None:
+        self.streams = streams
+        self._duckdb = duckdb.connect(config={"threads": 2})
+        self._duckdb.execute("SET enable_progress_bar = false")
+        for name, table in tables.items():
+            whole = table.set_column(0, "ts", table.column("ts").cast(pa.int64()))
+            self._duckdb.register("whole", whole)
+            self._duckdb.execute(f"CREATE TABLE {name} AS SELECT * FROM whole")
+            self._duckdb.unregister("whole")
+
+    def join(self) -> pa.Table:
+        result: pa.Table = self._duckdb.sql(self.streams.sql).to_arrow_table()
+        return result
+
+    def close(self) -> None:
+        self._duckdb.close()

@@ -1,0 +1,133 @@
+"""What every lab hands back: checks, tables, figures and one JSON object, all measured in that run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure with a goal. `goal` reads as a condition on `value`, such as `<= 2`."""
+
+    name: str
+    value: float
+    unit: str
+    goal: str
+    ok: bool
+
+
+def at_most(name: str, value: float, limit: float, unit: str) -> Check:
+    return Check(name, round(value, 4), unit, f"<= {limit:g}", value <= limit)
+
+
+def equals(name: str, value: int, expected: int, unit: str) -> Check:
+    return Check(name, value, unit, f"== {expected}", value == expected)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of a report; the same rows stand in the JSON under `key`."""
+
+    key: str
+    title: str
+    rows: Sequence[dict[str, Any]]
+
+
+@dataclass
+class Report:
+    """The outcome of one lab. `figures` maps a file name to its PNG bytes."""
+
+    lab: str
+    quick: bool
+    checks: list[Check] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    figures: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "lab": self.lab,
+            "quick": self.quick,
+            "machine": machine(),
+            "checks": [asdict(check) for check in self.checks],
+            **{section.key: list(section.rows) for section in self.sections},
+        }
+
+    def show(self, console: Console) -> None:
+        for section in self.sections:
+            console.print(_rich(section))
+        console.print(_rich(Section("checks", f"{self.lab}: checks", [_shown(check) for check in self.checks])))
+        facts = machine()
+        console.print(f"{facts['cores']} cores, Python {facts['python']}", style="dim", highlight=False)
+
+    def write(self, out: Path) -> list[Path]:
+        """The JSON and the figures, into a folder."""
+        out.mkdir(parents=True, exist_ok=True)
+        files = [write_json(out / f"{self.lab}.json", self.as_json())]
+        for name, content in self.figures.items():
+            files.append(out / name)
+            files[-1].write_bytes(content)
+        return files
+
+
+def together(reports: Sequence[Report]) -> dict[str, Any]:
+    """The JSON object of a run: that of the one lab, or of several with all their checks."""
+    if len(reports) == 1:
+        return reports[0].as_json()
+    checks = [asdict(check) for report in reports for check in report.checks]
+    return {"lab": "all", "checks": checks, "labs": [report.as_json() for report in reports]}
+
+
+def write_json(path: Path, value: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    """What a reader must know to judge a figure."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    packages = {name: _version(name) for name in ("penstock", "numba", "numpy", "pyarrow", "duckdb")}
+    return {"cores": cores, "python": platform.python_version(), "system": platform.system(), "packages": packages}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    verdict = "[green]met[/]" if check.ok else "[red]missed[/]"
+    return {"check": check.name, "value": check.value, "unit": check.unit, "goal": check.goal, "": verdict}
+
+
+def _rich(section: Section) -> Table:
+    table = Table(title=section.title, title_justify="left", header_style="bold")
+    for name in section.rows[0] if section.rows else ():
+        numeric = all(isinstance(row[name], int | float) for row in section.rows)
+        heading = f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name
+        table.add_column(heading.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in section.rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

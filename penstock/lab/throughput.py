@@ -1,0 +1,139 @@
+"""Rows per second of n-way joins over batch sizes and window sizes, beside the compiled loop and DuckDB.
+
+The windows are filled first; what is measured is the steady state, in which each tuple of a stream finds about one
+partner in every other stream. A batch is the rows of one push over all streams together.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from penstock.engine import Engine
+from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab.workloads import KeyedStreams, joined, row_count, steady
+from penstock.progress import Step
+
+Push = dict[str, pa.Table]
+Row = dict[str, Any]
+
+WARM_PUSHES = 2
+FILL_BATCH = 50_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is measured: every combination of the three; `pushes` timed for each batch size."""
+
+    ways: tuple[int, ...] = (2, 3, 5)
+    windows: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    pushes: tuple[tuple[int, int], ...] = ((50, 400), (500, 200), (5_000, 60), (50_000, 10))
+
+    @property
+    def cases(self) -> int:
+        return len(self.ways) * len(self.windows)
+
+
+def measure(grid: Grid, step: Step) -> Iterator[Row]:
+    for ways in grid.ways:
+        for window in grid.windows:
+            step(f"{ways}-way, windows of {window:,} rows")
+            yield from _measure_case(steady(ways, window), grid)
+
+
+def _measure_case(streams: KeyedStreams, grid: Grid) -> list[Row]:
+    """One engine and one compiled loop, filled once, then timed with each batch size in turn on the same pushes."""
+    fill = list(_cut(streams, 0, FILL_BATCH, -(-streams.window * streams.ways // FILL_BATCH)))
+    clock = _end(fill)
+    timed: list[tuple[int, list[Push]]] = []
+    for batch, count in grid.pushes:
+        timed.append((batch, list(_cut(streams, clock, batch, count + WARM_PUSHES))))
+        clock = _end(timed[-1][1])
+    history = joined([*fill, *(push for _, pushes in timed for push in pushes)])
+
+    engine, loop = streams.engine(), CompiledJoin(streams, max(table.num_rows for table in history.values()))
+    for push in fill:
+        engine.push(push)
+        loop.push(push)
+    rows = [_measure_batches(streams, batch, pushes, engine, loop) for batch, pushes in timed]
+    database_rate = _database_rate(streams, history)
+    return [{**row, "duckdb_rows_s": database_rate} for row in rows]
+
+
+def _measure_batches(
+    streams: KeyedStreams, batch: int, pushes: Sequence[Push], engine: Engine, loop: CompiledJoin
+) -> Row:
+    results, seconds = _timed(pushes, lambda push: int(engine.push(push)["q"].num_rows))
+    _, loop_seconds = _timed(pushes, lambda push: len(loop.push(push)))
+    rows = sum(row_count(push.values()) for push in pushes[WARM_PUSHES:])
+    return {
+        "ways": streams.ways,
+        "window_rows": streams.window,
+        "batch_rows": batch,
+        "results_per_row": round(results / rows, 3),
+        "engine_rows_s": round(rows / seconds),
+        "loop_rows_s": round(rows / loop_seconds),
+    }
+
+
+def _timed(pushes: Sequence[Push], push: Callable[[Push], int]) -> tuple[int, float]:
+    for part in pushes[:WARM_PUSHES]:
+        push(part)
+    begin = time.perf_counter()
+    results = sum(push(part) for part in pushes[WARM_PUSHES:])
+    return results, time.perf_counter() - begin
+
+
+def _database_rate(streams: KeyedStreams, history: Push) -> int:
+    """Best of two: a batch engine is given the whole history, its windows' filling included."""
+    database = BatchDatabase(streams, history)
+    seconds = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        database.join()
+        seconds.append(time.perf_counter() - begin)
+    database.close()
+    return round(row_count(history.values()) / min(seconds))
+
+
+def _cut(streams: KeyedStreams, begin: int, batch: int, count: int) -> Iterator[Push]:
+    """`count` pushes from `begin` on, each of `batch` rows over all streams: one row a tick and stream."""
+    length = max(1, batch // streams.ways)
+    return (streams.between(begin + number * length, begin + (number + 1) * length) for number in range(count))
+
+
+def _end(pushes: Sequence[Push]) -> int:
+    """Where the next stretch begins: one past the last tick."""
+    last: int = max(table.column("ts")[-1].as_py() for table in pushes[-1].values())
+    return last + 1
+
+
+def figure(rows: Sequence[Row]) -> bytes:
+    """A panel per window size: the engine's curves by batch size, the references dashed and dotted."""
+    windows = sorted({row["window_rows"] for row in rows})
+    ways = sorted({row["ways"] for row in rows})
+    drawing = Figure(figsize=(4.2 * len(windows), 4), layout="constrained")
+    FigureCanvasAgg(drawing)
+    panels = drawing.subplots(1, len(windows), sharey=True, squeeze=False)[0]
+    for panel, window in zip(panels, windows, strict=True):
+        for number, way in enumerate(ways):
+            part = [row for row in rows if row["window_rows"] == window and row["ways"] == way]
+            batches = [row["batch_rows"] for row in part]
+            colour = f"C{number}"
+            panel.plot(batches, [row["engine_rows_s"] for row in part], "o-", color=colour, label=f"{way}-way")
+            panel.plot(batches, [row["loop_rows_s"] for row in part], "--", color=colour, linewidth=1, alpha=0.7)
+            panel.axhline(part[0]["duckdb_rows_s"], color=colour, linestyle=":", linewidth=1)
+        panel.set(title=f"windows of {window:,} rows", xlabel="rows per push", xscale="log", yscale="log")
+        panel.grid(alpha=0.3, which="both")
+    panels[0].set_ylabel("rows per second")
+    panels[0].legend(title="dashed: compiled loop\ndotted: DuckDB, batch", fontsize="small", title_fontsize="small")
+    image = io.BytesIO()
+    drawing.savefig(image, format="png", dpi=130)
+    return image.getvalue()

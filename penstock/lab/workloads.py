@@ -1,0 +1,106 @@
+"""Seeded streams for measurements. Any stretch of a history is made on its own, so that none need be held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine import Engine
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class KeyedStreams:
+    """Streams of (ts, k, v) that join on one uniformly drawn key, all with the same RANGE window.
+
+    Each has `rows` rows in `span` units of time: microseconds of a timestamp, or ticks of an integer.
+    """
+
+    ways: int
+    rows: int
+    span: int
+    keys: int
+    window: int
+    ticks: bool = False
+    seed: int = 7
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple("abcdefgh"[: self.ways])
+
+    @property
+    def schema(self) -> pa.Schema:
+        time = pa.int64() if self.ticks else pa.timestamp("us")
+        return pa.schema([("ts", time), ("k", pa.int64()), ("v", pa.int64())])
+
+    @property
+    def cql(self) -> str:
+        """The continuous query: every stream's payload, joined on the one key."""
+        size = f"{self.window}" if self.ticks else f"{self.window // SECOND} SECONDS"
+        sources = ", ".join(f"{name} [RANGE {size}]" for name in self.names)
+        return f"SELECT {self._items} FROM {sources} WHERE {self._same_key}"
+
+    @property
+    def sql(self) -> str:
+        """The same join over whole tables with integer times: all tuples pairwise less than a window apart."""
+        near = " AND ".join(f"{x}.ts < {y}.ts + {self.window}" for x in self.names for y in self.names if x != y)
+        return f"SELECT {self._items} FROM {', '.join(self.names)} WHERE {self._same_key} AND {near}"
+
+    @property
+    def _items(self) -> str:
+        return ", ".join(["a.k", *(f"{name}.v AS v{name}" for name in self.names)])
+
+    @property
+    def _same_key(self) -> str:
+        return " AND ".join(f"{x}.k = {y}.k" for x, y in zip(self.names, self.names[1:], strict=False))
+
+    def engine(self) -> Engine:
+        """A new engine with the streams declared and the query, `q`, in place."""
+        engine = Engine()
+        for name in self.names:
+            engine.stream(name, self.schema, time="ts")
+        engine.query("q", self.cql)
+        return engine
+
+    def between(self, begin: int, end: int) -> dict[str, pa.Table]:
+        """The rows of every stream with begin <= ts < end, sorted by time; seeded by the stretch."""
+        return {name: self._table(order, begin, end) for order, name in enumerate(self.names)}
+
+    def _table(self, order: int, begin: int, end: int) -> pa.Table:
+        rng = np.random.default_rng((self.seed, order, begin, end))
+        first, last = (time * self.rows // self.span for time in (begin, end))
+        columns = [
+            pa.array(np.sort(rng.integers(begin, end, last - first))).cast(self.schema.field("ts").type),
+            pa.array(rng.integers(0, self.keys, last - first)),
+            pa.array(np.arange(first, last)),
+        ]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def pushes(self, parts: int, history: int = 1) -> Iterator[dict[str, pa.Table]]:
+        """The history, or `history` of them end to end, in pushes of span / parts each, made one at a time."""
+        length = self.span // parts
+        return (self.between(number * length, (number + 1) * length) for number in range(parts * history))
+
+
+def joined(parts: Iterable[dict[str, pa.Table]]) -> dict[str, pa.Table]:
+    """Pushes put end to end, as a batch engine wants them."""
+    parts = list(parts)
+    return {name: pa.concat_tables(part[name] for part in parts).combine_chunks() for name in parts[0]}
+
+
+def row_count(tables: Iterable[pa.Table]) -> int:
+    return sum(table.num_rows for table in tables)
+
+
+def w3(rows: int = 300_000, keys: int = 10_000, seconds: int = 6000) -> KeyedStreams:
+    """Three streams over 100-second windows: the workload the engine's speed is judged by."""
+    return KeyedStreams(3, rows, seconds * SECOND, keys, 100 * SECOND)
+
+
+def steady(ways: int, window_rows: int) -> KeyedStreams:
+    """One tuple per tick and stream, `window_rows` of them valid, and as many keys: a probe finds about one."""
+    return KeyedStreams(ways, window_rows, window_rows, window_rows, window_rows, ticks=True)

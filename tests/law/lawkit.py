@@ -1,0 +1,67 @@
+"""What the law's tests share: engines by option, and failures that can be repeated."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.testing import Case, difference, run, shrink
+
+SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))
+FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
+CHUNK = 10
+CHUNKS = range(FIRST, FIRST + SEEDS, CHUNK)
+STATES = ("eager", "none")
+BATCHES = (1, 3, 4096)
+
+
+def engine(**options: Any) -> Any:
+    import penstock as ps
+
+    return ps.Engine(**options)
+
+
+def seeds(chunk: int) -> range:
+    """The seeds of one chunk: pytest-xdist balances chunks."""
+    return range(chunk, min(chunk + CHUNK, FIRST + SEEDS))
+
+
+def ways(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Every way to run a case: state policy, batch size and plan."""
+    for state, batch, plan in itertools.product(STATES, BATCHES, (None, case.plan)):
+        yield {"state": state, "batch": batch}, plan
+
+
+def some_ways(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """A third of the ways: every policy with every plan, the batch size by the seed."""
+    batch = BATCHES[case.seed % len(BATCHES)]
+    return ((options, plan) for options, plan in ways(case) if options["batch"] == batch)
+
+
+def holds(case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None = None) -> None:
+    """The law: this way of running the case answers what the oracle says. `events` makes the run's events."""
+    fault = _fault(case, options, plan, events)
+    if fault is None:
+        return
+    if os.environ.get("PENSTOCK_SHRINK"):
+        case = shrink(case, lambda smaller: _fault(smaller, options, plan, events) is not None)
+        fault = f"{_fault(case, options, plan, events)}\n\n{case.script()}"
+    raise AssertionError(f"{case}\n{options}, plan={plan!r}\n{fault}\n(PENSTOCK_SHRINK=1 makes it small)")
+
+
+def _fault(case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None) -> str | None:
+    try:
+        answer = answered(case, options, plan, events)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return difference(answer, case.expected)
+
+
+def answered(
+    case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None = None
+) -> pa.Table:
+    return run(lambda: engine(**options), case, plan=plan, events=events() if events else None)

@@ -1,0 +1,189 @@
+"""The command line: what it prints, where, and its exit codes."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from penstock.cli import app
+from penstock.draw import svg
+from penstock.errors import InternalError
+from penstock.plan.explain import Description
+from penstock.progress import steps
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+CREATE STREAM temperature (ts TIMESTAMP, location INT, value DOUBLE)
+    TIMESTAMP BY ts LATENESS 5 SECONDS FROM parquet OPTIONS (path 'data/temperature');
+CREATE STREAM humidity (ts TIMESTAMP, location INT, value DOUBLE) TIMESTAMP BY ts FROM parquet OPTIONS (path 'h');
+CREATE TABLE rooms (location INT, name STRING) FROM csv OPTIONS (path 'rooms.csv', header true);
+CREATE SINK alarms TO parquet OPTIONS (path 'out/alarms');
+INSERT INTO alarms
+SELECT t.location, t.value, h.value AS humidity
+FROM temperature [RANGE 5 MINUTES] AS t, humidity [ROWS 1000] AS h, rooms AS r
+WHERE t.location = h.location AND t.location = r.location AND t.value > 40;
+SELECT location FROM humidity [NOW];
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "alarms.cql"
+    path.write_text(SCRIPT)
+    return path
+
+
+def penstock(*arguments: object) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_check_says_what_a_script_declares(script: Path) -> None:
+    result = penstock("check", script)
+    assert result.exit_code == 0, result.stderr
+    for kind, name in [
+        ("stream", "temperature"),
+        ("stream", "humidity"),
+        ("table", "rooms"),
+        ("sink", "alarms"),
+        ("query", "alarms"),
+        ("query", "query"),
+    ]:
+        assert re.search(rf"{kind}\W+{name}\W", result.stdout), result.stdout
+
+
+def test_check_points_at_a_mistake(script: Path) -> None:
+    script.write_text(SCRIPT.replace("t.value > 40", "t.vaule > 40"))
+    result = penstock("check", script)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "vaule" in result.stderr
+    assert "^" in result.stderr
+    assert "location" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"], ids=["empty", "not text"])
+def test_a_script_that_is_none_is_wrong_input(script: Path, content: bytes) -> None:
+    script.write_bytes(content)
+    result = penstock("check", script)
+    assert result.exit_code == 2
+    assert "alarms.cql" in result.stderr
+
+
+def test_a_missing_script_is_wrong_input(tmp_path: Path) -> None:
+    assert penstock("check", tmp_path / "nowhere.cql").exit_code == 2
+
+
+@pytest.mark.parametrize(("form", "sign"), [("text", "temperature"), ("mermaid", "-->"), ("svg", "<svg")])
+def test_explain_shows_every_plan(script: Path, form: str, sign: str) -> None:
+    result = penstock("explain", script, "--format", form)
+    assert result.exit_code == 0, result.stderr
+    assert sign in result.stdout
+    if form == "svg":
+        words = "".join(ET.fromstring(result.stdout).itertext())
+        assert all(word in words for word in ("alarms", "temperature", "humidity", "rooms"))
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("CREATE STREAM hot AS SELECT ts FROM temperature [NOW];", "hot"),
+        ("SELECT DISTINCT location FROM humidity [NOW];", "DISTINCT"),
+    ],
+)
+def test_explain_refuses_by_name_what_cannot_run_yet(script: Path, last: str, why: str) -> None:
+    script.write_text(SCRIPT + last)
+    assert penstock("check", script).exit_code == 0
+    result = penstock("explain", script)
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
+def test_explain_refuses_a_script_without_queries(script: Path) -> None:
+    script.write_text(SCRIPT[: SCRIPT.index("INSERT")])
+    assert penstock("explain", script).exit_code == 2
+
+
+def test_explain_refuses_an_unknown_format(script: Path) -> None:
+    assert penstock("explain", script, "--format", "png").exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--once", "--cells", "4"], ["ui", "runs/1"], ["lab", "jit"]])
+def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]) -> None:
+    result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+    assert "not in this version" in result.stderr
+
+
+def test_run_finds_mistakes_before_it_refuses(script: Path) -> None:
+    script.write_text("SELECT x FROM nowhere;")
+    result = penstock("run", script)
+    assert result.exit_code == 2
+    assert "nowhere" in result.stderr
+
+
+def test_an_internal_error_is_a_failed_run(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> None:
+        raise InternalError("BROKEN", "a promise was not kept")
+
+    monkeypatch.setattr("penstock.cli.read_script", broken)
+    result = penstock("check", script)
+    assert result.exit_code == 1
+    assert "[BROKEN] a promise was not kept" in result.stderr
+
+
+def test_version_and_help() -> None:
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").stdout)
+    assert "explain" in penstock("--help").stdout
+
+
+def test_demo_tells_its_story_and_proves_it() -> None:
+    result = penstock("demo")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("yes  ") == 2, result.stdout
+    assert "freezing" in result.stdout
+
+
+def test_the_readme_example_prints_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    path = tmp_path / "readme.py"
+    path.write_text(block[1])
+    runpy.run_path(str(path))
+    said = "".join(line[2:] for line in block[1].splitlines() if line.startswith("# "))
+    assert capsys.readouterr().out.strip() == said
+
+
+def test_steps_are_plain_lines_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps("work", 2) as step:
+        step("first")
+        step("[second]")
+    assert capsys.readouterr().err == "work 1/2: first\nwork 2/2: [second]\n"
+
+
+def test_steps_are_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps("work", 2, Console(file=sys.stdout, force_terminal=True, width=80)) as step:
+        step("first")
+        step("second")
+    out = capsys.readouterr().out
+    assert "2/2" in out
+    assert "work 1/2" not in out
+
+
+def test_a_drawing_keeps_its_boxes_apart_and_its_text_escaped() -> None:
+    leaves = tuple(Description(name, (("filter", "a < b & c"),)) for name in ("left", "right"))
+    picture = ET.fromstring(svg({"plan": Description("join", (), leaves)}))
+    boxes = [rect.attrib for rect in picture.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "leaf"]
+    (first, second) = sorted((float(box["x"]), float(box["width"])) for box in boxes)
+    assert first[0] + first[1] < second[0]
+    assert "a < b & c" in "".join(picture.itertext())

@@ -1,0 +1,76 @@
+"""The lab's parts on tiny data: the references agree, reports have their shape. No test asserts a time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.errors import UnsupportedError
+from penstock.lab import chosen, core
+from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab.report import Report, at_most, equals, together
+from penstock.lab.throughput import Grid
+from penstock.lab.workloads import KeyedStreams, joined, steady, w3
+
+TINY = core.Scale(
+    Grid(ways=(2, 3), windows=(200,), pushes=((50, 3), (200, 2))), rows=1_200, keys=40, seconds=600, rounds=1
+)
+
+
+def test_stretches_of_a_history_are_seeded_and_do_not_overlap() -> None:
+    streams = w3(rows=1_000, keys=10, seconds=100)
+    first, second = list(streams.pushes(2))
+    assert list(streams.pushes(2))[1]["b"].equals(second["b"])
+    assert first["a"].column("ts")[-1].as_py() < second["a"].column("ts")[0].as_py()
+    assert first["a"].num_rows + second["a"].num_rows == 1_000
+    assert len(list(streams.pushes(2, history=4))) == 8
+
+
+@pytest.mark.parametrize("streams", [w3(600, 20, 900), steady(2, 100), steady(5, 60)], ids=lambda s: f"{s.ways}-way")
+def test_engine_loop_and_database_agree(streams: KeyedStreams) -> None:
+    pushes = list(streams.pushes(4, history=3))
+    engine = streams.engine()
+    tables = [*(engine.push(push)["q"] for push in pushes), engine.flush()["q"]]
+    from_engine = sorted(tuple(row.values())[:-1] for table in tables for row in table.to_pylist())
+    loop = CompiledJoin(streams, streams.rows * 3)
+    from_loop = sorted(tuple(row) for push in pushes for row in loop.push(push).tolist())
+    database = BatchDatabase(streams, joined(pushes))
+    from_database = sorted(tuple(row.values()) for row in database.join().to_pylist())
+    assert from_engine == from_loop == from_database
+    assert from_database
+
+
+def test_core_measures_checks_and_draws(tmp_path) -> None:
+    report = core.run(scale=TINY)
+    for path in report.write(tmp_path):
+        assert path.stat().st_size > 0
+    found = json.loads((tmp_path / "core.json").read_text())
+    assert {"name", "value", "unit", "goal", "ok"} == set(found["checks"][0])
+    checks = {check["name"]: check for check in found["checks"]}
+    assert checks["w3_count_matches_duckdb"]["ok"]
+    assert checks["w3_count_matches_duckdb"]["value"] > 0
+    assert {"w3_time_vs_duckdb", "rss_4x_over_1x"} <= set(checks)
+    assert len(found["throughput"]) == 4
+    assert all(row["engine_rows_s"] > 0 and row["loop_rows_s"] > 0 for row in found["throughput"])
+    assert [row["history"] for row in found["memory"]] == ["1x", "4x"]
+    assert found["profile"]
+    assert found["machine"]["cores"] >= 1
+    assert (tmp_path / "core-throughput.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_checks_know_their_goal() -> None:
+    assert at_most("time", 1.5, 2, "times").ok
+    assert not at_most("time", 2.5, 2, "times").ok
+    assert equals("count", 3, 3, "rows").goal == "== 3"
+    report = Report("core", quick=True, checks=[equals("count", 3, 4, "rows")])
+    assert not report.ok
+    both = together([report, report])
+    assert len(both["checks"]) == 2
+    assert len(both["labs"]) == 2
+
+
+@pytest.mark.parametrize(("name", "why"), [("jit", "not in this version"), ("nonsense", "does not exist")])
+def test_a_lab_that_is_not_there_is_refused_by_name(name: str, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{name}.*{why}.*there is: core"):
+        chosen(name)

@@ -1,0 +1,160 @@
+"""The oracle on cases small enough to check by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.cql.bound import NOW, UNBOUNDED, Body, Emit, Item, Query, Select, SetOperation, Source, Window
+from penstock.cql.catalog import Stream, Table
+from penstock.errors import QueryError
+from penstock.expr.nodes import BOOL, INT, Aggregate, Call, Column
+from penstock.testing import TooManyRows, expected
+from penstock.testing.oracle import time_column
+
+SCHEMA = pa.schema([("ts", INT), ("x", INT)])
+
+
+def stream(*rows: tuple[int | None, int | None]) -> pa.Table:
+    return pa.table({"ts": [t for t, _ in rows], "x": [x for _, x in rows]}, schema=SCHEMA)
+
+
+def source(alias: str, window: Window | None) -> Source:
+    name = alias.upper()
+    return Source(alias, Table(name, SCHEMA) if window is None else Stream(name, SCHEMA, "ts"), window)
+
+
+def col(alias: str, name: str = "x") -> Column:
+    return Column(alias, name, INT)
+
+
+def equal(a: str, b: str) -> Call:
+    return Call("=", (col(a), col(b)), BOOL)
+
+
+def select(window: Window, **other: Any) -> Select:
+    return Select((source("a", window),), (), (Item("x", col("a")),), **other)
+
+
+def answer(body: Body, emit: Emit = "istream", **given: pa.Table) -> list[tuple[Any, ...]]:
+    streams = {name.upper(): table for name, table in given.items()}
+    return as_rows(expected(Query("", emit, body), streams))
+
+
+def as_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    found: Iterable[tuple[Any, ...]] = zip(*(c.to_pylist() for c in table.columns), strict=True)
+    return sorted(found, key=lambda row: (row[-1], *(value is not None and value for value in row)))
+
+
+A = stream((1, 10), (3, 20), (3, 30), (None, 99), (2, 40))
+
+
+@pytest.mark.parametrize(
+    ("window", "deaths"),
+    [
+        (Window("range", 5), [(10, 6), (40, 7), (20, 8), (30, 8)]),
+        (NOW, [(10, 2), (40, 3), (20, 4), (30, 4)]),
+        (UNBOUNDED, []),
+        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 never lives, 30 never dies
+        (Window("rows", 2), [(10, 3), (40, 3)]),
+        (Window("rows", 9), []),
+    ],
+)
+def test_windows(window: Window, deaths: list[tuple[int, int]]) -> None:
+    assert answer(select(window), "dstream", a=A) == deaths
+
+
+def test_a_row_that_never_lives_is_not_born() -> None:
+    assert answer(select(Window("rows", 1)), a=A) == [(10, 1), (40, 2), (30, 3)]
+
+
+def test_partitions_have_their_own_rows_and_null_is_one_of_them() -> None:
+    given = stream((1, 7), (2, None), (3, 8), (4, 7), (5, None))
+    assert answer(select(Window("rows", 1, ("x",))), "dstream", a=given) == [(7, 4), (None, 5)]
+
+
+def test_rows_are_counted_before_the_filter() -> None:
+    body = Select((source("a", Window("rows", 1)),), (Call("<>", (col("a"), col("a", "ts")), BOOL),),
+                  (Item("x", col("a")),))  # fmt: skip
+    assert answer(body, "dstream", a=stream((1, 9), (2, 2), (3, 9))) == [(9, 2)]
+
+
+def join(*windows: Window | None) -> Select:
+    names = "abc"[: len(windows)]
+    where = tuple(equal(x, y) for x, y in itertools.pairwise(names))
+    items = tuple(Item(alias, col(alias, "ts")) for alias in names)
+    return Select(tuple(map(source, names, windows)), where, items)
+
+
+def test_range_joins_end_strictly() -> None:
+    body = join(Window("range", 5), Window("range", 10))
+    given = {"a": stream((0, 1)), "b": stream((4, 1), (5, 1))}
+    assert answer(body, **given) == [(0, 4, 4)]
+    assert answer(body, "dstream", **given) == [(0, 4, 5)]
+
+
+def test_rstream_is_the_whole_answer_at_every_change() -> None:
+    body = select(Window("range", 5))
+    assert answer(body, "rstream", a=stream((0, 1), (3, 2))) == [(1, 0), (1, 3), (2, 3), (2, 5)]
+
+
+def test_null_never_joins_and_tables_are_always_valid() -> None:
+    body = join(NOW, None)
+    streams, tables = {"A": stream((5, 1), (6, None))}, {"B": stream((99, 1), (98, None))}
+    assert as_rows(expected(Query("", "istream", body), streams, tables)) == [(5, 99, 5)]
+
+
+def test_an_empty_answer_has_its_columns() -> None:
+    table = expected(Query("", "istream", join(NOW, NOW)), {"A": stream(), "B": stream()})
+    assert table.column_names == ["a", "b", "_ts"]
+    assert table.num_rows == 0
+
+
+def test_the_limit() -> None:
+    with pytest.raises(TooManyRows):
+        expected(Query("", "istream", select(NOW)), {"A": A}, limit=3)
+
+
+def test_union_all_keeps_both_and_except_takes_values_away() -> None:
+    left = select(Window("range", 5))
+    right = Select((source("b", Window("range", 2)),), (), (Item("x", col("b")),))
+    given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
+    assert answer(SetOperation("union all", left, right), **given) == [(1, 0), (1, 1), (2, 1)]
+    # 1 is hidden during [1, 3) and back until 5
+    minus = SetOperation("except", left, right)
+    assert answer(minus, **given) == [(1, 0), (2, 1), (1, 3)]
+    assert answer(minus, "dstream", **given) == [(1, 1), (1, 5), (2, 6)]
+
+
+def test_distinct_holds_a_value_while_any_row_has_it() -> None:
+    given = stream((0, 1), (3, 1), (8, 1))
+    body = select(Window("range", 5), distinct=True)
+    assert answer(body, a=given) == [(1, 0)]
+    assert answer(body, "dstream", a=given) == [(1, 13)]
+    assert answer(body, "rstream", a=given) == [(1, 0)]
+
+
+def test_groups_report_when_their_values_change() -> None:
+    count = Aggregate("count", (), False, INT)
+    total = Aggregate("sum", (col("a", "ts"),), False, INT)
+    body = Select((source("a", Window("range", 5)),), (), (Item("x", col("a")), Item("n", count), Item("s", total)),
+                  group_by=(col("a"),))  # fmt: skip
+    assert answer(body, a=stream((0, 7), (3, 7), (3, 8))) == [(7, 1, 0, 0), (7, 2, 3, 3), (8, 1, 3, 3), (7, 1, 3, 5)]
+
+
+def test_a_global_aggregate_has_a_row_without_rows() -> None:
+    body = Select((source("a", Window("range", 5)),), (), (Item("n", Aggregate("count", (), False, INT)),), group_by=())
+    assert answer(body, a=stream((0, 7))) == [(1, 0), (0, 5)]
+
+
+def test_the_time_column_by_default() -> None:
+    stamp = pa.timestamp("us")
+    assert time_column("s", pa.schema([("n", INT), ("at", stamp), ("TS", INT)])) == "TS"
+    assert time_column("s", pa.schema([("n", INT), ("at", stamp)])) == "at"
+    assert time_column("s", pa.schema([("v", pa.float64()), ("n", INT)])) == "n"
+    with pytest.raises(QueryError, match="it has v"):
+        time_column("s", pa.schema([("v", pa.float64())]))
