@@ -5,29 +5,36 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from time import time_ns
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from penstock import snapshot
 from penstock.cql import bind_query, duration, stream_schema, time_column
-from penstock.cql.catalog import Catalog, Names, Stream, Table
+from penstock.cql.bound import Query
+from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Graph
-from penstock.graph.rules import dfs
-from penstock.graph.run import run
+from penstock.graph.graph import Graph, Node
+from penstock.graph.rules import STRATEGIES
+from penstock.graph.run import Cycle
 from penstock.ingest import fitted, split_null_times, ticks
-from penstock.ops.source import SourceOperator
-from penstock.plan.explain import as_mermaid, as_text, describe
+from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
+from penstock.ops.user_aggregate import checked
+from penstock.plan.explain import as_mermaid, as_text
 from penstock.running import RunningQuery
-from penstock.state.kernels import FOREVER
+from penstock.state.kernels import ALWAYS, FOREVER
 
+_MICROSECOND = timedelta(microseconds=1)
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
-_SCHEDULES = {"dfs": True, "bfs": False, "rr": False}
 _MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": False}
+
+Clock = Callable[[], int | datetime]
 
 
 class Engine:
@@ -43,7 +50,9 @@ class Engine:
     [{'x': 7, '_ts': 4}]
     """
 
-    def __init__(self, state: str = "auto", schedule: str = "dfs", batch: int = 4096) -> None:
+    def __init__(
+        self, state: str = "auto", schedule: str = "dfs", batch: int = 4096, clock: Clock | None = None
+    ) -> None:
         _known(state, _STATES, "state policy")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
@@ -51,8 +60,14 @@ class Engine:
         self._batch = batch
         self._catalog = Catalog()
         self._graph = Graph()
+        self._cycle = Cycle(self._graph, batch)
+        self._clock: Clock = clock or (lambda: time_ns() // 1000)
+        self._counts_ticks = clock is not None and isinstance(clock(), int)
         self._tables: dict[str, pa.Table] = {}
         self._queries: Names[RunningQuery] = Names()
+        self._derived: Names[RunningQuery] = Names()
+        self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
+        self._warned: set[str] = set()
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,22 +78,62 @@ class Engine:
         schema: Mapping[str, str] | pa.Schema,
         time: str,
         lateness: str | int | timedelta = 0,
+        timestamps: Timestamps = "external",
+        skew: str | int | timedelta = 0,
+        idle_after: str | int | timedelta | None = None,
     ) -> None:
-        """Declare a stream: its columns, which of them is its time, and how late a tuple may be."""
+        """Declare a stream: its columns, which of them is its time, and how late a tuple may be.
+
+        By default only tuples, `advance` and `flush` move its time. Else the engine's clock may: tuples of an
+        "external" stream come at most `skew` after their time, and if none comes for `idle_after` none is expected
+        that is older than that; those of an "internal" or "latent" stream are stamped by the engine, when they arrive
+        or when they are first needed, whatever stands in their time column.
+        """
         self._free_name(name)
+        _known(timestamps, {"external": True, "internal": True, "latent": True}, "kind of timestamps")
         columns = stream_schema(schema)
         time = time_column(columns, time)
-        late = duration(lateness, columns.field(time).type)
-        if late < 0:
-            raise QueryError("BAD_DURATION", f"the lateness of {name} is negative")
-        self._declare(Stream(name, columns, time, late))
+        unit = columns.field(time).type
+        idle = None if idle_after is None else duration(idle_after, unit)
+        self._declare(Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle))
 
     def _declare(self, stream: Stream) -> SourceOperator:
-        outlet = Buffer()
-        source = SourceOperator(f"source {stream.name}", stream, outlet)
+        outlet, id_ = Buffer(), f"source {stream.name}"
+        clocked = stream.timestamps != "external" or stream.skew or stream.idle_after is not None
+        kind = LatentSource if stream.timestamps == "latent" else ClockedSource
+        clock = self._clock_of(stream) if clocked else None
+        source = SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)
         self._graph.add(source, outlet)
-        self._catalog.relations.add(stream)
+        self._know(stream)
         return source
+
+    def _know(self, stream: Stream) -> None:
+        self._catalog.relations.add(stream)
+        if stream.name not in self._order:
+            self._order.append(stream.name)
+
+    def _clock_of(self, stream: Stream) -> Callable[[], int]:
+        """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""
+        if self._counts_ticks or pa.types.is_timestamp(stream.time_type):
+            return self._now
+        if stream.timestamps != "external":
+            raise QueryError(
+                "CLOCK_NEEDED",
+                f"{stream.name} is stamped by the engine, but its {stream.time} counts ticks: "
+                "give Engine(clock=...) a function that returns ticks",
+            )
+        return lambda: max(
+            (
+                other.frontier
+                for other in self._sources()
+                if other.stream.name != stream.name and not pa.types.is_timestamp(other.stream.time_type)
+            ),
+            default=int(ALWAYS),
+        )
+
+    def _now(self) -> int:
+        now = self._clock()
+        return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
     def table(self, name: str, table: pa.Table) -> None:
         """Declare a static table: its rows are always valid."""
@@ -101,18 +156,67 @@ class Engine:
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def query(self, name: str, text: str, plan: str | None = None) -> None:
-        """Start a continuous query. It sees the tuples that arrive from now on."""
+        """Start a continuous query. It sees the tuples that arrive from now on.
+
+        `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
+        semicolons.
+        """
+        self._free_query(name)
+        self._queries.add(self._start(name, bind_query(text, self._catalog), plan))
+
+    def derive(self, name: str, text: str, plan: str | None = None) -> None:
+        """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
+        self._free_name(name)
+        self._free_query(name)
+        try:
+            query = bind_query(text, self._catalog)
+        except QueryError as error:
+            if (
+                error.condition == "UNKNOWN_RELATION"
+                and str(error.parameters.get("relation")).casefold() == name.casefold()
+            ):
+                message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
+                raise QueryError("DERIVED_CYCLE", message, stream=name) from error
+            raise
+        stream = Stream(name, query.schema, "_ts")
+        self._derived.add(self._start(name, query, plan, stream))
+        self._know(stream)
+
+    def _start(self, name: str, query: Query, plan: str | None, feeds: Stream | None = None) -> RunningQuery:
+        ranks = {stream: place for place, stream in enumerate(self._order)}
+        classes = self._catalog.aggregates
+        return RunningQuery(name, query, plan, self._state, self._graph, self._tables, ranks, classes, feeds)
+
+    def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        if name in self._queries:
-            raise QueryError("DUPLICATE_NAME", f"there is a query {self._queries[name].name} already; drop it first")
-        bound = bind_query(text, self._catalog)
-        self._queries.add(RunningQuery(name, bound, plan, self._state, self._graph, self._tables))
+        for running, what in ((self._queries, "query"), (self._derived, "derived stream")):
+            if name in running:
+                raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")
+
+    def aggregate(self, name: str, cls: type) -> None:
+        """Make a class usable as an aggregate by name; see docs/queries.md for what it must have."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
+        taken = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast", *self._catalog.aggregates)
+        if name.casefold() in taken:
+            raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
+        self._catalog.aggregates[name.casefold()] = checked(name, cls)
 
     def drop(self, name: str) -> None:
-        """Stop a query and forget what it remembers."""
-        self._running(name).remove()
-        self._queries.remove(name)
+        """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
+        running = self._running(name)
+        if running.feeds is not None:
+            readers = [node.id.partition(":")[0] for node in running.last.successors]
+            if readers:
+                message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
+                raise QueryError("STREAM_IN_USE", message, stream=running.name)
+            self._catalog.relations.remove(name)
+            self._derived.remove(name)
+        else:
+            self._queries.remove(name)
+        running.remove()
+        self._warned.discard(running.name)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result."""
@@ -121,10 +225,11 @@ class Engine:
         running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
 
     def _running(self, name: str) -> RunningQuery:
-        if name not in self._queries:
-            known = ", ".join(self._queries) or "none"
+        found = self._queries.get(name) or self._derived.get(name)
+        if found is None:
+            known = ", ".join([*self._queries, *self._derived]) or "none"
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; running: {known}", query=name)
-        return self._queries[name]
+        return found
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,8 +241,12 @@ class Engine:
         fitting = []
         for name, table in data.items():
             source = self._source(name)
-            fitting.append((source, fitted(source.stream.name, table, source.stream.schema)))
+            rows = _untimed(table, source.stream) if source.stream.timestamps != "external" else table
+            fitting.append((source, fitted(source.stream.name, rows, source.stream.schema)))
         for source, columns in fitting:
+            if source.stream.timestamps != "external":
+                source.feed(np.zeros(len(columns[source.stream.time]), np.int64), columns)
+                continue
             timed, bad = split_null_times(columns, source.stream.time)
             if bad:
                 source.dead.add(bad, f"{source.stream.time} is NULL")
@@ -159,8 +268,23 @@ class Engine:
         return self._run()
 
     def _run(self) -> dict[str, pa.Table]:
-        run(self._graph, self._rule, self._batch)
+        self._cycle.run()
+        self._warn()
         return {running.name: running.results() for running in self._queries.values()}
+
+    def failures(self) -> dict[str, QueryError]:
+        """The queries and derived streams that stopped because a user-defined aggregate raised, and why.
+
+        A stopped query writes nothing more until it is dropped and started again; the others go on.
+        """
+        running = [*self._queries.values(), *self._derived.values()]
+        return {each.name: each.failure for each in running if each.failure is not None}
+
+    def _warn(self) -> None:
+        for name, error in self.failures().items():
+            if name not in self._warned:
+                self._warned.add(name)
+                warnings.warn(f"{name}: {error}", RuntimeWarning, stacklevel=4)
 
     def _sources(self) -> list[SourceOperator]:
         return [node.operator for node in self._graph if isinstance(node.operator, SourceOperator)]
@@ -169,7 +293,9 @@ class Engine:
         relation = self._catalog.relations.get(name)
         if isinstance(relation, Stream):
             operator = self._graph[f"source {relation.name}"].operator
-            assert isinstance(operator, SourceOperator)
+            if not isinstance(operator, SourceOperator):
+                message = f"{relation.name} is derived from a query; its tuples come from there"
+                raise DataError("DERIVED_STREAM", message, stream=name)
             return operator
         known = ", ".join(source.stream.name for source in self._sources()) or "none"
         if relation is not None:
@@ -178,11 +304,35 @@ class Engine:
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def schedule(self, strategy: str) -> None:
-        """The strategy by which the next operator is selected."""
-        _known(strategy, _SCHEDULES, "schedule")
-        self._schedule = strategy
-        self._rule = dfs
+    def schedule(self, strategy: str, part: str | None = None) -> None:
+        """The strategy by which the next operator is selected: "dfs", "bfs" or "rr".
+
+        `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
+        """
+        _known(strategy, dict.fromkeys(STRATEGIES, True), "schedule")
+        if part is None:
+            self._schedule = strategy
+            self._graph.schedule(strategy)
+        else:
+            self._graph.schedule(strategy, *(node.id for node in self._part(part)))
+
+    def break_after(self, operator: str) -> None:
+        """Set a virtual break node behind an operator, or a query's last: what follows is scheduled on its own."""
+        self._graph.break_after(self._part(operator)[-1].id)
+
+    def mend_after(self, operator: str) -> None:
+        """Unset a virtual break node."""
+        self._graph.break_after(self._part(operator)[-1].id, broken=False)
+
+    def _part(self, name: str) -> list[Node]:
+        """The operators of a query, or the one of a name."""
+        running = self._queries.get(name) or self._derived.get(name)
+        prefix = f"{running.name}: " if running is not None else None
+        found = [node for node in self._graph if node.id == name or (prefix and node.id.startswith(prefix))]
+        if not found:
+            known = ", ".join(node.id for node in self._graph) or "none"
+            raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
+        return found
 
     def budget(self, probes: float | None, policy: str = "lp") -> None:
         """Limit the probes per second of event time; None lifts the limit."""
@@ -191,25 +341,27 @@ class Engine:
                 "NOT_EXECUTABLE_YET", f"a probe budget ({probes}, policy {policy}) cannot be enforced yet"
             )
 
-    def explain(self, name: str, format: Literal["text", "mermaid"] = "text") -> str:
-        """The plan of a query."""
+    def explain(self, name: str, format: Literal["text", "mermaid", "table"] = "text") -> str:
+        """The plan of a query; as "table", the state table by which its part of the graph is run."""
         running = self._running(name)
-        keeps = "keeps its rows" if running.state != "none" else "keeps no rows, looks them up"
-        notes = {str(node.tree): keeps for node in running.plan.nodes() if node is not running.plan.root}
-        picture = describe(running.plan, notes)
+        if format == "table":
+            part = {other.id for node in self._part(name) for other in self._graph.upstream(node)}
+            return self._graph.table.among(part).as_text()
+        picture = running.picture()
         if format == "mermaid":
             return as_mermaid(picture)
         if format != "text":
-            raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text and mermaid, not {format!r}")
-        return f"{running.name}: {running.query.emit.upper()}, plan {running.plan.tree}\n{as_text(picture)}"
+            raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
+        plan = "" if running.plan_text is None else f", plan {running.plan_text}"
+        return f"{running.name}: {running.query.emit.upper()}{plan}\n{as_text(picture)}"
 
     def metrics(self, name: str) -> dict[str, object]:
         """What a query has read, holds and has written, and what its streams turned away."""
         running = self._running(name)
-        streams = {s.relation.name: self._source(s.relation.name) for s in running.select.sources if not s.is_table}
+        streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         return {
             **running.metrics(),
-            "streams": {stream: source.metrics() for stream, source in streams.items()},
+            "streams": {stream: self._graph[f"source {stream}"].operator.metrics() for stream in streams},
         }
 
     def late(self, name: str) -> pa.Table:
@@ -231,22 +383,33 @@ class Engine:
             parts.add_table(name, table)
         for source in self._sources():
             parts.add_source(source, self._graph[source.id].outlet)
-        for running in self._queries.values():
+        parts.add_names(self._order, list(self._catalog.aggregates))
+        for running in [*self._derived.values(), *self._queries.values()]:
             parts.add_query(running)
         return parts.packed()
 
     @classmethod
-    def restore(cls, blob: bytes) -> Engine:
-        """The engine of a snapshot; its next results are those the old one would have given."""
+    def restore(cls, blob: bytes, clock: Clock | None = None, aggregates: Mapping[str, type] | None = None) -> Engine:
+        """The engine of a snapshot; its next results are those the old one would have given.
+
+        A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
+        """
         parts = snapshot.Parts.unpacked(blob)
-        engine = cls(**parts.options())
+        engine = cls(**parts.options(), clock=clock)
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
             source = engine._declare(saved.stream)
             saved.apply(source, engine._graph[source.id].outlet)
+        engine._order, names = parts.names()
+        for name, class_ in (aggregates or {}).items():
+            engine.aggregate(name, class_)
+        missing = [name for name in names if name not in engine._catalog.aggregates]
+        if missing:
+            message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
+            raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)
         for query in parts.queries():
-            engine.query(query.name, query.text, query.plan)
+            (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan)
             query.apply(engine._running(query.name))
         return engine
 
@@ -273,3 +436,12 @@ def _tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
     if tick is None:
         raise DataError("TIME_TYPE", f"NULL is not a time of {stream.name}")
     return int(tick)
+
+
+def _untimed(table: pa.Table, stream: Stream) -> pa.Table:
+    """A table for a stream the engine stamps: its time column, if it has one, does not count."""
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        return table
+    names = [name.casefold() for name in table.schema.names]
+    rest = table.select([place for place, name in enumerate(names) if name != stream.time.casefold()])
+    return rest.append_column(stream.schema.field(stream.time), pa.nulls(table.num_rows, stream.time_type))

@@ -2,133 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.cql.bound import Query, Select
-from penstock.errors import UnsupportedError
-from penstock.expr.nodes import Aggregate, walk
-from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Graph, Node
-from penstock.ops.emit import DStreamOperator, RStreamOperator
-from penstock.ops.join import Arrivals, JoinOperator, Migration
-from penstock.ops.join_tree import POLICIES
-from penstock.ops.source import SourceOperator
-from penstock.plan.cost import assumed_statistics
-from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.order import best_tree
-from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.tree import parse_tree
+from penstock.compile import Compiler, JoinStage, Rest, Stage
+from penstock.cql.bound import Query
+from penstock.cql.catalog import Stream
+from penstock.errors import QueryError
+from penstock.graph.graph import Graph
+from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.emit import DerivedStreamOperator
+from penstock.ops.join import Migration
+from penstock.ops.operator import Batch
+from penstock.plan.explain import Description
+from penstock.plan.physical import JoinPlan
+from penstock.plan.picture import picture
+from penstock.plan.query import JoinPart, joins, plan_body, split_plans
 from penstock.state.kernels import FOREVER
 
 
-def executable(query: Query) -> Select:
-    """The SELECT of a query this version can run; everything else is refused by name."""
-    body = query.body
-    if not isinstance(body, Select):
-        raise _not_yet(body.kind.upper())
-    used = {
-        "SEQ": body.sequence is not None,
-        "GROUP BY": bool(body.group_by),
-        "an aggregate": any(isinstance(node, Aggregate) for item in body.items for node in walk(item.expr)),
-        "HAVING": body.having is not None,
-        "DISTINCT": body.distinct,
-        "SLIDE": any(source.window is not None and source.window.slide is not None for source in body.sources),
-    }
-    for feature, present in used.items():
-        if present:
-            raise _not_yet(feature)
-    return body
-
-
-def _not_yet(feature: str) -> UnsupportedError:
-    return UnsupportedError("NOT_EXECUTABLE_YET", f"{feature} is understood but cannot be run yet", feature=feature)
-
-
 class RunningQuery:
-    """One continuous query of an engine."""
+    """One continuous query of an engine.
+
+    `ranks` is the order in which streams were declared, `classes` are the user-defined aggregates. With `feeds` the
+    results go to other queries, as a stream of that declaration.
+    """
 
     def __init__(
-        self, name: str, query: Query, plan: str | None, state: str, graph: Graph, tables: Mapping[str, pa.Table]
+        self,
+        name: str,
+        query: Query,
+        plan: str | None,
+        state: str,
+        graph: Graph,
+        tables: Mapping[str, pa.Table],
+        ranks: Mapping[str, int],
+        classes: Mapping[str, type],
+        feeds: Stream | None = None,
     ) -> None:
         self.name = name
         self.query = query
         self.state = state
-        self.select = executable(query)
+        self.feeds = feeds
         self._graph = graph
-        sources = self.select.sources
-        self._tables = {source.alias: tables[source.relation.name] for source in sources if source.is_table}
-        self._joins: JoinGraph = join_graph(tuple(source.alias for source in sources), self.select.where)
-        self.plan = self.planned(plan)
-        self.join, last = self._place()
-        self._sink = last.outlet.open()
+        rows = {table: data.num_rows for table, data in tables.items()}
+        self._part = plan_body(query.body, plan, rows, ranks)
+        compiler = Compiler(name, graph, tables, state, classes)
+        last = compiler.query(self._part, query.emit)
+        if feeds is not None:
+            last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
+        self._stages = compiler.stages
+        self.last = last.node
+        self._sink = last.node.outlet.open() if feeds is None else None
 
-    def planned(self, plan: str | None) -> JoinPlan:
-        """The physical plan for a plan string, or the one the cost model prefers."""
-        if plan is not None:
-            tree = parse_tree(plan, self._joins.aliases)
-        else:
-            rows = {alias: table.num_rows for alias, table in self._tables.items()}
-            tree = best_tree(self._joins, assumed_statistics(self._joins, self.select.sources, rows))
-        outputs = tuple(item.expr for item in self.select.items)
-        return plan_join(self._joins, self.select.sources, outputs, tree)
+    # ── plans ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _place(self) -> tuple[JoinOperator, Node]:
-        """Put the operators of the query into the graph; returns the join and the last node."""
-        producers = {
-            source.alias: self._graph[f"source {source.relation.name}"]
-            for source in self.select.sources
-            if not source.is_table
-        }
-        readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
-        arrivals = [Arrivals(alias, reader, _arrived(producers[alias])) for alias, reader in readers.items()]
-        emit = self.query.emit
-        outlet = Buffer()
-        join = JoinOperator(
-            f"{self.name}: join", self.plan, {item.name: item.expr for item in self.select.items}, arrivals,
-            self._tables, outlet, ends=emit != "istream", strict=emit == "rstream",
-            policy=POLICIES[self.state],
-        )  # fmt: skip
-        node = self._graph.add(join, outlet, {readers[alias]: producers[alias] for alias in readers})
-        self._nodes = [node]
-        self._emit: DStreamOperator | RStreamOperator | None = None
-        if emit != "istream":
-            reader, behind = outlet.open(), Buffer()
-            kind = DStreamOperator if emit == "dstream" else RStreamOperator
-            self._emit = kind(f"{self.name}: {emit}", reader, behind)
-            self._nodes.append(self._graph.add(self._emit, behind, {reader: node}))
-        return join, self._nodes[-1]
+    @property
+    def _joins(self) -> list[tuple[JoinStage, JoinPart]]:
+        stages = [stage for stage in self._stages if isinstance(stage, JoinStage)]
+        return list(zip(stages, joins(self._part), strict=True))
+
+    @property
+    def plan(self) -> JoinPlan:
+        """The plan of the query's join."""
+        found = [stage.join.tree.plan for stage, _ in self._joins]
+        if len(found) != 1:
+            raise QueryError("NO_SINGLE_PLAN", f"{self.name} has {len(found)} joins; see its picture", query=self.name)
+        return found[0]
+
+    @property
+    def plan_text(self) -> str | None:
+        """The shapes of the query's joins as a plan string."""
+        return "; ".join(str(stage.join.tree.plan.tree) for stage, _ in self._joins) or None
+
+    def planned(self, plan: str) -> list[JoinPlan]:
+        """The physical plans for a plan string."""
+        found = self._joins
+        shapes = split_plans(plan, len(found))
+        return [part.replanned(shape or "") for (_, part), shape in zip(found, shapes, strict=True)]
+
+    def migrate(self, plans: Sequence[JoinPlan], how: Migration) -> None:
+        for (stage, _), plan in zip(self._joins, plans, strict=True):
+            stage.join.migrate(plan, how)
+
+    def picture(self) -> Description:
+        """What the query does, for people."""
+        plans = {id(part): replace(part, plan=stage.join.tree.plan) for stage, part in self._joins}
+        keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
+        return picture(self._part, plans, keeps)
+
+    # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def results(self) -> pa.Table:
         """What became certain since the last call, in temporal order."""
         schema = self.query.schema
         tables = []
-        for batch in self._sink.read(int(FOREVER)):
+        for batch in self._sink.read(int(FOREVER)) if self._sink is not None else ():
             times = pa.array(batch.times).cast(schema.field("_ts").type)
             tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
+    @property
+    def failure(self) -> QueryError | None:
+        """Why the query stopped, None if it did not."""
+        return next((each.failure for each in self._aggregates if each.failure is not None), None)
+
+    @property
+    def _aggregates(self) -> list[AggregateOperator | SlidingAggregateOperator]:
+        operators = (stage.node.operator for stage in self._stages)
+        return [op for op in operators if isinstance(op, (AggregateOperator, SlidingAggregateOperator))]
+
     def remove(self) -> None:
         """Take the query out of the graph."""
-        self._sink.buffer.close(self._sink)
-        for node in reversed(self._nodes):
-            self._graph.remove(node)
-
-    def migrate(self, plan: JoinPlan, how: Migration) -> None:
-        self.join.migrate(plan, how)
-        self.plan = plan
-
-    def revive(self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], since: Mapping[str, int]) -> None:
-        """Go on where a snapshot stopped."""
-        living = self.join.revive(windows, unread, since)
-        if living is not None and self._emit is not None:
-            self._emit.revive(living)
+        if self._sink is not None:
+            self._sink.buffer.close(self._sink)
+        for stage in reversed(self._stages):
+            self._graph.remove(stage.node)
 
     def metrics(self) -> dict[str, object]:
-        return {"plan": str(self.plan.tree), "state": self.state, **self.join.metrics()}
+        found = self._joins
+        operators = {stage.node.id: stage.node.operator.metrics() for stage in self._stages}
+        single = found[0][0].join.metrics() if len(found) == 1 else {}
+        last = self.last.operator.metrics()
+        error = {} if self.failure is None else {"error": str(self.failure)}
+        return {
+            "plan": self.plan_text,
+            "state": self.state,
+            **single,
+            **{key: value for key, value in last.items() if key == "emitted"},
+            "operators": operators,
+            **error,
+        }
+
+    # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self) -> list[Rest]:
+        """The base data of every stage."""
+        return [stage.dump() for stage in self._stages]
+
+    def revive(self, rests: Sequence[Rest], failed: str | None = None) -> None:
+        """Go on where a snapshot stopped, or stay stopped."""
+        living: dict[str, Batch | None] = {}
+        for stage, rest in zip(self._stages, rests, strict=True):
+            living[stage.node.id] = stage.revive(rest, [living[_id(below)] for below in stage.inputs])
+        for aggregate in self._aggregates:
+            if failed is not None:
+                aggregate.failure = QueryError("AGGREGATE_FAILED", failed)
 
 
-def _arrived(producer: Node) -> int:
-    operator = producer.operator
-    return operator.arrived if isinstance(operator, SourceOperator) else 0
+def _id(stage: Stage) -> str:
+    return stage.node.id

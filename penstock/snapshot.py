@@ -9,22 +9,24 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.compile import Rest
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
 from penstock.ingest import ticks
+from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
 
-_VERSION = 1
+_VERSION = 2
 _INDEX = "index.json"
 
 
@@ -49,24 +51,39 @@ class SavedSource:
 
 @dataclass(frozen=True)
 class SavedQuery:
-    """A query's text and plan, its base windows, and how many tuples of each input it had not read."""
+    """A query's text and plan, and its stages at rest. A derived stream also has what its readers had not read."""
 
     name: str
     text: str
-    plan: str
-    unread: Mapping[str, int]
-    since: Mapping[str, int]
-    windows: Mapping[str, pa.Table]
+    plan: str | None
+    failed: str | None
+    rests: tuple[Rest, ...]
+    derived: Mapping[str, Any] | None
+    unread: pa.Table | None
 
     def apply(self, running: RunningQuery) -> None:
-        running.revive(self.windows, self.unread, self.since)
+        running.revive(self.rests, self.failed)
+        stream = running.last.operator
+        if self.derived is not None and self.unread is not None and isinstance(stream, DerivedStreamOperator):
+            stream.arrived = self.derived["arrived"]
+            running.last.outlet.advance(self.derived["frontier"])
+            unread = _as_batch(self.unread, stream.stream.time)
+            if unread is not None:
+                running.last.outlet.restock(unread)
 
 
 class Parts:
     """The contents of a snapshot: an index of entries, and the Arrow tables they refer to by number."""
 
     def __init__(self) -> None:
-        self._index: dict[str, Any] = {"version": _VERSION, "options": {}, "tables": [], "sources": [], "queries": []}
+        self._index: dict[str, Any] = {
+            "version": _VERSION,
+            "options": {},
+            "tables": [],
+            "sources": [],
+            "queries": [],
+            "names": {},
+        }
         self._tables: list[pa.Table] = []
 
     def _keep(self, table: pa.Table) -> int:
@@ -99,14 +116,28 @@ class Parts:
             "tables": {key: self._keep(table) for key, table in tables.items()},
         })  # fmt: skip
 
+    def add_names(self, order: Sequence[str], aggregates: Sequence[str]) -> None:
+        """The streams in the order of their declaration, and the names of user-defined aggregates."""
+        self._index["names"] = {"order": list(order), "aggregates": list(aggregates)}
+
     def add_query(self, running: RunningQuery) -> None:
+        derived = unread = None
+        stream = running.last.operator
+        if isinstance(stream, DerivedStreamOperator):
+            outlet = running.last.outlet
+            derived = {"arrived": stream.arrived, "frontier": outlet.frontier}
+            unread = self._keep(_as_table(outlet.unread(), stream.stream.schema))
         self._index["queries"].append({
             "name": running.name,
             "text": running.query.text,
-            "plan": str(running.plan.tree),
-            "unread": running.join.unread(),
-            "since": running.join.since(),
-            "windows": {alias: self._keep(table) for alias, table in running.join.dump().items()},
+            "plan": running.plan_text,
+            "failed": None if running.failure is None else running.failure.message,
+            "rests": [
+                {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}
+                for rest in running.dump()
+            ],
+            "derived": derived,
+            "unread": unread,
         })  # fmt: skip
 
     def packed(self) -> bytes:
@@ -150,10 +181,18 @@ class Parts:
             schema = tables["late"].schema.remove(len(tables["late"].schema) - 1)
             yield SavedSource(Stream(schema=schema, **entry["stream"]), entry, tables)
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """The streams in the order of their declaration, and the names of user-defined aggregates."""
+        return self._index["names"]["order"], self._index["names"]["aggregates"]
+
     def queries(self) -> Iterator[SavedQuery]:
         for entry in self._index["queries"]:
-            windows = {alias: self._tables[number] for alias, number in entry["windows"].items()}
-            yield SavedQuery(**{**entry, "windows": windows})
+            rests = tuple(
+                Rest(rest["values"], {name: self._tables[number] for name, number in rest["tables"].items()})
+                for rest in entry["rests"]
+            )
+            unread = None if entry["unread"] is None else self._tables[entry["unread"]]
+            yield SavedQuery(**{**entry, "rests": rests, "unread": unread})
 
 
 _NUMBER = "_number"

@@ -1,12 +1,16 @@
 """Arcs: what one operator wrote and others have not read yet.
 
 Law: every reader gets every batch written after it was opened, once, in order. A batch is stored once for all readers
-and freed when the last of them has passed it.
+and freed when the last of them has passed it (the paper's Fork: each reader is one of its dummy buffers).
+
+A buffer's frontier is the time-stamp memory (TSM) of its arcs. Behind an operator that does not merge by time an arc of
+time (ETS arc) goes past it: as long as no tuple waits there, a rise of the frontier is written straight to its outlet.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,20 +23,24 @@ class Buffer:
 
     def __init__(self) -> None:
         self.frontier = int(ALWAYS)
+        self.end = 0  # the number the next batch will have
         self._batches: deque[Batch] = deque()
         self._first = 0  # the number of the oldest batch still held
         self._readers: list[Reader] = []
 
     def write(self, batch: Batch) -> None:
         if len(batch) and self._readers:
-            self._batches.append(batch)
+            self.restock(batch)
 
     def advance(self, frontier: int) -> None:
-        self.frontier = max(self.frontier, frontier)
+        if frontier > self.frontier:
+            self.frontier = frontier
+            for reader in self._readers:
+                reader.pass_time()
 
     def open(self) -> Reader:
         """A reader that sees what is written from now on."""
-        reader = Reader(self, self._first + len(self._batches))
+        reader = Reader(self, self.end)
         self._readers.append(reader)
         return reader
 
@@ -49,12 +57,9 @@ class Buffer:
         return rest.slice(len(rest) - most, len(rest))
 
     def restock(self, batch: Batch) -> None:
-        """Hold tuples again that were unread in an earlier life; readers go back to them with `rewind`."""
+        """Hold tuples, also those that were unread in an earlier life; readers go back to them with `rewind`."""
         self._batches.append(batch)
-
-    @property
-    def end(self) -> int:
-        return self._first + len(self._batches)
+        self.end += 1
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number - self._first]
@@ -77,10 +82,20 @@ class Reader:
         self.buffer = buffer
         self.batch = batch
         self._row = 0
+        self._past: Buffer | None = None
 
     @property
     def frontier(self) -> int:
         return self.buffer.frontier
+
+    def bypass(self, outlet: Buffer) -> None:
+        """The operator that reads here does not merge by time: frontiers go past it to its outlet."""
+        self._past = outlet
+        self.pass_time()
+
+    def pass_time(self) -> None:
+        if self._past is not None and self.batch == self.buffer.end:
+            self._past.advance(self.buffer.frontier)
 
     def rewind(self, rows: int) -> None:
         """Stand so that the last `rows` tuples written are not read."""
@@ -109,10 +124,25 @@ class Reader:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def read(self, until: int) -> list[Batch]:
+        return self._consume(lambda batch: int(np.searchsorted(batch.times, until, side="right")))
+
+    def take(self, limit: int) -> list[Batch]:
+        left = limit
+
+        def stop(batch: Batch) -> int:
+            nonlocal left
+            end = min(self._row + left, len(batch))
+            left -= end - self._row
+            return end
+
+        return self._consume(stop)
+
+    def _consume(self, stop_in: Callable[[Batch], int]) -> list[Batch]:
+        """Read on batch by batch, in each up to the row `stop_in` says, until one is not read to its end."""
         out = []
         while self.batch < self.buffer.end:
             batch = self.buffer[self.batch]
-            stop = int(np.searchsorted(batch.times, until, side="right"))
+            stop = stop_in(batch)
             if stop > self._row:
                 out.append(batch if stop - self._row == len(batch) else batch.slice(self._row, stop))
             self._row = max(self._row, stop)

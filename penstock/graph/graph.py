@@ -1,27 +1,34 @@
-"""The query graph: operators joined by arcs.
+"""The query graph: operators joined by arcs, with the strategies and break nodes by which it is run.
 
 An operator's outlet is one `Buffer` with a reader per successor, so that a shared input is stored once. Nodes stand in
-the order they were added: producers before consumers.
+the order they were added: producers before consumers. Every edit makes a new state table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 
 from penstock.graph.buffers import Buffer, Reader
-from penstock.ops.operator import Operator
+from penstock.graph.table import Table, state_table
+from penstock.ops.operator import Enabling, Holding, Operator, Plain
 
 
-@dataclass(eq=False)
 class Node:
-    """An operator and its place in the graph."""
+    """An operator and its place in the graph. `producers` says who writes what each of its readers reads."""
 
-    operator: Operator
-    outlet: Buffer
-    readers: tuple[Reader, ...] = ()
-    predecessors: list[Node] = field(default_factory=list)
-    successors: list[Node] = field(default_factory=list)
+    def __init__(self, operator: Operator, outlet: Buffer, producers: Mapping[Reader, Node]) -> None:
+        self.operator = operator
+        self.outlet = outlet
+        self.producers = dict(producers)
+        self.readers = tuple(producers)
+        self.predecessors = list(dict.fromkeys(producers.values()))
+        self.successors: list[Node] = []
+        self.holding = operator if isinstance(operator, Holding) else None
+        self.enabling = operator if isinstance(operator, Enabling) else None
+
+    @property
+    def id(self) -> str:
+        return self.operator.id
 
 
 class Graph:
@@ -29,6 +36,10 @@ class Graph:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
+        self._strategy = "dfs"
+        self._strategies: dict[str, str] = {}
+        self._breaks: set[str] = set()
+        self._table: Table | None = None
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -36,15 +47,21 @@ class Graph:
     def __getitem__(self, id_: str) -> Node:
         return self._nodes[id_]
 
-    def add(self, operator: Operator, outlet: Buffer, inputs: dict[Reader, Node] | None = None) -> Node:
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._nodes
+
+    # ── topology ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, operator: Operator, outlet: Buffer, inputs: Mapping[Reader, Node] | None = None) -> Node:
         """Place an operator behind the nodes its readers read."""
-        inputs = inputs or {}
-        node = Node(operator, outlet, tuple(inputs))
-        for producer in inputs.values():
-            if producer not in node.predecessors:
-                node.predecessors.append(producer)
-                producer.successors.append(node)
+        node = Node(operator, outlet, inputs or {})
+        for producer in node.predecessors:
+            producer.successors.append(node)
+        if isinstance(operator, Plain):
+            for reader in node.readers:
+                reader.bypass(outlet)
         self._nodes[operator.id] = node
+        self._table = None
         return node
 
     def remove(self, node: Node) -> None:
@@ -53,4 +70,38 @@ class Graph:
             reader.buffer.close(reader)
         for producer in node.predecessors:
             producer.successors.remove(node)
-        del self._nodes[node.operator.id]
+        del self._nodes[node.id]
+        self._strategies.pop(node.id, None)
+        self._breaks.discard(node.id)
+        self._table = None
+
+    # ── the way it is run ────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def table(self) -> Table:
+        """The state table of the graph as it is now."""
+        if self._table is None:
+            successors = {node.id: tuple(after.id for after in node.successors) for node in self}
+            strategies = {node.id: self._strategies.get(node.id, self._strategy) for node in self}
+            self._table = state_table(successors, strategies, self._breaks)
+        return self._table
+
+    def schedule(self, strategy: str, *ids: str) -> None:
+        """Run these operators by a strategy; without any, the whole graph."""
+        if not ids:
+            self._strategy = strategy
+        self._strategies = {**self._strategies, **dict.fromkeys(ids, strategy)} if ids else {}
+        self._table = None
+
+    def break_after(self, id_: str, broken: bool = True) -> None:
+        """Set a virtual break node behind an operator, or unset it."""
+        (self._breaks.add if broken else self._breaks.discard)(id_)
+        self._table = None
+
+    def upstream(self, node: Node) -> list[Node]:
+        """A node and all that feeds it, producers first."""
+        found = {node}
+        for other in reversed(list(self)):
+            if other in found:
+                found.update(other.predecessors)
+        return [other for other in self if other in found]

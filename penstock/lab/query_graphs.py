@@ -118,6 +118,7 @@ class Signals:
 NO_SIGNALS = Signals("none", Stage)
 PUNCTUATION = Signals("punctuation", CarryingStage, on_demand=True)
 ETS_ARCS = Signals("ETS arcs", SkippedStage, on_demand=True)
+BY_DATA = Signals("by data", SkippedStage)  # the engine without a clock
 
 
 def heartbeats(period: int) -> Signals:
@@ -130,12 +131,13 @@ class Workbench:
 
     signals: Signals
     strategy: str = "dfs"
+    schema: pa.Schema = SCHEMA
     graph: Graph = field(default_factory=Graph)
     sources: dict[str, SourceOperator] = field(default_factory=dict)
     _clock: Callable[[], int] = lambda: 0
 
     def source(self, name: str) -> Node:
-        outlet, stream = Buffer(), Stream(name, SCHEMA, "ts", timestamps="internal")
+        outlet, stream = Buffer(), Stream(name, self.schema, "ts", timestamps="internal")
         if self.signals.on_demand:
             operator: SourceOperator = ClockedSource(name, stream, outlet, self.clock)
         else:
@@ -149,7 +151,7 @@ class Workbench:
 
     def union(self, name: str, *before: Node) -> Node:
         readers, outlet = {node.outlet.open(): node for node in before}, Buffer()
-        return self.graph.add(UnionOperator(name, list(readers), outlet, SCHEMA.names), outlet, readers)
+        return self.graph.add(UnionOperator(name, list(readers), outlet, self.schema.names), outlet, readers)
 
     def clock(self) -> int:
         return self._clock()

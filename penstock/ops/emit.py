@@ -1,25 +1,24 @@
-"""From a changing answer to a stream: DSTREAM and RSTREAM (ISTREAM is what the join writes without ends).
+"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and the stream of a query as input of others.
 
-Law: DSTREAM writes each row when it leaves the answer. RSTREAM writes, at every instant at which a row enters or
-leaves, all rows of the answer at that instant. Both read changes (signs and numbers) in temporal order; RSTREAM needs whole
-instants. State: RSTREAM keeps the answer. Cost: DSTREAM O(changes), RSTREAM O(output).
+Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. RSTREAM writes, at every instant at
+which a row enters or leaves, all rows of the answer at that instant. All read changes (signs and numbers) in temporal
+order; RSTREAM needs whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its
+query with their times in the column `_ts`, numbered in the order in which they become certain.
+State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.cql.catalog import Stream
+from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
 from penstock.state.kernels import FOREVER
 
 
-def _plain(batch: Batch) -> Batch:
-    """The rows without what tells changes apart."""
-    return Batch(batch.times, batch.columns)
-
-
-class DStreamOperator:
-    """Rows that leave the answer."""
+class _Passing(Plain):
+    """An operator that turns every batch into another as it comes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
         self.id = id_
@@ -30,68 +29,100 @@ class DStreamOperator:
     def more(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - a batch is filtered as it came
+    def run(self, budget: int) -> int:  # noqa: ARG002 - a batch is passed as it came
         done = 0
         for batch in self._inlet.read(int(FOREVER)):
-            assert batch.signs is not None
-            self._outlet.write(_plain(batch.take(np.flatnonzero(batch.signs < 0))))
+            passed = self._passed(batch)
+            self._emitted += len(passed)
+            self._outlet.write(passed)
             done += len(batch)
         self._outlet.advance(self._inlet.frontier)
         return done
 
     def metrics(self) -> dict[str, object]:
-        return {}
+        return {"emitted": self._emitted}
 
     def revive(self, living: Batch) -> None:
-        """Nothing to remember: the join reports the ends."""
+        """Nothing to remember: the input reports every change."""
+
+    def _passed(self, batch: Batch) -> Batch:
+        raise NotImplementedError
 
 
-class RStreamOperator:
+class IStreamOperator(_Passing):
+    """Rows that enter the answer."""
+
+    def _passed(self, batch: Batch) -> Batch:
+        assert batch.signs is not None
+        rows = batch.take(np.flatnonzero(batch.signs > 0))
+        return Batch(rows.times, rows.columns)
+
+
+class DStreamOperator(_Passing):
+    """Rows that leave the answer."""
+
+    def _passed(self, batch: Batch) -> Batch:
+        assert batch.signs is not None
+        rows = batch.take(np.flatnonzero(batch.signs < 0))
+        return Batch(rows.times, rows.columns)
+
+
+class RStreamOperator(_Passing):
     """The whole answer whenever it changes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
-        self.id = id_
-        self._inlet = inlet
-        self._outlet = outlet
+        super().__init__(id_, inlet, outlet)
         self._answer: Batch | None = None
 
-    def more(self) -> bool:
-        return self._inlet.next_time() is not None
-
-    def run(self, budget: int) -> int:  # noqa: ARG002 - an answer is written as a whole
-        done = 0
-        for batch in self._inlet.read(int(FOREVER)):
-            self._report(batch)
-            done += len(batch)
-        self._outlet.advance(self._inlet.frontier)
-        return done
-
     def metrics(self) -> dict[str, object]:
-        return {"answer_rows": 0 if self._answer is None else len(self._answer)}
+        return {"answer_rows": 0 if self._answer is None else len(self._answer), **super().metrics()}
 
     def revive(self, living: Batch) -> None:
-        self._answer = living
+        self._answer = _by_number(living)
 
-    def _report(self, changes: Batch) -> None:
-        assert changes.signs is not None
-        assert changes.numbers is not None
-        rows = changes.take(np.flatnonzero(changes.signs > 0))
-        if self._answer is not None:
-            rows = concat([self._answer, rows])
-        leaving = np.flatnonzero(changes.signs < 0)
-        instants = np.unique(changes.times)
+    def _passed(self, batch: Batch) -> Batch:
+        assert batch.signs is not None
+        assert batch.numbers is not None
+        rows = batch.take(np.flatnonzero(batch.signs > 0))
+        rows = _by_number(rows if self._answer is None else concat([self._answer, rows]))
+        leaving = np.flatnonzero(batch.signs < 0)
+        instants = np.unique(batch.times)
         first = np.searchsorted(instants, rows.times)
         last = np.full(len(rows), instants.size)
         assert rows.numbers is not None
-        places = np.searchsorted(rows.numbers, changes.numbers[leaving])
-        last[places] = np.searchsorted(instants, changes.times[leaving])
+        places = np.searchsorted(rows.numbers, batch.numbers[leaving])
+        last[places] = np.searchsorted(instants, batch.times[leaving])
         spans = last - first
         chosen = np.repeat(np.arange(len(rows)), spans)
         within = np.arange(chosen.size) - np.repeat(np.cumsum(spans) - spans, spans)
         at = first[chosen] + within
         order = np.argsort(at, kind="stable")
-        answer = rows.take(chosen[order])
-        self._outlet.write(Batch(instants[at[order]], answer.columns))
         staying = np.ones(len(rows), np.bool_)
         staying[places] = False
         self._answer = rows.take(np.flatnonzero(staying))
+        return Batch(instants[at[order]], rows.take(chosen[order]).columns)
+
+
+def _by_number(rows: Batch) -> Batch:
+    assert rows.numbers is not None
+    return rows if np.all(np.diff(rows.numbers) > 0) else rows.take(np.argsort(rows.numbers, kind="stable"))
+
+
+class DerivedStreamOperator(_Passing):
+    """The results of a query as a stream: what other queries read in place of a source."""
+
+    def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:
+        super().__init__(f"source {stream.name}", inlet, outlet)
+        self.stream = stream
+        self.arrived = 0
+
+    def metrics(self) -> dict[str, object]:
+        return {"arrived": self.arrived, "frontier": self._inlet.frontier}
+
+    def _passed(self, batch: Batch) -> Batch:
+        numbers = np.arange(self.arrived, self.arrived + len(batch))
+        self.arrived += len(batch)
+        names = (name for name in self.stream.schema.names if name != self.stream.time)
+        columns = dict(zip(names, batch.columns.values(), strict=True))
+        columns[self.stream.time] = pa.array(batch.times).cast(self.stream.time_type)
+        return Batch(batch.times, columns, numbers=numbers)

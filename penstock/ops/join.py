@@ -23,9 +23,10 @@ from penstock.expr.nodes import Expr
 from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import JoinTree, Policy
 from penstock.ops.lives import Lives
+from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
 from penstock.plan.physical import JoinPlan
-from penstock.state.kernels import ALWAYS, FOREVER, I64
+from penstock.state.kernels import ALWAYS, I64
 from penstock.state.rows import Rows
 
 Migration = Literal["jisc", "moving-state"]
@@ -61,6 +62,7 @@ class JoinOperator:
     ) -> None:
         self.id = id_
         self._arrivals = tuple(arrivals)
+        self._inlets = [arrival.inlet for arrival in arrivals]
         self._outputs = dict(outputs)
         self._outlet = outlet
         self._ends = ends
@@ -80,14 +82,16 @@ class JoinOperator:
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def more(self) -> bool:
-        bound = self._bound()
-        if any((time := arrival.inlet.next_time()) is not None and time <= bound for arrival in self._arrivals):
-            return True
-        return bound > self._done
+        bound = bound_of(self._inlets, whole=self._strict)
+        return bound > self._done or ready(self._inlets, bound)
+
+    def awaits(self) -> int | None:
+        due = self._lives.next_due() if self._ends else None
+        return due if due is None or not self._strict else due + 1
 
     def run(self, budget: int) -> int:
-        bound = self._bound()
-        until = self._cut(bound, budget)
+        bound = bound_of(self._inlets, whole=self._strict)
+        until = cut(self._inlets, bound, budget)
         taken = self._ingest(until)
         rows = self.tree.step() if taken else None
         self.tree.pace(int(taken * self.tree.policy.pace))
@@ -103,6 +107,9 @@ class JoinOperator:
             "window_rows": {alias: len(store) for alias, store in stores.items()},
             "state_rows": {str(node.plan.tree): len(node.state) for node in nodes if node.state is not None},
             "built": {str(node.plan.tree): node.built for node in nodes},
+            "completed": {str(node.plan.tree): node.completed for node in nodes if node.completed},
+            "demanded_keys": {str(n.plan.tree): len(n.gate) for n in nodes if n.gate is not None and n.gate.shut},
+            "incomplete": [str(node.plan.tree) for node in nodes if node.complete_keys is not None],
             "bytes": sum(store.nbytes for store in stores.values())
             + sum(node.state.nbytes for node in nodes if node.state is not None),
             "waiting": self.unread(),
@@ -111,19 +118,6 @@ class JoinOperator:
         }
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _bound(self) -> int:
-        """The last instant that can be worked on."""
-        frontier = min(arrival.inlet.frontier for arrival in self._arrivals)
-        return max(min(frontier - 1 if self._strict else frontier, int(FOREVER) - 1), int(ALWAYS) + 1)
-
-    def _cut(self, bound: int, budget: int) -> int:
-        """An instant up to which about `budget` tuples wait, `bound` if there are fewer."""
-        times = np.concatenate([arrival.inlet.times(budget + 1) for arrival in self._arrivals])
-        times = times[times <= bound]
-        if times.size <= budget:
-            return bound
-        return int(np.partition(times, budget - 1)[budget - 1])
 
     def _ingest(self, until: int) -> int:
         taken = 0

@@ -200,7 +200,8 @@ class JoinNode:
 
     @property
     def complete(self) -> bool:
-        return self.complete_keys is None
+        """Whether the state lacks nothing that is demanded."""
+        return self.state is not None and self.complete_keys is None
 
     def complete_for(self, parts: list[I32], rows: int) -> None:
         """Make the state complete for the keys of some probes."""

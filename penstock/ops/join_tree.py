@@ -83,6 +83,7 @@ class JoinTree:
 
     def __init__(self, plan: JoinPlan, policy: Policy) -> None:
         self.policy = policy
+        self._exceptions: dict[frozenset[str], Policy] = {}
         self.keys = KeySpace([class_.type for class_ in plan.classes])
         self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
         self.scratch = Scratch()
@@ -103,8 +104,22 @@ class JoinTree:
     def _build(self, part: Part, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
             return LeafNode(part, self.stores[part.alias], self)
-        key = part.key if self.policy.states else None
-        return JoinNode(part, self._build(part.left, key), self._build(part.right, key), self, state_key)
+        keeps = state_key is not None and self.policy_of(part).states
+        children = self._build(part.left, part.key), self._build(part.right, part.key)
+        return JoinNode(part, *children, self, state_key if keeps else None)
+
+    def policy_of(self, part: Part) -> Policy:
+        """What a node keeps: the tree's policy, or the one asked for this node."""
+        return self._exceptions.get(frozenset(part.aliases), self.policy)
+
+    def adopt(self, policy: Policy, node: frozenset[str] | None = None) -> None:
+        """Change the policy of the tree, or of the node over some aliases, between two batches."""
+        if node is None:
+            self.policy = policy
+            self._exceptions.clear()
+        else:
+            self._exceptions[node] = policy
+        self.rearrange(self.plan)
 
     def _hang_gates(self, node: TreeNode, above: tuple[Gate, ...]) -> None:
         """Put a gate over every lazy child that is a join, and tell everything below it."""
@@ -113,7 +128,7 @@ class JoinTree:
             return
         lazy = node.lazy
         self._hang_gates(node.driver, above)
-        if self.policy.gated != "never" and isinstance(lazy, JoinNode):
+        if isinstance(lazy, JoinNode) and lazy.state is not None and self.policy_of(lazy.plan).gated != "never":
             lazy.gate = Gate(node.plan.key, (part.plan.classes for part in _parts(lazy)), self.keys)
             above = (*above, lazy.gate)
         self._hang_gates(lazy, above)
@@ -181,7 +196,7 @@ class JoinTree:
         if self.keys.recycle(self._used):
             for node in self._missing:
                 node.complete_keys = CodeSet()
-        if self.policy.gated != "never" and self._demand_is_stale():
+        if self._demand_is_stale():
             self.shut_gates()
         return renumbered
 
@@ -249,7 +264,8 @@ class JoinTree:
             rows = driver.living()
             rows = driver.demanded(rows.take(rows.dies > self._bound))
             gate.add(partial(codes_of, driver, rows), len(rows))
-            shut = self.policy.gated == "always" or is_worth_gating(lazy, gate, self.stores)
+            always = self.policy_of(lazy.plan).gated == "always"
+            shut = always or is_worth_gating(lazy, gate, self.stores)
         gate.shut = shut
         if was_shut and not shut:
             for part in _parts(lazy):

@@ -71,6 +71,11 @@ class Lives:
             chunk = _merge(self._chunks.pop(), chunk)
         self._chunks.append(_sorted(chunk))
 
+    def next_due(self) -> int | None:
+        """The earliest death that is known; None if there is none."""
+        earliest = min((int(chunk.dies[0]) for chunk in self._chunks), default=int(FOREVER))
+        return None if earliest == FOREVER else earliest
+
     def due(self, bound: int) -> Batch | None:
         """The ends of rows that die at or before `bound`, in temporal order."""
         dead: _Chunk | None = None

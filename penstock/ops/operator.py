@@ -2,13 +2,16 @@
 
 Batches flow along arcs. An operator reads its inlets, writes its outlet and never touches another operator. A frontier
 flows along each arc too: no batch written later holds a tuple before it (the arc's time-stamp memory, TSM).
+
+An operator that merges by time works up to the lowest of its inlets' frontiers: `more` is true while a tuple is not
+after it, or while it has risen since it was last passed on. All others take what there is; they are `Plain`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +91,9 @@ class Inlet(Protocol):
     def read(self, until: int) -> list[Batch]:
         """Consume all tuples with a time of at most `until`."""
 
+    def take(self, limit: int) -> list[Batch]:
+        """Consume the next tuples, at most `limit`."""
+
 
 class Outlet(Protocol):
     """The writing end of an arc."""
@@ -110,3 +116,26 @@ class Operator(Protocol):
         """Whether `run` could do something now."""
 
     def metrics(self) -> dict[str, object]: ...
+
+
+class Plain:
+    """Marks an operator with one inlet that neither needs nor changes time: frontiers go past it.
+
+    It writes nothing before its inlet's frontier once it has read all that waits there.
+    """
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """An operator that holds back what it has read until time passes: ends of rows, slides, tuples out of order."""
+
+    def awaits(self) -> int | None:
+        """The time its inlets' frontiers must reach for it to write the next of what it holds; None: it holds none."""
+
+
+@runtime_checkable
+class Enabling(Protocol):
+    """An operator that can say more about time than its tuples do: a source with a clock."""
+
+    def enables(self, time: int) -> bool:
+        """Whether `run` would raise the frontier from not after `time` to `time` or beyond, though no tuple came."""

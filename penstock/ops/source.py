@@ -4,11 +4,14 @@ Law: a tuple that arrives before the stream's frontier is late: it goes to the l
 tuple is written exactly once, when the frontier has reached it; tuples are written in the order (time, arrival).
 The frontier is judged at the start of a push, so that the order of rows inside a push does not matter; it rises to the
 largest time seen less the allowed lateness, or by `advance`. State: the tuples between the frontier and the newest.
+
+A source with a clock can also raise its frontier on demand, by an Enabling Time-Stamp: run with nothing to release, it
+promises what its declaration allows (`promise`). A latent stream's tuples have no time until they are released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -91,3 +94,83 @@ class SourceOperator:
         self._held = [] if held is None else [held]
         self.frontier = frontier  # written to the arc with the first run, after the tuples that are held
         self.arrived = arrived
+
+
+Clock = Callable[[], int]
+
+
+def promise(stream: Stream, now: int, heard: int) -> int:
+    """The time before which no tuple of the stream will come, as far as a clock can tell; `heard`: the last arrival.
+
+    Streams stamped here: now. External ones: now less the declared skew, or, if they were silent for as long as their
+    idle rule says, now less that.
+    """
+    if stream.timestamps != "external":
+        return now
+    promises = [int(ALWAYS)]
+    if stream.skew:
+        promises.append(now - stream.skew)
+    if stream.idle_after is not None and now - heard >= stream.idle_after:
+        promises.append(now - stream.idle_after)
+    return max(promises)
+
+
+class ClockedSource(SourceOperator):
+    """A stream whose frontier a clock can raise. Tuples of an `internal` stream are stamped when they arrive."""
+
+    def __init__(self, id_: str, stream: Stream, outlet: Outlet, clock: Clock) -> None:
+        super().__init__(id_, stream, outlet)
+        self._clock = clock
+        self._heard = clock()
+
+    def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
+        self._heard = self._clock()
+        if self.stream.timestamps == "internal":
+            times, columns = self._stamped(columns)
+        super().feed(times, columns)
+
+    def run(self, budget: int) -> int:
+        if not self.more():
+            self.advance(self._promise())
+        return super().run(budget)
+
+    def enables(self, time: int) -> bool:
+        return self.frontier <= time <= (able := self._promise()) and able > self.frontier
+
+    def awaits(self) -> int | None:
+        return min(int(batch.times.min()) for batch in self._held) if self._held else None
+
+    def _promise(self) -> int:
+        return promise(self.stream, self._clock(), self._heard)
+
+    def _stamped(self, columns: Mapping[str, pa.Array]) -> tuple[I64, dict[str, pa.Array]]:
+        """The columns with the current time in the time column. A clock that goes back is not followed."""
+        rows = len(next(iter(columns.values())))
+        times = np.full(rows, max(self._clock(), self.frontier))
+        return times, {**columns, self.stream.time: pa.array(times).cast(self.stream.time_type)}
+
+
+class LatentSource(ClockedSource):
+    """A stream whose tuples are stamped when they are released to those who read them, as many as fit in a turn."""
+
+    def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
+        numbers = np.arange(self.arrived, self.arrived + times.size)
+        self.arrived += times.size
+        if times.size:
+            self._held.append(Batch(times, columns, numbers=numbers))
+
+    def more(self) -> bool:
+        return bool(self._held) or super().more()
+
+    def run(self, budget: int) -> int:
+        held = self.held()
+        if held is None:
+            return super().run(budget)
+        taken = held.slice(0, budget)
+        self._held = [held.slice(budget, len(held))] if len(held) > budget else []
+        times, columns = self._stamped(taken.columns)
+        self._outlet.write(Batch(times, columns, numbers=taken.numbers))
+        self.advance(int(times[0]))
+        self._outlet.advance(self.frontier)
+        self._released = self.frontier
+        return len(taken)

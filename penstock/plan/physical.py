@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from penstock.cql.bound import Source
 from penstock.expr.nodes import Expr, aliases, columns
@@ -35,7 +36,7 @@ class LeafPlan:
     def aliases(self) -> tuple[str, ...]:
         return (self.source.alias,)
 
-    @property
+    @cached_property
     def classes(self) -> frozenset[int]:
         return frozenset(id for id, _ in self.terms)
 
@@ -52,19 +53,19 @@ class NodePlan:
     right: Part
     residuals: tuple[Expr, ...]
 
-    @property
+    @cached_property
     def aliases(self) -> tuple[str, ...]:
         return self.left.aliases + self.right.aliases
 
-    @property
+    @cached_property
     def classes(self) -> frozenset[int]:
         return self.left.classes | self.right.classes
 
-    @property
+    @cached_property
     def key(self) -> Key:
         return tuple(sorted(self.left.classes & self.right.classes))
 
-    @property
+    @cached_property
     def tree(self) -> Tree:
         return Pair(self.left.tree, self.right.tree)
 

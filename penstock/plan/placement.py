@@ -1,9 +1,9 @@
 """Placement: which cells a tuple goes to, so that every result arises in exactly one cell.
 
 A grid of cells (HyperCube) with one dimension per equality class, and one per stream that has no equality (a hash of
-the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of its own and goes to all cells that agree
-with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in every
-dimension, so exactly one cell holds all of them.
+the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of its own and goes to all cells that
+agree with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in
+every dimension, so exactly one cell holds all of them.
 
 Two things cannot be cut and are pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its
 PARTITION BY covers the dimension), and an RSTREAM, whose answer is reported as a whole.
@@ -26,7 +26,7 @@ _EXHAUSTIVE_UP_TO = 32
 
 @dataclass(frozen=True)
 class Hashed:
-    """A coordinate from a hash: of a term (which NULL leaves without a cell), or of the whole tuple if there is none."""
+    """A coordinate from a hash: of a term (a NULL has no cell), or of the whole tuple if there is no term."""
 
     term: Expr | None
 
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Route:
-    """How the tuples of one FROM item find their cells. Terms name columns without an alias: routes compare by value."""
+    """How the tuples of one FROM item find their cells. Terms have no alias, so that routes compare by value."""
 
     first: int
     steps: tuple[Step, ...]

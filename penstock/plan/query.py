@@ -44,8 +44,8 @@ class SequenceStep:
     """What pairs in one step of a sequence, and what is known of the pairs afterwards.
 
     `tie` orders tuples of one time: -1 those of the left come first, 1 those of the right, 0 both are of one stream.
-    `keys` are equal terms of the left and the right. `outputs` are what pairs show, or None for a step in between, which
-    hands on the columns `carried`.
+    `keys` are equal terms of the left and the right. `outputs` are what pairs show, or None for a step in between,
+    which hands on the columns `carried`.
     """
 
     recent: bool
@@ -154,8 +154,8 @@ def parts(part: Part) -> Iterator[Part]:
         case GroupPart(input=below) | DistinctPart(input=below):
             yield from parts(below)
         case UnionPart(inputs=inputs):
-            for below in inputs:
-                yield from parts(below)
+            for each in inputs:
+                yield from parts(each)
         case DifferencePart(left=left, right=right):
             yield from parts(left)
             yield from parts(right)
@@ -253,10 +253,6 @@ def _sequence(select: Select, outputs: Outputs, ranks: Mapping[str, int]) -> Seq
             )
     recent = select.sequence.mode == "recent"
     names = [source.alias for source in select.sources]
-    own = {name: tuple(term for term in select.where if aliases(term) <= {name}) for name in names[1:]}
-    own[names[0]] = tuple(term for term in select.where if aliases(term) <= {names[0]})
-    constants = [term for term in select.where if not aliases(term)]
-    own = {name: tuple(t for t in terms if t not in constants or name == names[0]) for name, terms in own.items()}
     steps: list[SequenceStep] = []
     for place, name in enumerate(names[1:], 1):
         known = set(names[:place])
@@ -272,7 +268,10 @@ def _sequence(select: Select, outputs: Outputs, ranks: Mapping[str, int]) -> Seq
         seen = set(names[: place + 2])
         wanted = tuple(column for column in steps[place + 1].needed if column.alias in seen)
         steps[place] = replace(steps[place], carried=wanted)
-    filters = tuple(own[name] for name in names)
+    filters = tuple(
+        tuple(term for term in select.where if aliases(term) == {name} or (name == names[0] and not aliases(term)))
+        for name in names
+    )
     return SequencePart(select.sequence.mode, select.sources, filters, tuple(steps))
 
 

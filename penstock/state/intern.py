@@ -19,6 +19,7 @@ from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern,
 
 _FIRST_CAPACITY = 64
 _RECYCLE_FROM = 4096
+_INT64 = pa.int64()
 
 
 def empty_codes(capacity: int) -> I32:
@@ -137,6 +138,9 @@ class NumberInterner:
 
 def _words(values: pa.Array) -> I64:
     """The values as 64-bit integers, equal exactly where the values are (-0.0 is 0.0, one NaN equals another)."""
+    if values.type == _INT64 and values.null_count == 0:
+        plain: I64 = values.to_numpy()
+        return plain
     if pa.types.is_floating(values.type):
         floats = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
         return np.where(np.isnan(floats), np.nan, floats).view(np.int64)

@@ -94,16 +94,11 @@ class LeafStore:
         rows = times.size
         self.seen += rows
         self.fresh_from = self.end
-        keep = mask(self.plan.filters, lambda column: columns[column.name], rows)
-        chosen = None if keep.all() else np.flatnonzero(keep)
-        codes: dict[int, I32] = {}
-        for id_, term in self.plan.terms:
-            values = evaluate(term, _reader(columns, chosen), rows if chosen is None else chosen.size)
-            codes[id_] = self.keys.classes[id_].intern(values)
-        matchable = np.ones(rows if chosen is None else chosen.size, np.bool_)
-        for column in codes.values():
-            matchable &= column >= 0
-        if not matchable.all():
+        chosen = self._passing(columns, rows)
+        codes = self._terms(columns, chosen, rows if chosen is None else chosen.size)
+        lacking = [column for column in codes.values() if column.min(initial=0) < 0]
+        if lacking:
+            matchable = np.logical_and.reduce([column >= 0 for column in lacking])
             chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
             codes = {id_: column[matchable] for id_, column in codes.items()}
         stored = times if chosen is None else times[chosen]
@@ -115,6 +110,18 @@ class LeafStore:
             ids = np.full(rows, NONE, np.int64)
             ids[slice(None) if chosen is None else chosen] = np.arange(first, self.end)
             self.rows_window.arrive(parts, times, ids, self.dies)
+
+    def _passing(self, columns: Mapping[str, pa.Array], rows: int) -> I64 | None:
+        """The positions of the tuples that pass the filters; None for all."""
+        if not self.plan.filters:
+            return None
+        passing = mask(self.plan.filters, lambda column: columns[column.name], rows)
+        return None if passing.all() else np.flatnonzero(passing)
+
+    def _terms(self, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int) -> dict[int, I32]:
+        """The codes of the chosen tuples in every class, NONE where the term is NULL."""
+        read = _reader(columns, chosen)
+        return {id_: self.keys.classes[id_].intern(evaluate(term, read, rows)) for id_, term in self.plan.terms}
 
     def load(self, table: Mapping[str, pa.Array], rows: int) -> None:
         """The rows of a static table: always valid, never fresh."""

@@ -29,7 +29,9 @@ def deaths(times: I64, length: int | None) -> I64:
     if length is None:
         return np.full(times.size, FOREVER)
     dies: I64 = times + min(length, int(FOREVER))
-    return np.where(dies < times, FOREVER, dies)
+    if times.size and int(times.max()) > int(FOREVER) - length:
+        return np.where(dies < times, FOREVER, dies)
+    return dies
 
 
 class RowsWindow:

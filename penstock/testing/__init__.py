@@ -14,6 +14,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.compare import difference, same_rows
 from penstock.testing.ends import MemorySink, MemorySource
 from penstock.testing.generate import Knobs, another_query, random_case
+from penstock.testing.operators import random_operators_case, random_operators_text
 from penstock.testing.oracle import TooManyRows, expected
 from penstock.testing.play import declare, run, run_all
 from penstock.testing.querytext import random_plan
@@ -34,6 +35,8 @@ __all__ = [
     "difference",
     "expected",
     "random_case",
+    "random_operators_case",
+    "random_operators_text",
     "random_plan",
     "run",
     "run_all",

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
 from penstock.cql.catalog import Catalog, Stream, Table
-from penstock.errors import QueryError, UnsupportedError
+from penstock.errors import QueryError
 from penstock.expr.nodes import Call, Expr, aliases
 from penstock.testing.naive import Env, Evaluator, Row, column, key, naive, values
 from penstock.testing.snapshot import ALWAYS, FOREVER, Valid, changes, distinct, except_, grouped
@@ -41,12 +41,14 @@ def expected(
     time: str | Mapping[str, str] | None = None,
     *,
     limit: int | None = None,
+    aggregates: Mapping[str, type] | None = None,
 ) -> pa.Table:
     """What `query` must answer on these streams: the SELECT's columns and `_ts`, sorted by `_ts`.
 
     `streams` holds every tuple of each stream in the order of arrival; rows without a time are dropped. `time` names
     the time column, for all streams or one by one; by default it is `ts` if there is such a column, else the first
-    timestamp, else the first integer column. With `limit`, an answer of more rows raises `TooManyRows`.
+    timestamp, else the first integer column. With `limit`, an answer of more rows raises `TooManyRows`. `aggregates`
+    are the classes of user-defined aggregates, in lower case. Tuples of one time are ordered by stream, as given.
 
     >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
     >>> b = pa.table({"ts": [3], "x": [7]})
@@ -55,9 +57,9 @@ def expected(
     [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
     """
     tables = tables or {}
-    bound = bind(query, streams, tables, time) if isinstance(query, str) else query
+    bound = bind(query, streams, tables, time, aggregates) if isinstance(query, str) else query
     given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
-    answer = _answer(bound.body, given, limit)
+    answer = _answer(bound.body, given, limit, aggregates or {})
     rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
     schema = bound.schema
     arrays = [
@@ -71,11 +73,12 @@ def bind(
     streams: Mapping[str, pa.Table],
     tables: Mapping[str, pa.Table],
     time: str | Mapping[str, str] | None = None,
+    aggregates: Mapping[str, type] | None = None,
 ) -> Query:
     """The bound query, over a catalog that declares exactly these streams and tables."""
     from penstock.cql import bind_query, stream_schema  # noqa: PLC0415 (a bound query needs no parser)
 
-    catalog = Catalog()
+    catalog = Catalog(aggregates=dict(aggregates or {}))
     for name, table in streams.items():
         named = time.get(name) if isinstance(time, Mapping) else time
         schema = stream_schema(table.schema)
@@ -100,22 +103,23 @@ def time_column(stream: str, schema: pa.Schema) -> str:
     )
 
 
-def _answer(body: Body, given: Mapping[str, pa.Table], limit: int | None) -> list[Valid]:
+def _answer(body: Body, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]) -> list[Valid]:
     """The rows of a body and when each is in its answer."""
     if isinstance(body, Select):
-        return _select(body, given, limit)
-    left, right = _answer(body.left, given, limit), _answer(body.right, given, limit)
+        return _select(body, given, limit, classes)
+    left, right = (_answer(side, given, limit, classes) for side in (body.left, body.right))
     return left + right if body.kind == "union all" else except_(left, right)
 
 
-def _select(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Valid]:
-    if select.sequence is not None:
-        raise UnsupportedError("ORACLE_SEQ", "the oracle does not know SEQ")
-    found = _combinations(select, given, limit)
+def _select(
+    select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
+) -> list[Valid]:
+    found = _combinations(select, given, limit) if select.sequence is None else _sequence(select, given)
     if select.group_by is not None:
-        return grouped(select, [(c.rows, c.born, c.dies) for c in found])
-    items = [naive(item.expr) for item in select.items]
-    answer = [Valid(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
+        answer = grouped(select, [(c.rows, c.born, c.dies) for c in found], classes)
+    else:
+        items = [naive(item.expr) for item in select.items]
+        answer = [Valid(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
     return distinct(answer) if select.distinct else answer
 
 
@@ -138,8 +142,6 @@ def lifetimes(source: Source, table: pa.Table) -> list[Lifetime]:
     rows = sorted((row for row in rows if row[time] is not None), key=lambda row: row[time])  # stable: ties by arrival
     if window.kind == "rows":
         return _last_rows(rows, time, window)
-    if window.slide is not None:
-        raise UnsupportedError("ORACLE_SLIDE", "the oracle does not know SLIDE")
     lasts = {"range": window.size, "now": 1, "unbounded": FOREVER}[window.kind]
     assert lasts is not None
     return [Lifetime(row, row[time], row[time] + lasts) for row in rows]
@@ -191,6 +193,57 @@ def _combinations(select: Select, given: Mapping[str, pa.Table], limit: int | No
         longer = (c.extended(alias, t) for c in found for t in candidates.of(c.rows))
         found = _bounded((c for c in longer if c.satisfies(tests)), SLACK * limit if limit is not None else None)
         bound = now
+    return found
+
+
+class _Placed(NamedTuple):
+    """A combination and its place in the order of all tuples: time, stream, arrival."""
+
+    combination: Combination
+    place: tuple[float, int, int]
+
+
+def _sequence(select: Select, given: Mapping[str, pa.Table]) -> list[Combination]:
+    """FROM SEQ: item by item, each later tuple looks through all earlier ones it may pair with."""
+    assert select.sequence is not None
+    choose, once = (max, False) if select.sequence.mode == "recent" else (min, True)
+    ranks = {name: rank for rank, name in enumerate(given)}
+    found: list[_Placed] = []
+    bound: set[str] = set()
+    for source in select.sources:
+        pool = lifetimes(source, given[source.relation.name.casefold()])
+        rank = ranks[source.relation.name.casefold()]
+        now = bound | {source.alias}
+        own = [naive(t) for t in select.where if aliases(t) <= {source.alias} and (aliases(t) or not bound)]
+        both = [naive(t) for t in select.where if source.alias in aliases(t) <= now and aliases(t) & bound]
+        later = [
+            _Placed(Combination({source.alias: t.row}, t.born, t.dies), (t.born, rank, arrival))
+            for arrival, t in enumerate(pool)
+            if Combination({source.alias: t.row}, t.born, t.dies).satisfies(own)
+        ]
+        found = _paired(found, later, both, choose, once) if bound else later
+        bound = now
+    return [placed.combination for placed in found]
+
+
+def _paired(
+    earlier: list[_Placed], later: list[_Placed], tests: list[Evaluator], choose: Any, once: bool
+) -> list[_Placed]:
+    """Each later tuple with the one earlier combination its mode chooses, in order."""
+    found: list[_Placed] = []
+    for one in later:
+        pairs = [
+            (before.place, i, Combination({**before.combination.rows, **one.combination.rows}, one.place[0],
+                                          min(before.combination.dies, one.combination.dies)))
+            for i, before in enumerate(earlier)
+            if before.place < one.place
+        ]  # fmt: skip
+        usable = [pair for pair in pairs if pair[2].satisfies(tests)]
+        if usable:
+            _, i, pair = choose(usable, key=lambda pair: pair[0])
+            found.append(_Placed(pair, one.place))
+            if once:
+                earlier = earlier[:i] + earlier[i + 1 :]
     return found
 
 

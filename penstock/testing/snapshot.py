@@ -7,8 +7,11 @@ values does; two groups never stand in for each other.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +19,7 @@ import pyarrow as pa
 from penstock.cql.bound import Select
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import Aggregate, Column, Expr, rewrite, walk
-from penstock.testing.naive import Env, Evaluator, Row, fit, key, naive
+from penstock.testing.naive import WIDE, Env, Evaluator, Row, fit, key, naive
 
 FOREVER = math.inf
 ALWAYS = -math.inf
@@ -53,14 +56,25 @@ def except_(left: list[Valid], right: list[Valid]) -> list[Valid]:
     return _over_time(sides, at_an_instant)
 
 
-def grouped(select: Select, rows: list[tuple[Mapping[str, Row], float, float]]) -> list[Valid]:
-    """GROUP BY: one row for every group that has rows; without keys one row always."""
+def grouped(
+    select: Select, rows: list[tuple[Mapping[str, Row], float, float]], classes: Mapping[str, type] | None = None
+) -> list[Valid]:
+    """GROUP BY: one row for every group that has rows; without keys all rows are one group.
+
+    With SLIDE the answer changes only at its multiples: a row counts from the first one at which it is valid.
+    """
     keys = [naive(term) for term in select.group_by or ()]
-    outputs = [_GroupExpr(item.expr) for item in select.items]
-    having = _GroupExpr(select.having) if select.having is not None else None
+    outputs = [_GroupExpr(item.expr, classes or {}) for item in select.items]
+    having = _GroupExpr(select.having, classes or {}) if select.having is not None else None
+    slides = {s.window.slide for s in select.sources if s.window is not None and s.window.slide is not None}
+    if slides:
+        (slide,) = slides
+        slid = [(env, _next(born, slide), _next(dies, slide)) for env, born, dies in rows]
+        rows = [(env, born, dies) for env, born, dies in slid if born < dies]
+    rows = sorted(rows, key=lambda row: row[1])
 
     def at_an_instant(valid: list[Valid]) -> dict[Hashable, tuple[Any, ...]]:
-        groups: dict[Hashable, list[Env]] = {} if keys else {(): []}
+        groups: dict[Hashable, list[Env]] = {}
         for row in valid:
             env = row.values[0]
             groups.setdefault(identity([term(env) for term in keys]), []).append(env)
@@ -71,6 +85,11 @@ def grouped(select: Select, rows: list[tuple[Mapping[str, Row], float, float]]) 
         }
 
     return _over_time([Valid((env,), born, dies) for env, born, dies in rows], at_an_instant)
+
+
+def _next(at: float, slide: int) -> float:
+    """The first multiple of the slide that is not before an instant."""
+    return at if math.isinf(at) else -(-int(at) // slide) * slide
 
 
 def identity(row: Iterable[Any]) -> Hashable:
@@ -96,7 +115,8 @@ def _over_time(rows: list[Valid], answer: Callable[[list[Valid]], dict[Hashable,
 class _GroupExpr:
     """An expression over a group: aggregates of its members, and columns every member agrees on."""
 
-    def __init__(self, expr: Expr) -> None:
+    def __init__(self, expr: Expr, classes: Mapping[str, type]) -> None:
+        self.classes = classes
         self.aggregates = {node: f"{i}" for i, node in enumerate(walk(expr)) if isinstance(node, Aggregate)}
 
         def as_column(node: Expr) -> Expr:
@@ -105,13 +125,15 @@ class _GroupExpr:
         self.evaluate: Evaluator = naive(rewrite(expr, as_column))
 
     def __call__(self, members: list[Env]) -> Any:
-        results = {name: _aggregate(node, members) for node, name in self.aggregates.items()}
-        return self.evaluate({**(members[0] if members else {}), "": results})
+        results = {name: _aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
+        return self.evaluate({**members[0], "": results})
 
 
-def _aggregate(node: Aggregate, members: list[Env]) -> Any:
+def _aggregate(node: Aggregate, members: list[Env], classes: Mapping[str, type]) -> Any:
     if not node.args:
         return len(members)
+    if node.function in classes:
+        return _user_defined(node, members, classes[node.function])
     argument = naive(node.args[0])
     inputs = [value for env in members if (value := argument(env)) is not None]
     if node.distinct:
@@ -124,8 +146,42 @@ def _aggregate(node: Aggregate, members: list[Env]) -> Any:
     if function in ("min", "max"):
         return (min if function == "min" else max)(inputs, key=key)
     if function == "sum":
-        return fit(sum(inputs[1:], inputs[0]), node.type)
+        return fit(exact_sum(inputs), node.type)
     if function == "avg":
-        total = sum(inputs[1:], inputs[0])
-        return fit(total / len(inputs), node.type if not pa.types.is_floating(node.type) else pa.float64())
+        total = exact_sum(inputs)
+        if isinstance(total, Decimal):
+            total = fit(total, pa.decimal128(38, node.args[0].type.scale))
+        return None if total is None else float(total) / len(inputs)
     raise UnsupportedError("ORACLE_AGGREGATE", f"the oracle does not know the aggregate {node.function}")
+
+
+def exact_sum(inputs: list[Any]) -> Any:
+    """The sum in any order: doubles are added exactly and rounded once."""
+    if isinstance(inputs[0], Decimal):
+        return functools.reduce(WIDE.add, inputs)
+    if not isinstance(inputs[0], float):
+        return sum(inputs)
+    special = [value for value in inputs if not math.isfinite(value)]
+    if special:
+        return sum(special)
+    total = sum(map(Fraction, inputs))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _user_defined(node: Aggregate, members: list[Env], cls: type) -> Any:
+    arguments = [naive(arg) for arg in node.args]
+    rows = [tuple(argument(env) for argument in arguments) for env in members]
+    rows = [row for row in rows if None not in row]
+    if node.distinct:
+        rows = list({identity(row): row for row in rows}.values())
+    if not rows:
+        return None
+    made: Any = cls()
+    if hasattr(made, "initialise"):
+        made.initialise()
+    for row in rows:
+        made.iterate(*row)
+    return made.terminate()

@@ -117,7 +117,7 @@ def test_explain_refuses_an_unknown_format(script: Path) -> None:
     assert penstock("explain", script, "--format", "png").exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--once", "--cells", "4"], ["ui", "runs/1"], ["lab", "jit"]])
+@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"], ["lab", "jit"]])
 def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]) -> None:
     result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
     assert result.exit_code == 2
@@ -125,7 +125,7 @@ def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]
     assert "not in this version" in result.stderr
 
 
-def test_run_finds_mistakes_before_it_refuses(script: Path) -> None:
+def test_run_finds_mistakes_before_it_starts(script: Path) -> None:
     script.write_text("SELECT x FROM nowhere;")
     result = penstock("run", script)
     assert result.exit_code == 2

@@ -1,0 +1,62 @@
+"""The distinct operator: every row once.
+
+Law: a row is in the answer exactly while at least one row with the same values (NULL is NULL, NaN is NaN) is in the
+input's. It reads changes of whole instants and writes changes.
+State: how often each row is in the input's answer. Cost: O(n log n) to sort a batch by row, then O(1) a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.ops.groups import Answer, Counts, Groups, no_changes, points
+from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
+from penstock.state.kernels import ALWAYS, FOREVER
+
+
+class DistinctOperator(Plain):
+    """DISTINCT over columns of given types."""
+
+    def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType]) -> None:
+        self.id = id_
+        self._inlet = inlet
+        self._outlet = outlet
+        self._types = dict(columns)
+        self._groups = Groups(list(columns.values()))
+        self._counts = Counts()
+        self._answer = Answer()
+        self._emitted = 0
+
+    def more(self) -> bool:
+        return self._inlet.next_time() is not None
+
+    def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
+        batches = self._inlet.read(int(FOREVER))
+        changed = self._changed(concat(batches)) if batches else None
+        if changed is not None:
+            self._emitted += len(changed)
+            self._outlet.write(changed)
+        self._outlet.advance(self._inlet.frontier)
+        return sum(len(batch) for batch in batches)
+
+    def metrics(self) -> dict[str, object]:
+        return {"rows": int(np.count_nonzero(self._counts.counts)), "emitted": self._emitted}
+
+    def revive(self, living: Batch) -> Batch:
+        """Start from the input's living rows; returns the answer."""
+        changed = self._changed(Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs))
+        return no_changes(self._types) if changed is None else changed
+
+    def _changed(self, changes: Batch) -> Batch | None:
+        if not len(changes):
+            return None
+        assert changes.signs is not None
+        self._groups.recycle(self._counts.counts)
+        at = points(self._groups.codes(list(changes.columns.values()), len(changes)), changes.times)
+        bound = self._groups.bound
+        present = self._counts.apply(at, changes.signs[at.order], bound) > 0
+        rows = dict(zip(self._types, self._groups.keys(at.codes), strict=True))
+        return self._answer.changes(at, present, rows, bound)

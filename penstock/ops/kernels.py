@@ -1,0 +1,328 @@
+"""The compiled loops of grouping and of sequences. Each works on plain arrays and has a Python twin in the tests."""
+
+# mypy: disallow-untyped-decorators=False
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from penstock.state.kernels import I32, I64, NONE, U8
+
+I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
+
+_kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
+
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Changes of groups come sorted by group, then time. A point is a group at an instant: `ends[p]` is the number of
+# changes made up to it, `codes[p]` its group. Every loop makes the changes and tells the group's state at each point.
+
+
+@_kernel
+def count_points(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) -> None:
+    """How many rows a group has."""
+    at = 0
+    for p in range(ends.size):
+        code = codes[p]
+        while at < ends[p]:
+            counts[code] += weights[at]
+            at += 1
+        out[p] = counts[code]
+
+
+@_kernel
+def limb_points(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I64, limbs: I64, out: I64) -> None:
+    """Exact sums: `limbs[code]` are digits to the base 2**32, the last one signed; a value is a few digits from
+    `starts` on. Fewer than 2**31 changes a point keep the digits from overflowing between carries."""
+    at = 0
+    width = limbs.shape[1]
+    for p in range(ends.size):
+        row = limbs[codes[p]]
+        if at < ends[p]:
+            while at < ends[p]:
+                if weights[at] != 0:
+                    for j in range(pieces.shape[1]):
+                        row[starts[at] + j] += weights[at] * pieces[at, j]
+                at += 1
+            for j in range(width - 1):
+                carry = row[j] >> 32
+                row[j] -= carry << 32
+                row[j + 1] += carry
+        for j in range(width):
+            out[p, j] = row[j]
+
+
+@_kernel
+def limbs_to_double(limbs: I64, exponent: int, out: NDArray[np.float64]) -> None:
+    """The doubles next to exact sums (ties to even); the lowest digit counts 2**exponent, at least 2**-1074."""
+    width = limbs.shape[1]
+    digits = np.empty(width, np.int64)
+    for p in range(limbs.shape[0]):
+        negative = limbs[p, width - 1] < 0
+        carry = 0
+        for j in range(width):
+            digit = (-limbs[p, j] if negative else limbs[p, j]) + carry
+            carry = digit >> 32 if j < width - 1 else 0
+            digits[j] = digit - (carry << 32)
+        top = width - 1
+        while top >= 0 and digits[top] == 0:
+            top -= 1
+        if top < 0:
+            out[p] = 0.0
+            continue
+        length = 0
+        rest = digits[top]
+        while rest > 0:
+            rest >>= 1
+            length += 1
+        cut = max(32 * top + length - 53, 0)  # bits below this one are rounded away
+        mantissa = 0
+        for j in range(top, cut // 32 - 1, -1):
+            if j == cut // 32:
+                mantissa = (mantissa << (32 - cut % 32)) | (digits[j] >> (cut % 32))
+            else:
+                mantissa = (mantissa << 32) | digits[j]
+        if cut > 0:
+            place = cut - 1
+            half = (digits[place // 32] >> (place % 32)) & 1
+            below = digits[place // 32] & ((1 << (place % 32)) - 1)
+            for j in range(place // 32):
+                below |= digits[j]
+            if half and (below or mantissa & 1):
+                mantissa += 1
+        value = math.ldexp(float(mantissa), cut + exponent)
+        out[p] = -value if negative else value
+
+
+@_kernel
+def flip_weights(codes: I32, weights: I8, counts: I64, out: I8) -> None:
+    """DISTINCT: of the changes of equal values (equal codes) those that bring the first or take the last."""
+    for i in range(codes.size):
+        out[i] = 0
+        if weights[i] != 0:
+            before = counts[codes[i]]
+            counts[codes[i]] = before + weights[i]
+            if before == 0 and weights[i] > 0:
+                out[i] = 1
+            elif before == 1 and weights[i] < 0:
+                out[i] = -1
+
+
+@_kernel
+def _heap_link(a: int, b: int, key: I64, child: I64, sibling: I64) -> int:
+    """One pairing heap of two (NONE is an empty one)."""
+    if a < 0:
+        return b
+    if b < 0:
+        return a
+    if key[b] < key[a]:
+        a, b = b, a
+    sibling[b] = child[a]
+    child[a] = b
+    return a
+
+
+@_kernel
+def _heap_pop(root: int, key: I64, child: I64, sibling: I64) -> int:
+    """The heap without its smallest node."""
+    rest = child[root]
+    paired = NONE
+    while rest >= 0:  # link pairs from the left …
+        a = rest
+        b = sibling[a]
+        rest = NONE
+        if b >= 0:
+            rest = sibling[b]
+            sibling[b] = NONE
+        sibling[a] = NONE
+        pair = _heap_link(a, b, key, child, sibling)
+        sibling[pair] = paired
+        paired = pair
+    root = NONE
+    while paired >= 0:  # … and the pairs from the right
+        following = sibling[paired]
+        sibling[paired] = NONE
+        root = _heap_link(root, paired, key, child, sibling)
+        paired = following
+    return root
+
+
+@_kernel
+def heap_points(
+    ends: I64, codes: I32, weights: I8, values: I64, roots: I64,
+    key: I64, child: I64, sibling: I64, owner: I64, pool: I64, out: I64, found: U8,
+) -> None:  # fmt: skip
+    """The smallest value of a group. `roots[code]` are two pairing heaps: what came, and what left and is not yet
+    taken out of the first. `pool` is [first free node, nodes ever used]; there is a node for every change."""
+    at = 0
+    for p in range(ends.size):
+        code = codes[p]
+        while at < ends[p]:
+            if weights[at] != 0:
+                side = 0 if weights[at] > 0 else 1
+                node = pool[0]
+                if node >= 0:
+                    pool[0] = sibling[node]
+                else:
+                    node = pool[1]
+                    pool[1] += 1
+                key[node] = values[at]
+                child[node] = NONE
+                sibling[node] = NONE
+                owner[node] = 2 * code + side
+                roots[code, side] = _heap_link(roots[code, side], node, key, child, sibling)
+            at += 1
+        while roots[code, 1] >= 0 and key[roots[code, 0]] == key[roots[code, 1]]:
+            for side in range(2):
+                node = roots[code, side]
+                roots[code, side] = _heap_pop(node, key, child, sibling)
+                owner[node] = NONE
+                sibling[node] = pool[0]
+                pool[0] = node
+        found[p] = roots[code, 0] >= 0
+        out[p] = key[roots[code, 0]] if found[p] else 0
+
+
+# ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Earlier tuples wait in a ring, in their order. Those of one key form a queue (`head`, `tail`, `older`, `newer`).
+
+
+@_kernel
+def sequence_limits(
+    left_times: I64, left_numbers: I64, first: int, times: I64, numbers: I64, tie: int, out: I64
+) -> None:
+    """For every later tuple the id behind the last earlier one. The earlier have the ids first, first + 1, …
+
+    `tie` orders tuples of one time: -1 the left ones come first, 1 the right ones, 0 their numbers tell.
+    """
+    i = 0
+    for j in range(times.size):
+        while i < left_times.size and (
+            left_times[i] < times[j]
+            or (left_times[i] == times[j] and (tie < 0 or (tie == 0 and left_numbers[i] < numbers[j])))
+        ):
+            i += 1
+        out[j] = first + i
+
+
+@_kernel
+def _queue_append(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+    last = tail[code]
+    older[row & mask] = last
+    newer[row & mask] = NONE
+    if last >= 0:
+        newer[last & mask] = row
+    else:
+        head[code] = row
+    tail[code] = row
+
+
+@_kernel
+def queue_remove(rows: I64, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+    """Take rows out of their queues."""
+    for i in range(rows.size):
+        _queue_drop(rows[i], codes[rows[i] & mask], mask, head, tail, older, newer)
+
+
+@_kernel
+def _queue_drop(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+    before, behind = older[row & mask], newer[row & mask]
+    if before >= 0:
+        newer[before & mask] = behind
+    else:
+        head[code] = behind
+    if behind >= 0:
+        older[behind & mask] = before
+    else:
+        tail[code] = before
+
+
+@_kernel
+def queue_append(first: int, end: int, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+    """Let rows queue up."""
+    for row in range(first, end):
+        _queue_append(row, codes[row & mask], mask, head, tail, older, newer)
+
+
+@_kernel
+def sequence_match(
+    recent: bool, wanted: I32, times: I64, limits: I64, queued: int, codes: I32, dies: I64, mask: int,
+    head: I64, tail: I64, older: I64, newer: I64, gone: U8, out: I64,
+) -> int:  # fmt: skip
+    """For every later tuple the row it pairs with, or NONE: the newest (RECENT) or oldest (CHRONICLE) row before its
+    limit that has its key and is valid at its time.
+
+    Rows from `queued` on enter their queues when a limit passes them; returns how far that went. What no later tuple
+    can use leaves its queue and is marked `gone`: dead rows, paired ones (CHRONICLE), outlived ones (RECENT).
+    """
+    for j in range(wanted.size):
+        while queued < limits[j]:
+            code = codes[queued & mask]
+            if recent:
+                row = tail[code]
+                while row >= 0 and dies[row & mask] <= dies[queued & mask]:
+                    gone[row & mask] = 1
+                    _queue_drop(row, code, mask, head, tail, older, newer)
+                    row = tail[code]
+            _queue_append(queued, code, mask, head, tail, older, newer)
+            queued += 1
+        out[j] = NONE
+        code = wanted[j]
+        if code < 0 or code >= head.size:
+            continue
+        row = tail[code] if recent else head[code]
+        while row >= 0 and dies[row & mask] <= times[j]:
+            gone[row & mask] = 1
+            _queue_drop(row, code, mask, head, tail, older, newer)
+            row = tail[code] if recent else head[code]
+        if row >= 0:
+            out[j] = row
+            if not recent:
+                gone[row & mask] = 1
+                _queue_drop(row, code, mask, head, tail, older, newer)
+    return queued
+
+
+@_kernel
+def sequence_candidates(
+    recent: bool, wanted: I32, times: I64, limits: I64, start: int, waiting: int, dies: I64, mask: int,
+    head: I64, tail: I64, older: I64, newer: I64, out_right: I64, out_left: I64,
+) -> tuple[int, int]:  # fmt: skip
+    """Pairs of a later tuple with a row of its key that is before its limit and valid at its time, in the order in
+    which they are tried. Works from tuple `start` until the end, or until the `waiting` rows might not fit any more;
+    returns (pairs, tuple to go on from). There is room for `waiting` pairs at least."""
+    n = 0
+    for j in range(start, wanted.size):
+        code = wanted[j]
+        if code < 0 or code >= head.size:
+            continue
+        if n + waiting > out_left.size:
+            return n, j
+        row = tail[code] if recent else head[code]
+        while row >= 0:
+            if row < limits[j]:
+                if dies[row & mask] > times[j]:
+                    out_right[n] = j
+                    out_left[n] = row
+                    n += 1
+            elif not recent:
+                break
+            row = older[row & mask] if recent else newer[row & mask]
+    return n, wanted.size
+
+
+@_kernel
+def sequence_pick(recent: bool, right: I64, left: I64, holds: U8, mask: int, used: U8, out: I64) -> None:
+    """Of the pairs that hold, the first of every later tuple; a row pairs once (CHRONICLE)."""
+    for i in range(right.size):
+        if holds[i] and out[right[i]] < 0 and (recent or not used[left[i] & mask]):
+            out[right[i]] = left[i]
+            if not recent:
+                used[left[i] & mask] = 1

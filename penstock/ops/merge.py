@@ -1,0 +1,41 @@
+"""Merging inputs by time: how far an operator with several inlets may go, and how much of that it takes per turn.
+
+Law: a tuple may be taken when no inlet can still bring an earlier one, that is up to the smallest of the inlets'
+frontiers (their time-stamp memory registers). With `whole` an instant is taken only when all of its tuples are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.ops.operator import Inlet
+from penstock.state.kernels import ALWAYS, FOREVER
+
+
+def bound_of(inlets: Sequence[Inlet], *, whole: bool) -> int:
+    """The last instant that can be worked on."""
+    frontier = min(inlet.frontier for inlet in inlets)
+    return within_time(frontier - 1 if whole else frontier)
+
+
+def within_time(instant: int) -> int:
+    """The instant, kept between the ends of time."""
+    return max(min(instant, int(FOREVER) - 1), int(ALWAYS) + 1)
+
+
+def ready(inlets: Sequence[Inlet], bound: int) -> bool:
+    """Whether a tuple waits that may be taken."""
+    return any((time := inlet.next_time()) is not None and time <= bound for inlet in inlets)
+
+
+def cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
+    """An instant up to which about `budget` tuples wait, `bound` if there are fewer."""
+    if sum(inlet.waiting() for inlet in inlets) <= budget:
+        return bound
+    times = np.concatenate([inlet.times(budget + 1) for inlet in inlets])
+    times = times[times <= bound]
+    if times.size <= budget:
+        return bound
+    return int(np.partition(times, budget - 1)[budget - 1])

@@ -1,0 +1,69 @@
+"""The union operator: UNION ALL of k inputs, merged by time.
+
+Law: every tuple of every input is written exactly once, in temporal order. A tuple leaves as soon as no input can still
+bring an earlier one: when its time is not beyond the smallest frontier (the paper's relaxed `more`, Figure 8 of
+papers/query-graph.txt), so that simultaneous tuples never wait for each other; with `whole` instants leave as a whole,
+for readers that report answers. Signs pass through; numbers are spread so that they stay unique.
+State: none, what waits is in the arcs. Cost: O(n log n) of a turn's tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.ops.merge import bound_of, cut, ready
+from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.state.kernels import ALWAYS
+
+
+class UnionOperator:
+    """k inputs become one stream. The columns are called `names`, whatever the inputs call them."""
+
+    def __init__(
+        self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, names: Sequence[str], *, whole: bool = False
+    ) -> None:
+        self.id = id_
+        self.inlets = tuple(inlets)
+        self._outlet = outlet
+        self._names = tuple(names)
+        self._whole = whole
+        self._done = int(ALWAYS)
+        self._emitted = 0
+
+    def more(self) -> bool:
+        bound = bound_of(self.inlets, whole=self._whole)
+        return bound > self._done or ready(self.inlets, bound)
+
+    def run(self, budget: int) -> int:
+        bound = bound_of(self.inlets, whole=self._whole)
+        until = cut(self.inlets, bound, budget)
+        parts = [self.part(place, batch) for place, inlet in enumerate(self.inlets) for batch in inlet.read(until)]
+        taken = 0
+        if parts:
+            merged = concat(parts)
+            if len(parts) > 1:
+                merged = merged.take(np.argsort(merged.times, kind="stable"))
+            self._outlet.write(merged)
+            taken = len(merged)
+        self._emitted += taken
+        if until == bound:
+            self._done = bound
+            self._outlet.advance(bound + 1 if self._whole else bound)
+        return taken
+
+    def part(self, place: int, batch: Batch) -> Batch:
+        """Rows of one input as rows of the union."""
+        columns = dict(zip(self._names, batch.columns.values(), strict=True))
+        numbers = None
+        if batch.signs is not None and batch.numbers is not None:
+            numbers = batch.numbers * len(self.inlets) + place
+        return Batch(batch.times, columns, batch.signs, numbers)
+
+    def metrics(self) -> dict[str, object]:
+        return {"waiting": [inlet.waiting() for inlet in self.inlets], "emitted": self._emitted}
+
+    def revive(self, living: Sequence[Batch]) -> Batch:
+        """Nothing to remember; the living rows of the inputs are those of the union."""
+        return concat([self.part(place, batch) for place, batch in enumerate(living)])

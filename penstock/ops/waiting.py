@@ -1,0 +1,171 @@
+"""Earlier tuples of a sequence that a later one may still pair with.
+
+Law: rows keep their order; a row leaves when it is dead, paired (CHRONICLE) or outlived by a newer one of its key
+(RECENT without further predicates). State: rows in growing columns, a queue per key; thrown together when half of the
+rows are gone, so that the cost is O(1) a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.ops.kernels import queue_append, queue_remove, sequence_candidates, sequence_limits, sequence_match
+from penstock.state.columns import FIRST_CAPACITY, ring_column
+from penstock.state.intern import KeySpace
+from penstock.state.kernels import I32, I64, NONE, U8
+
+_COMPACT_FROM = 4096
+_PAIRS = 65536
+
+
+class Waiting:
+    """Rows with their times, numbers, deaths, keys and columns."""
+
+    def __init__(self, keys: Sequence[pa.DataType], columns: Mapping[str, pa.DataType]) -> None:
+        self._types = dict(columns)
+        self._key = tuple(range(len(keys)))
+        self._space = KeySpace(keys)
+        self._head: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
+        self._tail = self._head.copy()
+        self._compact_at = _COMPACT_FROM
+        self._clear(FIRST_CAPACITY)
+
+    def _clear(self, capacity: int) -> None:
+        self._size = self._queued = 0
+        self._times, self._numbers, self._dies, self._older, self._newer = (
+            np.zeros(capacity, np.int64) for _ in range(5)
+        )
+        self._codes: I32 = np.zeros(capacity, np.int32)
+        self._gone: U8 = np.zeros(capacity, np.uint8)
+        self._columns = {name: ring_column(type_) for name, type_ in self._types.items()}
+        for column in self._columns.values():
+            column.resize(capacity, 0, 0)
+        self._head.fill(NONE)
+        self._tail.fill(NONE)
+
+    @property
+    def _mask(self) -> int:
+        return self._times.size - 1
+
+    def __len__(self) -> int:
+        return self._size - int(self._gone[: self._size].sum())
+
+    # ── rows come ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def codes(self, values: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
+        """The code of each key; NONE where it has a NULL, or without `insert` where nobody waits under it."""
+        parts = [self._space.classes[place].intern(column) for place, column in enumerate(values)]
+        return self._space.codes(self._key, parts, rows, insert=insert)
+
+    def append(self, times: I64, numbers: I64, dies: I64, codes: I32, columns: Mapping[str, pa.Array]) -> None:
+        """Rows in their order, behind all others. A row that can match nothing is not kept."""
+        if (codes < 0).any():
+            kept = np.flatnonzero(codes >= 0)
+            times, numbers, dies, codes = times[kept], numbers[kept], dies[kept], codes[kept]
+            columns = {name: column.take(pa.array(kept)) for name, column in columns.items()}
+        first, end = self._size, self._size + times.size
+        if end > self._times.size:
+            self._resize(1 << (end - 1).bit_length())
+        self._times[first:end], self._numbers[first:end], self._dies[first:end] = times, numbers, dies
+        self._codes[first:end], self._gone[first:end] = codes, 0
+        if times.size:
+            for name, column in self._columns.items():
+                column.append(0, first, columns[name])
+        self._size = end
+        bound = self._space.bound(self._key)
+        if bound > self._head.size:
+            more = np.full((1 << (bound - 1).bit_length()) - self._head.size, NONE, np.int64)
+            self._head, self._tail = np.concatenate([self._head, more]), np.concatenate([self._tail, more])
+
+    def _resize(self, capacity: int) -> None:
+        more = capacity - self._times.size
+        self._times, self._numbers, self._dies, self._older, self._newer = (
+            np.concatenate([array, np.zeros(more, np.int64)])
+            for array in (self._times, self._numbers, self._dies, self._older, self._newer)
+        )
+        self._codes = np.concatenate([self._codes, np.zeros(more, np.int32)])
+        self._gone = np.concatenate([self._gone, np.zeros(more, np.uint8)])
+        for column in self._columns.values():
+            column.resize(capacity, 0, self._size)
+
+    # ── rows pair ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def limits(self, times: I64, numbers: I64, tie: int) -> I64:
+        """For every later tuple the row behind the last earlier one (see `sequence_limits`)."""
+        out = np.empty(times.size, np.int64)
+        rest = slice(self._queued, self._size)
+        sequence_limits(self._times[rest], self._numbers[rest], self._queued, times, numbers, tie, out)
+        return out
+
+    def match(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> I64:
+        """The row each later tuple pairs with, or NONE."""
+        out = np.empty(times.size, np.int64)
+        self._queued = sequence_match(
+            recent, wanted, times, limits, self._queued, self._codes, self._dies, self._mask,
+            self._head, self._tail, self._older, self._newer, self._gone, out,
+        )  # fmt: skip
+        return out
+
+    def candidates(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> Iterable[tuple[I64, I64]]:
+        """Pairs (later tuple, row) that predicates may still refuse, in the order in which they are tried.
+
+        Rows that paired are to be `remove`d before the next pairs are asked for.
+        """
+        end = int(limits[-1])
+        queue_append(self._queued, end, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
+        self._queued = max(self._queued, end)
+        room = 2 * self._size + _PAIRS
+        right, left = np.empty(room, np.int64), np.empty(room, np.int64)
+        start = 0
+        while start < times.size:
+            found, start = sequence_candidates(
+                recent, wanted, times, limits, start, self._size, self._dies, self._mask,
+                self._head, self._tail, self._older, self._newer, right, left,
+            )  # fmt: skip
+            yield right[:found], left[:found]
+
+    @property
+    def used(self) -> U8:
+        """One byte a row: whether it is gone."""
+        return self._gone
+
+    def remove(self, rows: I64) -> None:
+        """These rows paired and will not again."""
+        self._gone[rows] = 1
+        queue_remove(rows, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
+
+    def dies(self, rows: I64) -> I64:
+        return self._dies[rows]
+
+    def take(self, name: str, rows: I64) -> pa.Array:
+        return self._columns[name].take(rows)
+
+    # ── rows leave ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def purge(self, now: int) -> None:
+        """Forget rows that are gone, or dead at `now`, if there may be enough of them."""
+        if self._size < self._compact_at:
+            return
+        kept = np.flatnonzero((self._gone[: self._size] == 0) & (self._dies[: self._size] > now))
+        queued = int(np.searchsorted(kept, self._queued))
+        columns = {name: column.take(kept) for name, column in self._columns.items()}
+        rows = self._times[kept], self._numbers[kept], self._dies[kept], self._codes[kept]
+        self._clear(max(FIRST_CAPACITY, 1 << (2 * kept.size).bit_length()))
+        self.append(*rows, columns)
+        queue_append(0, queued, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
+        self._queued = queued
+        self._compact_at = max(_COMPACT_FROM, 2 * kept.size)
+        self._space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
+
+    def dump(self) -> pa.Table:
+        """The waiting rows, without their keys."""
+        kept = np.flatnonzero(self._gone[: self._size] == 0)
+        columns = {
+            "_time": pa.array(self._times[kept]),
+            "_number": pa.array(self._numbers[kept]),
+            "_dies": pa.array(self._dies[kept]),
+        }
+        return pa.table(columns | {f"column {name}": column.take(kept) for name, column in self._columns.items()})

@@ -1,0 +1,80 @@
+"""The plan of a whole query as a picture: groups, set operations and sequences above and beside the joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.cql.bound import Source
+from penstock.cql.catalog import Stream
+from penstock.expr.nodes import Expr
+from penstock.expr.sql import to_sql
+from penstock.plan.explain import Description, describe, duration_text, window_text
+from penstock.plan.query import (
+    DifferencePart,
+    DistinctPart,
+    GroupPart,
+    JoinPart,
+    Part,
+    SequencePart,
+    SequenceStep,
+    UnionPart,
+)
+
+Properties = tuple[tuple[str, str], ...]
+
+
+def picture(part: Part, current: Mapping[int, JoinPart], keeps: str) -> Description:
+    """The picture of a plan; `current` holds the joins in their present shape, by the identity of the planned ones."""
+
+    def below(other: Part) -> Description:
+        return picture(other, current, keeps)
+
+    match part:
+        case JoinPart():
+            plan = current.get(id(part), part).plan
+            return describe(plan, {str(node.tree): keeps for node in plan.nodes() if node is not plan.root})
+        case SequencePart():
+            return _sequence(part)
+        case GroupPart():
+            return Description("aggregate", _group(part), (below(part.input),))
+        case DistinctPart():
+            return Description("distinct", (), (below(part.input),))
+        case UnionPart():
+            return Description("union all", (), tuple(below(each) for each in part.inputs))
+        case DifferencePart():
+            return Description("except", (), (below(part.left), below(part.right)))
+
+
+def _group(part: GroupPart) -> Properties:
+    plan = part.plan
+    keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
+    shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
+    having = () if plan.having is None else (("having", to_sql(plan.having)),)
+    slide = () if plan.slide is None else (("slide", duration_text(plan.slide, _time_type(part.input.sources))),)
+    return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
+
+
+def _time_type(sources: tuple[Source, ...]) -> object:
+    return next(source.relation.time_type for source in sources if isinstance(source.relation, Stream))
+
+
+def _sequence(part: SequencePart) -> Description:
+    node = _item(part.sources[0], part.filters[0])
+    for step, source, filters in zip(part.steps, part.sources[1:], part.filters[1:], strict=True):
+        node = Description(f"sequence {part.mode.upper()}", _step(step), (node, _item(source, filters)))
+    return node
+
+
+def _step(step: SequenceStep) -> Properties:
+    equal = " and ".join(f"{to_sql(left)} = {to_sql(right)}" for left, right in step.keys)
+    where = " AND ".join(to_sql(term) for term in step.residuals)
+    return (*((("on", equal),) if equal else ()), *((("where", where),) if where else ()))
+
+
+def _item(source: Source, filters: tuple[Expr, ...]) -> Description:
+    relation = source.relation
+    name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
+    assert isinstance(relation, Stream)
+    window = "" if source.window is None else f" {window_text(source.window, relation.time_type)}"
+    where = (("filter", " AND ".join(to_sql(term) for term in filters)),) if filters else ()
+    return Description(f"stream {name}{window}", where)

@@ -1,0 +1,63 @@
+"""The query-graph paper's tables and its arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from penstock.graph.table import state_table
+from penstock.lab.query_graphs import ETS_ARCS, Workbench, latencies, modelled, path
+
+DFS = {"σ": "dfs", "Σ1": "dfs", "Σ2": "dfs"}
+PATH = {"σ": ("Σ1",), "Σ1": ("Σ2",), "Σ2": ()}
+
+
+def test_table_1_a_single_path() -> None:
+    assert state_table(PATH, DFS).lines() == [
+        ("σ", "-", "Σ1", "DFS-Source"),
+        ("Σ1", "σ", "Σ2", "DFS-NOS"),
+        ("Σ2", "Σ1", "-", "DFS-Sink"),
+    ]
+
+
+def test_table_2_a_path_with_a_virtual_break_node() -> None:
+    assert state_table(PATH, DFS, breaks={"Σ1"}).lines() == [
+        ("σ", "-", "Σ1", "DFS-Source"),
+        ("Σ1", "σ", "-", "DFS-Sink"),
+        ("Σ2", "-", "-", "DFS-Source-Sink"),
+    ]
+
+
+def test_table_3_a_fork() -> None:
+    """The paper prints one line for both Σ, and calls the one Fork of its graph just `fork`."""
+    assert state_table({"σ": ("Σ1", "Σ2"), "Σ1": (), "Σ2": ()}, DFS).lines() == [
+        ("σ", "-", "fork σ", "DFS-Source"),
+        ("fork σ", "σ", "Σ1", "DFS-Fork"),
+        ("fork σ", "σ", "Σ2", "DFS-Fork"),
+        ("Σ1", "fork σ", "-", "DFS-Sink"),
+        ("Σ2", "fork σ", "-", "DFS-Sink"),
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["dfs", "bfs"])
+def test_mean_latency_of_a_burst_through_two_operators(strategy: str) -> None:
+    """(n + 1) c depth first, (1.5 n + 0.5) c breadth first; here as the exact sum over the n tuples, doubled."""
+    _bursts_are_exact(strategy, [*range(1, 31), 100, 333, 1000])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", ["dfs", "bfs"])
+def test_mean_latency_of_every_burst_up_to_1000(strategy: str) -> None:
+    _bursts_are_exact(strategy, range(1, 1001))
+
+
+def _bursts_are_exact(strategy: str, sizes: Iterable[int]) -> None:
+    cost = 2
+    for n in sizes:
+        bench = Workbench(ETS_ARCS, strategy)
+        played = bench.play(path(bench, 2), {"a": np.zeros(n, np.int64)}, modelled(cost))
+        assert len(played.out) == n
+        doubled = 2 * (n + 1) if strategy == "dfs" else 3 * n + 1
+        assert 2 * latencies(played.out).sum() == doubled * cost * n

@@ -1,0 +1,130 @@
+"""The law under changes of the graph: strategies, break nodes and queries that come and go, also between two steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lawkit import CHUNKS, STATES, engine, holds, seeds
+
+from penstock.testing import Case, another_query, expected, random_case, run_all, same_rows
+
+STRATEGIES = ("dfs", "bfs", "rr")
+
+
+def some_way(rng: random.Random, case: Case) -> tuple[dict[str, Any], str | None]:
+    options = {"state": rng.choice(STATES), "batch": rng.choice((1, 2, 7, 4096)), "schedule": rng.choice(STRATEGIES)}
+    return options, rng.choice((None, case.plan))
+
+
+def edit(rng: random.Random, current: Any, text: str) -> None:
+    """One random change of the graph that must change nothing of "q"."""
+    operators = [node.id for node in current._graph]
+    match rng.randrange(6):
+        case 0:
+            current.schedule(rng.choice(STRATEGIES))
+        case 1:
+            current.schedule(rng.choice(STRATEGIES), part=rng.choice([*operators, "q"]))
+        case 2:
+            current.break_after(rng.choice(operators))
+        case 3:
+            current.mend_after(rng.choice(operators))
+        case 4 if "other" not in current._queries:
+            current.query("other", text)
+        case 5 if "other" in current._queries:
+            current.drop("other")
+
+
+def edits_between_steps(case: Case, seed: int) -> Callable[[], Any]:
+    def events() -> Any:
+        rng, text = random.Random(seed), another_query(case, seed)
+
+        def event(current: Any, _step: int) -> None:
+            current._cycle.watch = lambda _node, _done: edit(rng, current, text) if rng.random() < 0.3 else None
+            edit(rng, current, text)
+
+        return event
+
+    return events
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_edits_between_any_two_steps_change_nothing(chunk: int) -> None:
+    for seed in seeds(chunk):
+        case = random_case(seed)
+        options, plan = some_way(random.Random(seed), case)
+        holds(case, options, plan, edits_between_steps(case, seed))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::2])
+def test_a_query_added_in_the_middle_of_a_push_sees_what_comes_after_it(chunk: int) -> None:
+    for seed in seeds(chunk):
+        case = random_case(seed)
+        rng = random.Random(seed)
+        options, plan = some_way(rng, case)
+        text, push, turn = another_query(case, seed), rng.randrange(len(case.steps)), rng.randrange(4)
+        added: list[int] = []
+
+        def add(
+            current: Any, step: int, text: str = text, push: int = push, turn: int = turn, added: Any = added
+        ) -> None:
+            turns = iter(range(turn + 1))
+
+            def watch(_node: Any, _done: int) -> None:
+                if step >= push and not added and next(turns, None) == turn:
+                    added.append(step)
+                    current.query("other", text)
+
+            current._cycle.watch = watch
+
+        answers = run_all(lambda options=options: engine(**options), case, plan=plan, events=add)
+        try:
+            same_rows(answers["q"], case.expected)
+            if added:
+                same_rows(answers["other"], expected(text, case.accepted_since(added[0] + 1), case.tables, case.times))
+        except AssertionError as error:
+            raise AssertionError(f"{case}\n{options}, plan={plan!r}\nother in step {added}: {text}\n{error}") from error
+
+
+# ── time on demand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = (
+    "SELECT A.x FROM A [RANGE 5], B [RANGE 8], C [RANGE 3] WHERE A.x = B.x AND B.x = C.x",
+    "DSTREAM (SELECT A.x, B.y FROM A [ROWS 2], B [RANGE 8] WHERE A.x = B.x)",
+    "SELECT x FROM A [NOW] UNION ALL SELECT x FROM B [NOW] UNION ALL SELECT y FROM C [NOW]",
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_strategies_agree_on_time_made_on_demand(seed: int) -> None:
+    """The same arrivals at the same instants of the clock: the same results and the same late rows."""
+    answers = [
+        clocked_answer(seed, schedule, batch) for schedule, batch in (("dfs", 4096), ("dfs", 1), ("bfs", 1), ("rr", 2))
+    ]
+    assert all(answer == answers[0] for answer in answers[1:])
+    assert answers[0]["q"]
+
+
+def clocked_answer(seed: int, schedule: str, batch: int) -> dict[str, list[Any]]:
+    rng, now = random.Random(seed), 0
+    current = engine(schedule=schedule, batch=batch, clock=lambda: now)
+    declared: list[dict[str, Any]] = [{"skew": 3}, {"idle_after": 4}, {"timestamps": "internal"}, {"lateness": 2}]
+    for name in "ABC":
+        current.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", **rng.choice(declared))
+    current.query("q", TEXTS[seed % len(TEXTS)])
+    out = []
+    for _ in range(30):
+        now += rng.randrange(4)
+        pushed = {
+            name: [{"ts": now - rng.randrange(4), "x": rng.randrange(2), "y": 5} for _ in range(rng.randrange(1, 4))]
+            for name in "ABC"
+            if rng.random() < 0.4
+        }
+        out += current.push({name: pa.Table.from_pylist(rows) for name, rows in pushed.items()})["q"].to_pylist()
+    out += current.flush()["q"].to_pylist()
+    times = [row["_ts"] for row in out]
+    assert times == sorted(times)
+    return {"q": sorted(out, key=repr), **{name: current.late(name).to_pylist() for name in "ABC"}}

@@ -1,0 +1,125 @@
+"""Bad input: a clear error of the right class, the engine goes on, and nothing pushed before is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+
+PAIRS = "SELECT A.x, B.s FROM A [RANGE 10 SECONDS], B [RANGE 10 SECONDS] WHERE A.x = B.x"
+A = {"ts": "timestamp", "x": "bigint"}
+B = {"ts": "timestamp", "x": "bigint", "s": "string"}
+
+
+def at(second: int) -> datetime:
+    return datetime(2026, 1, 1, 0, 0, second)
+
+
+def a(*rows: tuple[int, int]) -> pa.Table:
+    return pa.table({"ts": [at(second) for second, _ in rows], "x": [x for _, x in rows]})
+
+
+def b(*rows: tuple[int, int, str]) -> pa.Table:
+    return pa.table({"ts": [at(r[0]) for r in rows], "x": [r[1] for r in rows], "s": [r[2] for r in rows]})
+
+
+@pytest.fixture
+def engine() -> ps.Engine:
+    engine = ps.Engine()
+    engine.stream("A", A, time="ts")
+    engine.stream("B", B, time="ts")
+    engine.table("rooms", pa.table({"x": [1], "name": ["hall"]}))
+    engine.query("pairs", PAIRS)
+    engine.push({"A": a((1, 1))})
+    return engine
+
+
+MISTAKES: list[tuple[type[ps.PenstockError], str, Callable[[ps.Engine], Any]]] = [
+    (ps.QueryError, "unknown stream", lambda e: e.query("q", "SELECT * FROM nowhere")),
+    (ps.QueryError, "unknown column", lambda e: e.query("q", "SELECT A.vaule FROM A")),
+    (ps.QueryError, "cannot", lambda e: e.query("q", "SELECT A.x FROM A, B WHERE A.x = B.s")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT x FROM A [RANGE 5]")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT x FROM A [ROWS 0]")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT x FROM A [RANGE]")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT x FROM rooms [ROWS 5]")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT name FROM rooms")),
+    (ps.QueryError, "already", lambda e: e.query("PAIRS", "SELECT x FROM A")),
+    (ps.QueryError, "already", lambda e: e.stream("a", A, time="ts")),
+    (ps.QueryError, "already", lambda e: e.table("A", pa.table({"x": [1]}))),
+    (ps.QueryError, "", lambda e: e.stream("C", {"ts": "string", "x": "bigint"}, time="ts")),
+    (ps.QueryError, "", lambda e: e.stream("C", A, time="when")),
+    (ps.QueryError, "", lambda e: e.stream("C", {"ts": "timestamp", "x": "bignit"}, time="ts")),
+    (ps.QueryError, "", lambda e: e.stream("C", A, time="ts", lateness="soon")),
+    (ps.QueryError, "", lambda e: e.stream("C", A, time="ts", lateness=-1)),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT A.x AS y, B.x AS y FROM A, B WHERE A.x = B.x")),
+    (ps.QueryError, "", lambda e: e.query("q", "SELECT a.x FROM A AS a, B AS a")),
+    (ps.QueryError, "twice", lambda e: e.query("q", PAIRS, plan="((A B) A)")),
+    (ps.QueryError, "nowhere", lambda e: e.query("q", PAIRS, plan="A")),
+    (ps.QueryError, "no stream C", lambda e: e.query("q", PAIRS, plan="(A C)")),
+    (ps.QueryError, "brackets", lambda e: e.query("q", PAIRS, plan="((A B)")),
+    (ps.QueryError, "empty", lambda e: e.query("q", PAIRS, plan="")),
+    (ps.QueryError, "", lambda e: e.migrate("pairs", "(A C)")),
+    (ps.QueryError, "no query", lambda e: e.migrate("gone", "(A B)")),
+    (ps.QueryError, "no query", lambda e: e.drop("gone")),
+    (ps.QueryError, "no query", lambda e: e.explain("gone")),
+    (ps.QueryError, "no query", lambda e: e.metrics("gone")),
+    (ps.QueryError, "", lambda e: e.migrate("pairs", "(B A)", how="magic")),
+    (ps.QueryError, "", lambda e: e.schedule("soon")),
+    (ps.DataError, "no stream", lambda e: e.push({"nowhere": a((2, 1))})),
+    (ps.DataError, "static table", lambda e: e.push({"rooms": a((2, 1))})),
+    (ps.DataError, "lacks x", lambda e: e.push({"A": a((2, 1)).drop_columns(["x"])})),
+    (ps.DataError, "unknown extra", lambda e: e.push({"A": a((2, 1)).append_column("extra", pa.array([1]))})),
+    (ps.DataError, "x", lambda e: e.push({"A": a((2, 1)).set_column(1, "x", pa.array(["one"]))})),
+    (ps.DataError, "ts", lambda e: e.push({"A": pa.table({"ts": [3], "x": [1]})})),
+    (ps.DataError, "", lambda e: e.push({"A": [1, 2]})),
+    (ps.DataError, "two columns", lambda e: e.push({"A": pa.table([[at(2)], [1], [1]], names=["ts", "x", "X"])})),
+    (ps.DataError, "", lambda e: e.advance("A", "tomorrow")),
+    (ps.DataError, "", lambda e: e.advance("nowhere", at(1))),
+    (ps.DataError, "", lambda e: e.late("rooms")),
+    (ps.DataError, "snapshot", lambda _: ps.Engine.restore(b"not a snapshot")),
+    (ps.QueryError, "", lambda _: ps.Engine(state="clever")),
+    (ps.QueryError, "", lambda _: ps.Engine(batch=0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "says", "mistake"), MISTAKES)
+def test_a_mistake_is_named_and_the_engine_goes_on(
+    engine: ps.Engine, kind: type[ps.PenstockError], says: str, mistake: Callable[[ps.Engine], Any]
+) -> None:
+    with pytest.raises(kind) as caught:
+        mistake(engine)
+    assert says in str(caught.value)
+    assert caught.value.condition.isupper()
+    engine.push({"B": b((2, 1, "one"))})
+    assert engine.flush()["pairs"].column("s").to_pylist() == ["one"]
+
+
+def test_a_push_that_does_not_fit_takes_nothing(engine: ps.Engine) -> None:
+    with pytest.raises(ps.DataError):
+        engine.push({"B": b((2, 1, "lost?")), "A": pa.table({"x": [1]})})
+    engine.push({"B": b((3, 1, "kept"))})
+    assert engine.flush()["pairs"].column("s").to_pylist() == ["kept"]
+
+
+def test_a_tuple_without_time_goes_to_the_dead_letters(engine: ps.Engine) -> None:
+    engine.push({"A": pa.table({"ts": pa.array([None, at(2)], pa.timestamp("us")), "x": [9, 2]})})
+    assert engine.dead_letters("A").to_pylist() == [{"ts": None, "x": 9, "_reason": "ts is NULL"}]
+    engine.push({"B": b((3, 2, "two"))})
+    assert engine.flush()["pairs"].column("s").to_pylist() == ["two"]
+
+
+def test_a_late_tuple_goes_to_the_late_output(engine: ps.Engine) -> None:
+    engine.push({"A": a((8, 1))})
+    engine.push({"A": a((7, 1), (9, 1))})
+    assert engine.late("A").column("ts").to_pylist() == [at(7)]
+
+
+def test_what_cannot_be_run_yet_is_refused_by_name(engine: ps.Engine) -> None:
+    with pytest.raises(ps.UnsupportedError, match="budget"):
+        engine.budget(300)
+    engine.budget(None)

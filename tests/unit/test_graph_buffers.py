@@ -1,0 +1,70 @@
+"""Arcs: one stored copy with a place per reader, and time that goes past plain operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.buffers import Buffer
+from penstock.ops.operator import Batch
+
+
+def batch(*times: int) -> Batch:
+    return Batch(np.array(times, np.int64), {"x": pa.array(times)})
+
+
+def read(batches: list[Batch]) -> list[int]:
+    return [int(time) for part in batches for time in part.times]
+
+
+def test_a_batch_is_stored_once_and_freed_when_the_last_reader_passed() -> None:
+    arc = Buffer()
+    first, second = arc.open(), arc.open()
+    arc.write(batch(1, 2, 3))
+    arc.write(batch(4))
+    assert read(first.take(10)) == [1, 2, 3, 4]
+    assert arc.unread() is not None
+    assert read(second.take(2)) == [1, 2]
+    assert second.waiting() == 2
+    assert read(second.read(3)) == [3]
+    assert read(second.take(5)) == [4]
+    assert arc.unread() is None
+    assert len(arc._batches) == 0
+
+
+def test_take_counts_over_batches() -> None:
+    arc = Buffer()
+    reader = arc.open()
+    for times in ((1, 1), (1, 2), (3,)):
+        arc.write(batch(*times))
+    assert [read(reader.take(count)) for count in (1, 2, 1, 5, 1)] == [[1], [1, 1], [2], [3], []]
+
+
+def test_closing_a_reader_frees_what_only_it_had_not_read() -> None:
+    arc = Buffer()
+    quick, slow = arc.open(), arc.open()
+    arc.write(batch(1))
+    quick.take(1)
+    arc.close(slow)
+    assert len(arc._batches) == 0
+
+
+def test_time_goes_past_a_plain_operator_when_no_tuple_waits_there() -> None:
+    arc, behind = Buffer(), Buffer()
+    reader = arc.open()
+    arc.advance(3)
+    reader.bypass(behind)
+    assert behind.frontier == 3
+    arc.write(batch(4))
+    arc.advance(5)
+    assert behind.frontier == 3
+    reader.take(1)
+    arc.advance(6)
+    assert behind.frontier == 6
+
+
+def test_registers_only_rise() -> None:
+    arc = Buffer()
+    arc.advance(5)
+    arc.advance(4)
+    assert arc.frontier == 5

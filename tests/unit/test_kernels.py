@@ -1,0 +1,159 @@
+"""The compiled loops against their naive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.state.codeset import CodeSet
+from penstock.state.columns import ring_column
+from penstock.state.intern import CodeTable, KeySpace, interner
+from penstock.state.kernels import FOREVER, rows_arrive
+from penstock.state.matches import Scratch
+from penstock.state.rowset import RowSet
+from penstock.state.sorted_index import SortedIndex, Store, span
+
+RANDOM = np.random.default_rng
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
+    rng, table, twin = RANDOM(seed), CodeTable(), {}
+    for _ in range(30):
+        keys = rng.integers(-50, 50, rng.integers(1, 40)) * 2**40
+        codes = table.intern(keys)
+        for key, code in zip(keys.tolist(), codes.tolist(), strict=True):
+            assert twin.setdefault(key, code) == code
+        assert len(set(twin.values())) == len(twin)
+        assert table.lookup(np.array([1, 3])).tolist() == [-1, -1]
+        if rng.random() < 0.3:
+            kept = {key: code for key, code in twin.items() if rng.random() < 0.5}
+            marks = np.zeros(table.bound, np.uint8)
+            marks[list(kept.values())] = 1
+            table.recycle(marks)
+            twin = kept
+        assert table.live == len(twin)
+    assert table.bound <= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        ([3, None, 3, -(2**63)], pa.int64()),
+        ([0.0, -0.0, float("nan"), float("nan"), None], pa.float64()),
+        (["a", "", None, "a"], pa.string()),
+        ([True, False, None], pa.bool_()),
+    ],
+)
+def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], type_: pa.DataType) -> None:
+    codes = interner(type_).intern(pa.array(values, type_)).tolist()
+    for value, code in zip(values, codes, strict=True):
+        for other, its in zip(values, codes, strict=True):
+            same = value == other or repr(value) == repr(other) == "nan"
+            assert (code == its and code >= 0) == (same and value is not None)
+
+
+def test_a_composite_key_is_exact() -> None:
+    rng, space = RANDOM(1), KeySpace([pa.int64()] * 3)
+    parts = [space.classes[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
+    codes = space.codes((0, 1, 2), parts, 300, insert=True)
+    triples = list(zip(*(part.tolist() for part in parts), strict=True))
+    assert len({*zip(triples, codes.tolist(), strict=True)}) == len(set(triples)) == len(set(codes.tolist()))
+    assert space.codes((0, 1, 2), [part[:1] * 0 + 5 for part in parts], 1, insert=False).size == 1
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.int32(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(22, 2), pa.date32()]
+)
+def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
+    rng, column, capacity = RANDOM(2), ring_column(type_), 64
+    kept: list[object] = []
+    base = 0
+    for _ in range(60):
+        raw = [None if rng.random() < 0.2 else int(rng.integers(0, 100)) for _ in range(rng.integers(1, 30))]
+        values = _as(raw, type_)
+        while len(kept) - base + len(values) > capacity:
+            if rng.random() < 0.8:
+                base = min(len(kept), base + 20)
+            else:
+                column.resize(2 * capacity, base, len(kept))
+                capacity *= 2
+        column.append(base, len(kept), values)
+        kept += values.to_pylist()
+        ids = rng.integers(base, len(kept), 25)
+        assert column.take(ids).to_pylist() == [kept[i] for i in ids]
+
+
+def _as(raw: list[int | None], type_: pa.DataType) -> pa.Array:
+    if type_ == pa.bool_():
+        return pa.array([None if value is None else value % 2 == 0 for value in raw])
+    if type_ == pa.date32():
+        return pa.array(raw, pa.int32()).cast(type_)
+    return pa.array(raw, pa.int64()).cast(type_)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_die_at_the_nth_later_tuple_of_their_partition(seed: int) -> None:
+    rng = RANDOM(seed)
+    n, size = 60, int(rng.integers(1, 5))
+    parts = rng.integers(0, 3, n).astype(np.int32)
+    stored = rng.random(n) < 0.7
+    ids = np.where(stored, np.cumsum(stored) - 1, -1)
+    dies = np.full(64, FOREVER)
+    nothing = [np.full(4, -1, np.int64) for _ in range(2)]
+    rings = [np.zeros(64, np.int64) for _ in range(2)]
+    counts = np.zeros(4, np.int64)
+    for cut in np.split(np.arange(n), [7, 20, 21]):
+        rows_arrive(parts[cut], cut * 10, ids[cut], size, counts, *nothing, 63, *rings, dies)
+    for i in np.flatnonzero(stored):
+        later = [j for j in range(i + 1, n) if parts[j] == parts[i]]
+        assert dies[ids[i]] == (later[size - 1] * 10 if len(later) >= size else FOREVER)
+
+
+def test_a_row_set_tells_absent_rows() -> None:
+    rng, rows, stored, size = RANDOM(3), RowSet(), np.empty((2, 4096), np.int64), 0
+    seen: set[tuple[int, int]] = set()
+    for _ in range(40):
+        ids = rng.integers(0, 20, (2, 15))
+        absent = rows.add(ids, stored, size)
+        for pair, is_absent in zip(ids.T.tolist(), absent.tolist(), strict=True):
+            assert is_absent == (tuple(pair) not in seen)
+            seen.add(tuple(pair))
+        stored[:, size : size + absent.sum()] = ids[:, absent]
+        size += int(absent.sum())
+
+
+def test_a_code_set_returns_what_is_new() -> None:
+    codes = CodeSet()
+    assert codes.add(np.array([3, 900, 3], np.int32)).tolist() == [3, 900]
+    assert codes.add(np.array([900, 4], np.int32)).tolist() == [4]
+    assert codes.has(np.array([-1, 3, 5, 900, 10**6], np.int32)).tolist() == [False, True, False, True, False]
+    assert codes.codes().tolist() == [3, 4, 900]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
+    rng, index = RANDOM(seed), SortedIndex()
+    keys = rng.normal(size=300).round(1)
+    keys[rng.random(300) < 0.1] = np.nan
+    for part in np.split(np.arange(300), [1, 2, 50, 53, 200]):
+        index.add(keys[part], part, lambda rows: rows >= 30)
+    born, dies = rng.integers(0, 50, 300), rng.integers(50, 100, 300)
+    probe_born, probe_dies = rng.integers(0, 90, 40), np.full(40, 95)
+    at = rng.normal(size=40).round(1)
+    lows, highs = span(at, -0.5, 0.25)
+    store = Store(-1, 30, 280, born, dies, np.empty(0, np.uint8))
+    found = {
+        (int(i), int(row))
+        for block in index.probe(lows, highs, probe_born, probe_dies, store, Scratch())
+        for i, row in zip(block.probe, block.row, strict=True)
+    }
+    for i in range(40):
+        for row in range(30, 280):
+            overlap = max(probe_born[i], born[row]) < min(95, dies[row])
+            inside = at[i] - 0.5 <= keys[row] <= at[i] + 0.25
+            if overlap and inside:
+                assert (i, row) in found
+            if not overlap or np.isnan(keys[row]) or not at[i] - 0.51 <= keys[row] <= at[i] + 0.26:
+                assert (i, row) not in found

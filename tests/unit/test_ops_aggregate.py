@@ -1,0 +1,231 @@
+"""GROUP BY, SLIDE and user-defined aggregates through the engine."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+
+SCHEMA = {"ts": "bigint", "k": "string", "i": "bigint", "v": "double", "d": "decimal(38, 0)"}
+
+
+def engine(**options: Any) -> ps.Engine:
+    made = ps.Engine(**options)
+    made.stream("S", SCHEMA, time="ts")
+    return made
+
+
+def rows(*given: dict[str, Any]) -> pa.Table:
+    schema = pa.schema(
+        [("ts", pa.int64()), ("k", pa.string()), ("i", pa.int64()), ("v", pa.float64()), ("d", pa.decimal128(38, 0))]
+    )
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in given], schema)
+
+
+def answers(text: str, *given: dict[str, Any]) -> list[tuple[Any, ...]]:
+    made = engine()
+    made.query("q", text)
+    table = pa.concat_tables([made.push({"S": rows(*given)})["q"], made.flush()["q"]])
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_a_group_reports_when_a_value_changes() -> None:
+    given = ({"ts": 1, "k": "a", "i": 1}, {"ts": 2, "k": "b", "i": 5}, {"ts": 3, "k": "a", "i": 1})
+    assert answers("SELECT k, MAX(i) AS m FROM S [RANGE 10] GROUP BY k", *given) == [("a", 1, 1), ("b", 5, 2)]
+    text = "SELECT k, COUNT(*) AS n FROM S [RANGE 10] GROUP BY k"
+    assert answers(text, *given) == [("a", 1, 1), ("b", 1, 2), ("a", 2, 3), ("a", 1, 11)]
+    assert answers(f"DSTREAM ({text})", *given) == [("a", 1, 3), ("a", 2, 11), ("b", 1, 12), ("a", 1, 13)]
+
+
+def test_null_is_a_group_and_null_values_are_left_out() -> None:
+    given = ({"ts": 1, "i": None}, {"ts": 2, "i": 4}, {"ts": 2, "k": "a", "i": None})
+    text = "SELECT k, COUNT(*) AS n, COUNT(i) AS c, SUM(i) AS s, AVG(i) AS a, MIN(i) AS m FROM S GROUP BY k"
+    assert answers(text, *given) == [
+        (None, 1, 0, None, None, None, 1), (None, 2, 1, 4, 4.0, 4, 2), ("a", 1, 0, None, None, None, 2),
+    ]  # fmt: skip
+
+
+def test_a_global_aggregate_without_rows_has_no_row() -> None:
+    given = ({"ts": 1, "i": 3}, {"ts": 9, "i": 4})
+    text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [RANGE 2]"
+    assert answers(text, *given) == [(1, 3, 1), (1, 4, 9)]
+    assert answers(f"DSTREAM ({text})", *given) == [(1, 3, 3), (1, 4, 11)]
+
+
+def test_expressions_over_groups_and_having() -> None:
+    given = [{"ts": t, "i": t} for t in range(6)]
+    text = "SELECT i % 2 AS odd, SUM(i) * 10 + (i % 2) AS s FROM S GROUP BY i % 2 HAVING COUNT(*) > 1"
+    assert answers(text, *given) == [(0, 20, 2), (1, 41, 3), (0, 60, 4), (1, 91, 5)]
+    assert answers("SELECT DISTINCT COUNT(*) AS n FROM S GROUP BY i % 2", *given) == [(1, 0), (2, 2), (3, 4)]
+
+
+def test_sums_of_doubles_do_not_drift_and_do_not_depend_on_order() -> None:
+    rng = random.Random(3)
+    values = [rng.choice((1e16, 1.0, -1e16, 0.1, 1e-300, 1e300, -1e300)) for _ in range(300)]
+    made = engine()
+    made.query("q", "SELECT SUM(v) AS s FROM S [ROWS 1]")
+    given = [{"ts": t, "v": v} for t, v in enumerate(values)]
+    out = pa.concat_tables([made.push({"S": rows(*given)})["q"], made.flush()["q"]])
+    shown = dict(zip(out.column("_ts").to_pylist(), out.column("s").to_pylist(), strict=True))
+    current = None
+    for time, value in enumerate(values):
+        current = shown.get(time, current)
+        assert current == value  # a window of one row: whatever was added before is gone without a trace
+
+
+def test_sums_that_do_not_fit_are_null_until_they_do_again() -> None:
+    big, wide = 2**63 - 1, 10**37 * 9
+    given = ({"ts": 1, "i": big, "d": wide}, {"ts": 2, "i": 1, "d": wide}, {"ts": 5, "i": -5, "d": 7})
+    text = "SELECT SUM(i) AS s, SUM(d) AS t, COUNT(*) AS n FROM S [RANGE 3]"
+    found = [(s, None if t is None else int(t), ts) for s, t, _, ts in answers(text, *given)]
+    assert found == [(big, wide, 1), (None, None, 2), (1, wide, 4), (-5, 7, 5)]
+
+
+def test_running_totals_over_an_unbounded_window() -> None:
+    assert answers("SELECT SUM(i) AS s FROM S", *({"ts": t, "i": t} for t in (1, 2, 3))) == [(1, 1), (3, 2), (6, 3)]
+
+
+def test_a_slide_reports_the_answer_of_its_multiples() -> None:
+    given = [{"ts": t, "i": t} for t in (-3, 1, 5, 6, 11, 20)]
+    # at 0: -3; at 5: 1 and 5 (5 belongs to it); at 10: 5 has just died, 6; at 15: 11; at 20: 20
+    text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [RANGE 5 SLIDE 5]"
+    assert answers(text, *given) == [(1, -3, 0), (2, 6, 5), (1, 6, 10), (1, 11, 15), (1, 20, 20)]
+    # at 20 the 20 is new; at 30 it is gone
+    assert answers("DSTREAM (SELECT MAX(i) AS m FROM S [RANGE 5 SLIDE 10])", *given) == [(-3, 10), (6, 20), (20, 30)]
+
+
+def test_a_slide_waits_for_its_multiple() -> None:
+    made = engine()
+    made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 10 SLIDE 10]")
+    assert made.push({"S": rows({"ts": 3}, {"ts": 10})})["q"].num_rows == 0  # another one of 10 may come
+    made.advance("S", 11)
+    assert made.push({})["q"].to_pylist() == [{"n": 2, "_ts": 10}]
+
+
+def test_slides_must_agree() -> None:
+    made = engine()
+    with pytest.raises(ps.QueryError, match="SLIDES_DIFFER"):
+        made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 4 SLIDE 2] AS a, S [RANGE 4 SLIDE 4] AS b")
+    with pytest.raises(ps.QueryError, match="SLIDE_WITHOUT_RANGE"):
+        made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 4 SLIDE 2]")
+
+
+# ── user-defined aggregates ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Longest:
+    """The longest text, the first of equals; cannot take a text back."""
+
+    type = "string"
+
+    def initialise(self) -> None:
+        self.best = ""
+
+    def iterate(self, text: str) -> None:
+        if len(text) > len(self.best):
+            self.best = text
+
+    def terminate(self) -> str:
+        return self.best
+
+
+class Total:
+    """A sum that takes the first row in `initialise`, and rows back."""
+
+    type = "bigint"
+
+    def initialise(self, value: int) -> None:
+        self.total = value
+
+    def iterate(self, value: int) -> None:
+        self.total += value
+
+    def remove(self, value: int) -> None:
+        self.total -= value
+
+    def terminate(self) -> int:
+        return self.total
+
+
+class Fragile(Total):
+    def iterate(self, value: int) -> None:
+        if value == 3:
+            raise ValueError("three is too much")
+        super().iterate(value)
+
+
+def test_without_remove_a_group_is_computed_again_from_its_rows() -> None:
+    made = engine()
+    made.aggregate("longest", Longest)
+    made.query("q", "SELECT LONGEST(k) AS best FROM S [RANGE 3]")
+    given = rows({"ts": 1, "k": "four"}, {"ts": 2, "k": "abc"}, {"ts": 3, "k": None}, {"ts": 3, "k": "xyz"})
+    out = pa.concat_tables([made.push({"S": given})["q"], made.flush()["q"]])
+    assert [tuple(row.values()) for row in out.to_pylist()] == [("four", 1), ("abc", 4), ("xyz", 5)]
+
+
+def test_with_remove_rows_are_taken_back() -> None:
+    made = engine()
+    made.aggregate("total", Total)
+    made.query("q", "SELECT total(i) AS t, total(DISTINCT i) AS d FROM S [RANGE 2]")
+    out = pa.concat_tables([made.push({"S": rows(*({"ts": t, "i": 5} for t in (1, 2)))})["q"], made.flush()["q"]])
+    assert [tuple(row.values()) for row in out.to_pylist()] == [(5, 5, 1), (10, 5, 2), (5, 5, 3)]
+
+
+def test_an_aggregate_that_raises_stops_its_query_and_no_other() -> None:
+    made = engine()
+    made.aggregate("fragile", Fragile)
+    made.query("bad", "SELECT fragile(i) AS t FROM S")
+    made.query("good", "SELECT COUNT(*) AS n FROM S")
+    assert made.failures() == {}
+    with pytest.warns(RuntimeWarning, match=r"bad: .*three is too much") as issued:
+        outs = [made.push({"S": rows({"ts": t, "i": t})}) for t in (1, 2, 3, 4, 5)]
+    assert len(issued) == 1
+    assert all(set(out) == {"bad", "good"} for out in outs)
+    assert [row["t"] for out in outs for row in out["bad"].to_pylist()] == [1, 3]
+    assert [row["n"] for out in outs for row in out["good"].to_pylist()] == [1, 2, 3, 4]
+    failure = made.failures()["bad"]
+    assert failure.condition == "AGGREGATE_FAILED"
+    assert isinstance(failure.__cause__, ValueError)
+    assert "three is too much" in str(made.metrics("bad")["error"])
+    again = ps.Engine.restore(made.snapshot(), aggregates={"fragile": Fragile})
+    assert list(again.failures()) == ["bad"]
+    made.drop("bad")
+    assert made.failures() == {}
+    made.query("bad", "SELECT fragile(i) AS t FROM S")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.push({"S": rows({"ts": 6, "i": 1})})
+
+
+def test_a_result_that_does_not_fit_its_type_is_a_failure() -> None:
+    class Odd(Longest):
+        type = "bigint"
+
+    made = engine()
+    made.aggregate("odd", Odd)
+    made.query("q", "SELECT odd(k) AS o FROM S")
+    made.push({"S": rows({"ts": 1, "k": "a"})})
+    with pytest.warns(RuntimeWarning, match="odd raised"):
+        assert made.flush()["q"].num_rows == 0
+
+
+def test_what_cannot_be_an_aggregate_is_refused() -> None:
+    made = engine()
+    for name, class_, match in (
+        ("sum", Total, "there is a function sum already"),
+        ("two words", Total, "BAD_NAME"),
+        ("total", Total(), "give a class"),  # type: ignore[no-untyped-call]
+        ("thing", object, "has no iterate and no terminate"),
+    ):
+        with pytest.raises(ps.QueryError, match=match):
+            made.aggregate(name, class_)  # type: ignore[arg-type]
+    made.aggregate("total", Total)
+    with pytest.raises(ps.QueryError, match="DUPLICATE_NAME"):
+        made.aggregate("TOTAL", Total)
+    with pytest.raises(ps.QueryError, match="MISSING_AGGREGATES"):
+        ps.Engine.restore(made.snapshot())

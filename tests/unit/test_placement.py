@@ -1,0 +1,139 @@
+"""Placement as a pure function: shares, routes, what is pinned and why; and that hashes agree where values do."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from decimal import Decimal
+from math import nan, prod
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.cql import Catalog, bind_query
+from penstock.cql.catalog import Stream, Table
+from penstock.plan.placement import Placement, Route, cell_keys, place
+from penstock.spark.hashing import hashed, hashed_rows
+from penstock.testing import random_case
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])
+
+
+def placed(text: str, cells: int, rates: dict[str, float] | None = None) -> Placement:
+    catalog = Catalog()
+    for name in "ABCD":
+        catalog.relations.add(Stream(name, SCHEMA, "ts"))
+    catalog.relations.add(Table("rooms", SCHEMA))
+    return place(bind_query(text, catalog), cells, rates)
+
+
+def shares(placement: Placement) -> tuple[int, ...]:
+    return tuple(step.share for step in next(iter(placement.routes.values())).steps)
+
+
+def test_a_join_on_one_key_is_cut_by_it_without_copies() -> None:
+    placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.x = C.y", 7)
+    assert shares(placement) == (7,)
+    assert placement.replication() == 1
+    assert str(placement) == "7 cells, each row in 1 of them on average"
+
+
+def test_a_chain_of_two_keys_is_a_grid() -> None:
+    placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.y = C.y", 9)
+    assert shares(placement) == (3, 3)
+    assert [route.copies for route in placement.routes.values()] == [3, 1, 3]
+
+
+def test_without_an_equality_rows_meet_in_a_matrix() -> None:
+    placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x < B.x", 4)
+    assert shares(placement) == (2, 2)
+    assert placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x < B.x", 4, {"A": 100.0}).routes["A"].copies == 1
+
+
+def test_one_stream_is_spread() -> None:
+    assert shares(placed("SELECT x FROM A [NOW] WHERE x > 3", 5)) == (5,)
+    assert shares(placed("SELECT A.x FROM A [RANGE 5], rooms WHERE A.x = rooms.x", 5)) == (5,)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT A.x FROM A [ROWS 3], B [RANGE 5] WHERE A.x = B.x", "no PARTITION BY"),
+        ("SELECT A.x FROM A [PARTITION BY y ROWS 3], B [RANGE 5] WHERE A.x = B.x", "covers no equality"),
+        ("RSTREAM (SELECT A.x FROM A [RANGE 3], B [RANGE 5] WHERE A.x = B.x)", "RSTREAM"),
+        ("SELECT DISTINCT A.x FROM A [RANGE 3]", "DISTINCT"),
+        ("SELECT COUNT(*) AS n FROM A [RANGE 3]", "GROUP BY"),
+        ("SELECT x FROM A [RANGE 3] UNION ALL SELECT x FROM B [RANGE 3]", "UNION ALL"),
+    ],
+)
+def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
+    placement = placed(text, 8)
+    assert placement.pinned is not None
+    assert why in str(placement)
+    assert placement.cells == 1
+    assert len({route.first for route in placement.routes.values()}) == 1
+
+
+def test_a_matching_partition_is_cut() -> None:
+    placement = placed("SELECT A.x FROM A [PARTITION BY x, y ROWS 3], B [RANGE 5] WHERE A.x = B.x AND A.s = B.s", 6)
+    assert placement.pinned is None
+    assert [route.copies for route in placement.routes.values()] == [1, 1]
+
+
+def test_random_queries_never_use_more_cells_than_there_are() -> None:
+    for seed in range(60):
+        case = random_case(seed, limit=None)
+        catalog = Catalog()
+        for stream in case.declarations:
+            catalog.relations.add(stream)
+        for name, table in case.tables.items():
+            catalog.relations.add(Table(name, table.schema))
+        query = bind_query(case.query, catalog)
+        for cells in (1, 2, 7, 100):
+            placement = place(query, cells)
+            assert placement == place(query, cells)
+            for route in placement.routes.values():
+                assert route.first + prod(step.share for step in route.steps) <= cells
+                owners = [cell for cell in range(cells) if route.owner(cell)]
+                assert len(owners) * route.copies == prod(step.share for step in route.steps)
+
+
+def test_offsets_are_a_mixed_radix() -> None:
+    route = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.y = C.y", 6).routes["B"]
+    assert isinstance(route, Route)
+    sizes = [range(step.share) for step in route.steps]
+    cells = {sum(o * c for o, c in zip(route.offsets(), at, strict=True)) for at in itertools.product(*sizes)}
+    assert cells == set(range(6))
+
+
+def test_cell_keys_fill_the_partitions_of_spark() -> None:
+    """Checked against `SELECT pmod(hash(i), 5)` of Spark 4.3 in tests/spark."""
+    assert [len(set(cell_keys(cells))) for cells in (1, 2, 5, 16)] == [1, 2, 5, 16]
+    assert cell_keys(1) == (0,)
+
+
+def test_equal_values_have_equal_hashes() -> None:
+    rng = random.Random(1)
+    numbers = [rng.randrange(-(2**31), 2**31) for _ in range(50)]
+    assert (hashed(pa.array(numbers, pa.int32()), 3) == hashed(pa.array(numbers, pa.int64()), 3)).all()
+    floats = pa.array([0.0, -0.0, nan, -nan, 1.5])
+    found = hashed(floats)
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert (hashed(pa.array([1.5, 2.5], pa.float32())) == hashed(pa.array([1.5, 2.5]))).all()
+    words = pa.array(["", "a", "b", "ab", "ba", None, "a\0", "ä", "ab"])
+    found = hashed(words)
+    assert len(set(found.tolist())) == 7
+    assert (hashed(words.slice(2, 5)) == found[2:7]).all()
+    amounts = pa.array([Decimal("1.50"), None, Decimal("-2.25"), Decimal("1.50")], pa.decimal128(10, 2))
+    found = hashed(amounts.slice(1))
+    assert found[2] == hashed(amounts)[0]
+    assert hashed(pa.array([True, False])).size == 2
+    assert hashed_rows([words, pa.array(range(9))], 9).size == 9
+
+
+def test_hashes_spread() -> None:
+    for column in (pa.array(range(10_000)), pa.array([f"key {i}" for i in range(10_000)])):
+        counts = np.bincount((hashed(column, 1) >> np.uint64(11)) % np.uint64(8), minlength=8)
+        assert counts.min() > 1000
