@@ -6,12 +6,10 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from time import time_ns
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
 from penstock import snapshot
@@ -19,22 +17,18 @@ from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
-from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
-from penstock.ingest import fitted, split_null_times, ticks
-from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
+from penstock.ingest import fitted
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import as_mermaid, as_text
 from penstock.running import RunningQuery
-from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.state.kernels import FOREVER
+from penstock.streams import Clock, Streams
 
-_MICROSECOND = timedelta(microseconds=1)
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
 _MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": False}
-
-Clock = Callable[[], int | datetime]
 
 
 class Engine:
@@ -61,8 +55,7 @@ class Engine:
         self._catalog = Catalog()
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
-        self._clock: Clock = clock or (lambda: time_ns() // 1000)
-        self._counts_ticks = clock is not None and isinstance(clock(), int)
+        self._streams = Streams(self._graph, self._catalog, clock)
         self._tables: dict[str, pa.Table] = {}
         self._queries: Names[RunningQuery] = Names()
         self._derived: Names[RunningQuery] = Names()
@@ -95,45 +88,14 @@ class Engine:
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
-        self._declare(Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle))
-
-    def _declare(self, stream: Stream) -> SourceOperator:
-        outlet, id_ = Buffer(), f"source {stream.name}"
-        clocked = stream.timestamps != "external" or stream.skew or stream.idle_after is not None
-        kind = LatentSource if stream.timestamps == "latent" else ClockedSource
-        clock = self._clock_of(stream) if clocked else None
-        source = SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)
-        self._graph.add(source, outlet)
+        stream = Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
+        self._streams.add(stream)
         self._know(stream)
-        return source
 
     def _know(self, stream: Stream) -> None:
         self._catalog.relations.add(stream)
         if stream.name not in self._order:
             self._order.append(stream.name)
-
-    def _clock_of(self, stream: Stream) -> Callable[[], int]:
-        """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""
-        if self._counts_ticks or pa.types.is_timestamp(stream.time_type):
-            return self._now
-        if stream.timestamps != "external":
-            raise QueryError(
-                "CLOCK_NEEDED",
-                f"{stream.name} is stamped by the engine, but its {stream.time} counts ticks: "
-                "give Engine(clock=...) a function that returns ticks",
-            )
-        return lambda: max(
-            (
-                other.frontier
-                for other in self._sources()
-                if other.stream.name != stream.name and not pa.types.is_timestamp(other.stream.time_type)
-            ),
-            default=int(ALWAYS),
-        )
-
-    def _now(self) -> int:
-        now = self._clock()
-        return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
     def table(self, name: str, table: pa.Table) -> None:
         """Declare a static table: its rows are always valid."""
@@ -155,16 +117,16 @@ class Engine:
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def query(self, name: str, text: str, plan: str | None = None) -> None:
+    def query(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
-        semicolons.
+        semicolons. `state` is its state policy, the engine's by default.
         """
         self._free_query(name)
-        self._queries.add(self._start(name, bind_query(text, self._catalog), plan))
+        self._queries.add(self._start(name, bind_query(text, self._catalog), plan, state))
 
-    def derive(self, name: str, text: str, plan: str | None = None) -> None:
+    def derive(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._free_name(name)
         self._free_query(name)
@@ -179,13 +141,17 @@ class Engine:
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
         stream = Stream(name, query.schema, "_ts")
-        self._derived.add(self._start(name, query, plan, stream))
+        self._derived.add(self._start(name, query, plan, state, stream))
         self._know(stream)
 
-    def _start(self, name: str, query: Query, plan: str | None, feeds: Stream | None = None) -> RunningQuery:
+    def _start(
+        self, name: str, query: Query, plan: str | None, state: str | None, feeds: Stream | None = None
+    ) -> RunningQuery:
+        state = self._state if state is None else state
+        _known(state, _STATES, "state policy")
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(name, query, plan, self._state, self._graph, self._tables, ranks, classes, feeds)
+        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, feeds)
 
     def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -224,6 +190,12 @@ class Engine:
         _known(how, _MIGRATIONS, "way to migrate")
         running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
 
+    def policy(self, name: str, state: str, node: str | None = None) -> None:
+        """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
+        running = self._running(name)
+        _known(state, _STATES, "state policy")
+        running.adopt(state, node)
+
     def _running(self, name: str) -> RunningQuery:
         found = self._queries.get(name) or self._derived.get(name)
         if found is None:
@@ -238,19 +210,7 @@ class Engine:
 
         Nothing is taken if any table does not fit its stream.
         """
-        fitting = []
-        for name, table in data.items():
-            source = self._source(name)
-            rows = _untimed(table, source.stream) if source.stream.timestamps != "external" else table
-            fitting.append((source, fitted(source.stream.name, rows, source.stream.schema)))
-        for source, columns in fitting:
-            if source.stream.timestamps != "external":
-                source.feed(np.zeros(len(columns[source.stream.time]), np.int64), columns)
-                continue
-            timed, bad = split_null_times(columns, source.stream.time)
-            if bad:
-                source.dead.add(bad, f"{source.stream.time} is NULL")
-            source.feed(ticks(timed[source.stream.time]), timed)
+        self._streams.feed(data)
         return self._run()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
@@ -258,12 +218,11 @@ class Engine:
 
         What becomes certain by that comes with the next push, which may be empty: `push({})`.
         """
-        source = self._source(name)
-        source.advance(_tick(time, source.stream))
+        self._streams.advance(name, time)
 
     def flush(self) -> dict[str, pa.Table]:
         """The end of every stream."""
-        for source in self._sources():
+        for source in self._streams:
             source.advance(int(FOREVER))
         return self._run()
 
@@ -285,22 +244,6 @@ class Engine:
             if name not in self._warned:
                 self._warned.add(name)
                 warnings.warn(f"{name}: {error}", RuntimeWarning, stacklevel=4)
-
-    def _sources(self) -> list[SourceOperator]:
-        return [node.operator for node in self._graph if isinstance(node.operator, SourceOperator)]
-
-    def _source(self, name: str) -> SourceOperator:
-        relation = self._catalog.relations.get(name)
-        if isinstance(relation, Stream):
-            operator = self._graph[f"source {relation.name}"].operator
-            if not isinstance(operator, SourceOperator):
-                message = f"{relation.name} is derived from a query; its tuples come from there"
-                raise DataError("DERIVED_STREAM", message, stream=name)
-            return operator
-        known = ", ".join(source.stream.name for source in self._sources()) or "none"
-        if relation is not None:
-            raise DataError("NOT_A_STREAM", f"{relation.name} is a static table; streams: {known}", stream=name)
-        raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}", stream=name)
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -366,11 +309,11 @@ class Engine:
 
     def late(self, name: str) -> pa.Table:
         """Tuples of a stream that came too late to be joined (the newest million of them)."""
-        return self._source(name).late.rows()
+        return self._streams[name].late.rows()
 
     def dead_letters(self, name: str) -> pa.Table:
         """Tuples of a stream that were not usable, with the reason in `_reason` (the newest million of them)."""
-        return self._source(name).dead.with_reasons()
+        return self._streams[name].dead.with_reasons()
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -381,7 +324,7 @@ class Engine:
         parts.add_options(options)
         for name, table in self._tables.items():
             parts.add_table(name, table)
-        for source in self._sources():
+        for source in self._streams:
             parts.add_source(source, self._graph[source.id].outlet)
         parts.add_names(self._order, list(self._catalog.aggregates))
         for running in [*self._derived.values(), *self._queries.values()]:
@@ -399,8 +342,8 @@ class Engine:
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
-            source = engine._declare(saved.stream)
-            saved.apply(source, engine._graph[source.id].outlet)
+            saved.apply(*engine._streams.add(saved.stream))
+            engine._know(saved.stream)
         engine._order, names = parts.names()
         for name, class_ in (aggregates or {}).items():
             engine.aggregate(name, class_)
@@ -409,7 +352,7 @@ class Engine:
             message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
             raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)
         for query in parts.queries():
-            (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan)
+            (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan, query.state)
             query.apply(engine._running(query.name))
         return engine
 
@@ -422,26 +365,3 @@ def _known(value: str, options: Mapping[str, bool], what: str) -> None:
         raise UnsupportedError(
             "NOT_EXECUTABLE_YET", f"the {what} {value!r} cannot be run yet; this version has {ready}"
         )
-
-
-def _tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
-    """A value of the time column's type as an integer."""
-    try:
-        scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
-        tick = scalar.cast(stream.time_type).cast(pa.int64()).as_py()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            "TIME_TYPE", f"{time!r} is not a time of {stream.name}, whose {stream.time} is {stream.time_type}"
-        ) from error
-    if tick is None:
-        raise DataError("TIME_TYPE", f"NULL is not a time of {stream.name}")
-    return int(tick)
-
-
-def _untimed(table: pa.Table, stream: Stream) -> pa.Table:
-    """A table for a stream the engine stamps: its time column, if it has one, does not count."""
-    if not isinstance(table, (pa.Table, pa.RecordBatch)):
-        return table
-    names = [name.casefold() for name in table.schema.names]
-    rest = table.select([place for place, name in enumerate(names) if name != stream.time.casefold()])
-    return rest.append_column(stream.schema.field(stream.time), pa.nulls(table.num_rows, stream.time_type))

@@ -15,6 +15,7 @@ from penstock.graph.graph import Graph
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import Migration
+from penstock.ops.join_tree import POLICIES
 from penstock.ops.operator import Batch
 from penstock.plan.explain import Description
 from penstock.plan.physical import JoinPlan
@@ -86,6 +87,22 @@ class RunningQuery:
     def migrate(self, plans: Sequence[JoinPlan], how: Migration) -> None:
         for (stage, _), plan in zip(self._joins, plans, strict=True):
             stage.join.migrate(plan, how)
+
+    def adopt(self, state: str, node: str | None) -> None:
+        """Change what the joins keep, or what one node of them keeps."""
+        if node is None:
+            self.state = state
+            for stage, _ in self._joins:
+                stage.join.adopt(POLICIES[state])
+            return
+        for stage, _ in self._joins:
+            for part in stage.join.tree.plan.nodes():
+                if str(part.tree) == node and part is not stage.join.tree.plan.root:
+                    stage.join.adopt(POLICIES[state], frozenset(part.aliases))
+                    return
+        raise QueryError(
+            "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
+        )
 
     def picture(self) -> Description:
         """What the query does, for people."""

@@ -56,6 +56,7 @@ class SavedQuery:
     name: str
     text: str
     plan: str | None
+    state: str
     failed: str | None
     rests: tuple[Rest, ...]
     derived: Mapping[str, Any] | None
@@ -131,6 +132,7 @@ class Parts:
             "name": running.name,
             "text": running.query.text,
             "plan": running.plan_text,
+            "state": running.state,
             "failed": None if running.failure is None else running.failure.message,
             "rests": [
                 {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}

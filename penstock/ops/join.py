@@ -167,6 +167,10 @@ class JoinOperator:
 
     # ── change and rest ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def adopt(self, policy: Policy, node: frozenset[str] | None = None) -> None:
+        """Change what is kept, in the whole tree or in the node over some aliases."""
+        self.tree.adopt(policy, node)
+
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Go on with another tree over the same leaves: what it lacks is completed when needed, or at once."""
         if how == "jisc":

@@ -1,0 +1,218 @@
+"""Mutants: every rule of just-in-time state, broken on purpose.
+
+Each function breaks one rule; the suite must notice (test_mutants.py). They are the reasons the rules are as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.ops import join_node, join_tree
+from penstock.ops.join_node import JoinNode
+from penstock.ops.join_tree import JoinTree
+from penstock.ops.leaf_node import Found, Probes
+from penstock.state.codeset import CodeSet
+from penstock.state.join_state import JoinState
+
+
+def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
+    """A key counts as complete after a lookup for one probe's life, which leaves out what that life does not meet."""
+    match = JoinNode.match
+
+    def narrow(self: JoinNode, probes: Probes) -> Iterator[Found]:
+        if self.complete_keys is not None and tuple(sorted(probes.given)) == self.state_key:
+            parts = [probes.given[i] for i in self.state_key]
+            codes = self._tree.keys.codes(self.state_key, parts, len(probes), insert=True)
+            lacking = ~self.complete_keys.has(codes)
+            given = {i: part[lacking] for i, part in probes.given.items()}
+            for found in self._lookup(Probes(given, probes.born[lacking], probes.dies[lacking])):
+                self.insert_absent(self.demanded(found.rows))
+            self.complete_keys.add(codes[lacking])
+        yield from match(self, probes)
+
+    patch.setattr(JoinNode, "match", narrow)
+
+
+def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
+    """After a migration a key that was demanded counts as complete."""
+    mark = JoinTree._mark_incomplete
+
+    def lenient(self: JoinTree, node: JoinNode) -> None:
+        mark(self, node)
+        rows = node.living()
+        parts = [node.codes(i, rows) for i in node.state_key or ()]
+        assert node.complete_keys is not None
+        node.complete_keys.add(self.keys.codes(node.state_key or (), parts, len(rows), insert=True))
+
+    patch.setattr(JoinTree, "_mark_incomplete", lenient)
+
+
+def both_children_lazy(patch: pytest.MonkeyPatch) -> None:
+    """The driver waits for the lazy child, too."""
+    hang = JoinTree._hang_gates
+
+    def both(self: JoinTree, node: Any, above: Any) -> None:
+        hang(self, node, above)
+        if isinstance(node, JoinNode) and isinstance(node.driver, JoinNode) and isinstance(node.lazy, JoinNode):
+            gate = node.lazy.gate
+            if gate is not None:
+                node.driver.gates = (*node.driver.gates, gate)
+
+    patch.setattr(JoinTree, "_hang_gates", both)
+
+
+def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Driver rows that come back do not open the gate of their sibling."""
+    demand = JoinNode.demand_of_lazy
+    resume = join_node.resume
+    resuming: list[bool] = []
+
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        resuming.append(True)
+        try:
+            return resume(*args, **kwargs)
+        finally:
+            resuming.pop()
+
+    patch.setattr(join_node, "resume", marked)
+    patch.setattr(JoinNode, "demand_of_lazy", lambda self, rows: None if resuming else demand(self, rows))
+
+
+def no_thaw(patch: pytest.MonkeyPatch) -> None:
+    """What was held back because nothing at all was demanded stays held back in parts without the key."""
+    resume = join_node.resume
+
+    def cold(node: Any, gate: Any, new: Any, *, thaw: bool) -> Any:
+        if not gate.key:
+            return resume(node, gate, new, thaw=thaw)
+        return resume(node, gate, new, thaw=False)
+
+    patch.setattr(join_node, "resume", cold)
+
+
+def gates_forgotten_in_a_migration(patch: pytest.MonkeyPatch) -> None:
+    """What a state was complete for is kept although a gate had held rows back."""
+    inherit = JoinTree._inherit
+
+    def blind(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
+        if former is not None:
+            former.gates = ()
+        inherit(self, node, former, lacked)
+
+    patch.setattr(JoinTree, "_inherit", blind)
+
+
+def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
+    """Codes of one key are taken for codes of another."""
+
+    def careless(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
+        if former is not None and former in lacked:
+            node.adopt(former)
+            self._missing[node] = lacked[former]
+            node.complete_keys = former.complete_keys
+        else:
+            inherit(self, node, former, lacked)
+
+    inherit = JoinTree._inherit
+    patch.setattr(JoinTree, "_inherit", careless)
+
+
+def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
+    """A state that was still incomplete counts as complete after the next migration."""
+    inherit = JoinTree._inherit
+
+    def overlap(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
+        inherit(self, node, former, {key: value for key, value in lacked.items() if key is not former})
+
+    patch.setattr(JoinTree, "_inherit", overlap)
+
+
+def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    """A completion reads the states below it without completing them."""
+    lookup, complete = JoinNode._lookup, JoinNode.complete_for
+    inside: list[bool] = []
+
+    def guarded(self: JoinNode, probes: Probes) -> Iterator[Found]:
+        inside.append(True)
+        try:
+            yield from list(lookup(self, probes))
+        finally:
+            inside.pop()
+
+    patch.setattr(JoinNode, "_lookup", guarded)
+    patch.setattr(JoinNode, "complete_for", lambda self, parts, rows: None if inside else complete(self, parts, rows))
+
+
+def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
+    """A gate is shut on what an incomplete driver happens to hold."""
+    look = JoinTree._look_at
+
+    class Complete:
+        def __init__(self, node: Any) -> None:
+            self._node = node
+
+        def __getattr__(self, name: str) -> Any:
+            return True if name == "complete" else getattr(self._node, name)
+
+    patch.setattr(JoinTree, "_look_at", lambda self, lazy, gate, driver: look(self, lazy, gate, Complete(driver)))
+
+
+def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
+    """The JISC paper's Procedure 1 to the letter: a key with some row in the state counts as complete."""
+    complete = JoinNode.complete_for
+
+    def letter(self: JoinNode, parts: Any, rows: int) -> None:
+        assert self.state is not None
+        assert self.complete_keys is not None
+        self.complete_keys.add(np.unique(self.state.codes()))
+        complete(self, parts, rows)
+
+    patch.setattr(JoinNode, "complete_for", letter)
+
+
+def insert_without_looking(patch: pytest.MonkeyPatch) -> None:
+    """Rows that come back are inserted though they are there."""
+    patch.setattr(JoinState, "absent", lambda self, rows: np.ones(len(rows), np.bool_))
+
+
+def new_pairs_from_both_sides(patch: pytest.MonkeyPatch) -> None:
+    """New lazy rows meet new driver rows once from each side."""
+    extend = JoinNode.extend
+    patch.setattr(JoinNode, "extend", lambda self, side, rows, *, old_only: extend(self, side, rows, old_only=False))
+
+
+def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:
+    """Two keys share a mark."""
+
+    class Lossy(CodeSet):
+        def has(self, codes: Any) -> Any:
+            return super().has(codes % np.int32(2))
+
+        def add(self, codes: Any) -> Any:
+            return super().add(codes % np.int32(2))
+
+    patch.setattr(join_tree, "CodeSet", Lossy)
+
+
+def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
+    """Rows that come back are joined only with what arrived after they were held back."""
+    bound = join_node._bound_rows
+
+    def since(leaf: Any, gate: Any, new: Any) -> Any:
+        rows = bound(leaf, gate, new)
+        return rows.take(rows.ids[0] >= leaf.store.fresh_from)
+
+    patch.setattr(join_node, "_bound_rows", since)
+
+
+MUTANTS = [
+    only_the_rows_a_lookup_computes, one_set_for_demand_and_completeness, both_children_lazy,
+    resumed_drivers_demand_nothing, no_thaw, gates_forgotten_in_a_migration, complete_keys_kept_under_another_key,
+    same_leaves_mean_complete, lower_states_read_as_they_are, demand_from_an_incomplete_driver,
+    complete_only_if_the_key_is_unknown, insert_without_looking, new_pairs_from_both_sides,
+    completeness_by_a_lossy_hash, resume_only_what_came_since,
+]  # fmt: skip

@@ -1,0 +1,38 @@
+"""The law for just-in-time state: policies, plans and lives change under way, the answer does not."""
+
+from __future__ import annotations
+
+
+import pytest
+from adventures import adventure, small
+from lawkit import CHUNKS, seeds
+
+import penstock as ps
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::2])
+def test_whatever_happens_the_answer_is_the_oracles(chunk: int) -> None:
+    for seed in seeds(chunk):
+        life = adventure(seed)
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[1::2])
+def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
+    for seed in seeds(chunk):
+        life = small(seed)
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+def test_policies_per_node_can_be_named_and_mistaken() -> None:
+    engine = ps.Engine()
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    engine.query("q", "SELECT A.x FROM A, B, C WHERE A.x = B.x AND B.x = C.x WINDOW 9", plan="((A B) C)", state="jit")
+    engine.policy("q", "none", node="(A B)")
+    engine.policy("q", "lazy")
+    for state, node in (("clever", None), ("jit", "(B C)"), ("jit", "((A B) C)")):
+        with pytest.raises(ps.QueryError):
+            engine.policy("q", state, node=node)

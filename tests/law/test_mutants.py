@@ -1,0 +1,63 @@
+"""A test of the tests: every rule of just-in-time state, when it is broken, makes a known case come out wrong.
+
+Each seed is also a regression test: unbroken, the case comes out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mutants
+import pyarrow as pa
+import pytest
+from adventures import small
+
+import penstock as ps
+from penstock.ops import join_tree
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+SEEDS: dict[Mutant, int] = {}
+
+
+@pytest.mark.parametrize(("mutant", "seed"), SEEDS.items(), ids=[mutant.__name__ for mutant in SEEDS])
+def test_the_suite_notices(mutant: Mutant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert small(seed).fault() is None
+    mutant(monkeypatch)
+    assert small(seed).fault() is not None
+
+
+def chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A state that is incomplete under one key is taken over under another, whose codes mean other values."""
+    monkeypatch.setitem(join_tree.POLICIES, "lazy", join_tree.Policy(lazy=True, pace=0.0))
+    engine = ps.Engine(state="lazy")
+    for name, columns in {"A": ["x"], "B": ["x", "b"], "C": ["b", "y"], "D": ["y"]}.items():
+        engine.stream(name, {"ts": "bigint"} | dict.fromkeys(columns, "bigint"), time="ts")
+    where = "A.x = B.x AND B.b = C.b AND C.y = D.y"
+    engine.query("q", f"SELECT A.x FROM A, B, C, D WHERE {where} WINDOW 1000", plan="((A B) (C D))")
+    old = {"B": pa.table({"ts": [1, 1], "x": [10, 11], "b": [1, 1]}), "C": pa.table({"ts": [1], "b": [1], "y": [20]})}
+    steps = [
+        (1, old, "(((B C) A) D)"),
+        (2, {"A": pa.table({"ts": [2], "x": [10]})}, "(((B C) D) A)"),
+        (3, {"A": pa.table({"ts": [3], "x": [11]})}, None),
+        (4, {"D": pa.table({"ts": [4], "y": [20]})}, None),
+    ]
+    results = 0
+    for time, tuples, plan in steps:
+        for name in "ABCD":
+            engine.advance(name, time)
+        results += engine.push(tuples)["q"].num_rows
+        if plan is not None:
+            engine.migrate("q", plan)
+    return results + engine.flush()["q"].num_rows
+
+
+def test_complete_keys_are_not_kept_under_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chain_of_four(monkeypatch) == 2
+    mutants.complete_keys_kept_under_another_key(monkeypatch)
+    assert chain_of_four(monkeypatch) < 2
+
+
+def test_every_mutant_is_hunted() -> None:
+    hunted = {*SEEDS, mutants.complete_keys_kept_under_another_key}
+    assert set(mutants.MUTANTS) == hunted
