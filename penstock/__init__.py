@@ -1,5 +1,8 @@
 """Penstock: continuous queries, exact, over sliding windows of many streams."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from penstock.engine import Engine
 from penstock.errors import (
     DataError,
@@ -10,15 +13,39 @@ from penstock.errors import (
     UnsupportedError,
 )
 
+if TYPE_CHECKING:
+    from penstock.spark import sinks
+    from penstock.spark.pipeline import Pipeline
+
 __all__ = [
     "DataError",
     "Engine",
     "InternalError",
     "PenstockError",
+    "Pipeline",
     "QueryError",
     "ResourceError",
     "UnsupportedError",
     "__version__",
+    "sinks",
 ]
 
 __version__ = "0.1.0"
+
+_LAZY = {"Pipeline": ("penstock.spark.pipeline", "Pipeline"), "sinks": ("penstock.spark.sinks", None)}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Spark is loaded when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pandas", "google"):
+            raise
+        raise ResourceError(
+            "SPARK_NOT_INSTALLED", f"penstock.{name} needs {error.name}: pip install 'penstock[spark]'"
+        ) from error
+    return found if attribute is None else getattr(found, attribute)

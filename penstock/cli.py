@@ -49,6 +49,7 @@ class Format(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     SVG = "svg"
+    TABLE = "table"
 
 
 def _show_version(wanted: bool) -> None:
@@ -100,43 +101,42 @@ def _explained(script: Script, form: Format) -> str:
     """An engine is given the declarations, with no data, and asked for its plans."""
     from penstock.draw import svg  # noqa: PLC0415 (see demo)
     from penstock.engine import Engine  # noqa: PLC0415
-    from penstock.plan.explain import describe  # noqa: PLC0415
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain; it only declares")
-    if script.derived:
-        names = ", ".join(script.derived)
-        raise UnsupportedError("NOT_EXECUTABLE_YET", f"derived streams are understood but have no plan yet: {names}")
-    engine = Engine()
+    engine = Engine(clock=_no_time)
     for stream in script.streams:
-        engine.stream(stream.name, stream.schema, stream.time, stream.lateness)
+        engine.declare(stream)
     for table in script.tables:
         engine.table(table.name, table.schema.empty_table())
     for name, query in script.queries.items():
-        engine.query(name, query.text)
+        (engine.derive if name in script.derived else engine.query)(name, query.text)
     if form is Format.SVG:
-        return svg({name: describe(engine._running(name).plan, {}) for name in script.queries})
-    if form is Format.MERMAID:
-        return "\n\n".join(f"%% {name}\n{engine.explain(name, format='mermaid')}" for name in script.queries)
-    return "\n\n".join(engine.explain(name) for name in script.queries)
+        return svg({name: engine.picture(name) for name in script.queries})
+    heading = "%% {}\n" if form is Format.MERMAID else ""
+    return "\n\n".join(heading.format(name) + engine.explain(name, form.value) for name in script.queries)
+
+
+def _no_time() -> int:
+    """The clock of an engine that is only asked for plans."""
+    return 0
 
 
 @app.command()
 def run(
     script: ScriptFile,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, then stop.")] = False,
-    cells: Annotated[int, typer.Option(min=1, help="Into how many cells the work is cut.")] = 1,
+    cells: Annotated[int | None, typer.Option(min=1, help="Into how many cells the work is cut [cores].")] = None,
     ui: Annotated[int | None, typer.Option(help="Serve the live page on this port.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Where the run keeps its place.")] = None,
 ) -> None:
-    """Run a script on Spark (not in this version)."""
-    del once, cells, ui, checkpoint
-    read_script(script)
-    _refuse(
-        "run",
-        "the Spark pipeline",
-        "`penstock check` and `penstock explain` work on scripts; `penstock.Engine` runs queries in Python",
-    )
+    """Run a script on Spark. Without a checkpoint, --once takes the end of the data for the end of the streams."""
+    if ui is not None:
+        _refuse("run --ui", "the live page", "leave --ui out; the run itself works")
+    found = read_script(script)
+    from penstock.spark.command import run_script  # noqa: PLC0415 (Spark takes a moment to load: only when needed)
+
+    run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
 
 
 @app.command()
@@ -156,7 +156,7 @@ def _refuse(command: str, what: str, instead: str) -> NoReturn:
 
 @app.command()
 def lab(
-    name: Annotated[str, typer.Argument(help="core, or all.")] = "all",
+    name: Annotated[str, typer.Argument(help="core, graph, jit, jisc, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, well under a minute.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures and checks to this file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal
 
 import pyarrow as pa
 
@@ -22,13 +21,13 @@ from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.ingest import fitted
 from penstock.ops.user_aggregate import checked
-from penstock.plan.explain import as_mermaid, as_text
+from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.running import RunningQuery
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
 
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
-_MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": False}
+_MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": True}
 
 
 class Engine:
@@ -88,7 +87,11 @@ class Engine:
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
-        stream = Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
+        self.declare(Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle))
+
+    def declare(self, stream: Stream) -> None:
+        """Declare a stream that a script's CREATE STREAM has described."""
+        self._free_name(stream.name)
         self._streams.add(stream)
         self._know(stream)
 
@@ -284,7 +287,7 @@ class Engine:
                 "NOT_EXECUTABLE_YET", f"a probe budget ({probes}, policy {policy}) cannot be enforced yet"
             )
 
-    def explain(self, name: str, format: Literal["text", "mermaid", "table"] = "text") -> str:
+    def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
         running = self._running(name)
         if format == "table":
@@ -297,6 +300,10 @@ class Engine:
             raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
         plan = "" if running.plan_text is None else f", plan {running.plan_text}"
         return f"{running.name}: {running.query.emit.upper()}{plan}\n{as_text(picture)}"
+
+    def picture(self, name: str) -> Description:
+        """What a query does, as a tree to draw."""
+        return self._running(name).picture()
 
     def metrics(self, name: str) -> dict[str, object]:
         """What a query has read, holds and has written, and what its streams turned away."""

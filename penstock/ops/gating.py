@@ -16,8 +16,8 @@ from penstock.state.demand import Gate
 from penstock.state.leaf import LeafStore
 
 SAMPLE = 16
-SHUT_ABOVE = 8.0
-OPEN_BELOW = 2.0
+SHUT_ABOVE = 40.0
+OPEN_BELOW = 10.0
 
 
 def is_worth_gating(node: JoinNode, gate: Gate, stores: dict[str, LeafStore]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -22,14 +23,16 @@ from penstock.expr.evaluate import evaluate
 from penstock.expr.nodes import Expr
 from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import JoinTree, Policy
+from penstock.ops.leaf_node import LeafNode
 from penstock.ops.lives import Lives
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.ops.parallel_track import ParallelTrack
 from penstock.plan.physical import JoinPlan
 from penstock.state.kernels import ALWAYS, I64
 from penstock.state.rows import Rows
 
-Migration = Literal["jisc", "moving-state"]
+Migration = Literal["jisc", "moving-state", "parallel-track"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ class JoinOperator:
         self._ends = ends
         self._strict = strict or any(leaf.source.window and leaf.source.window.kind == "rows" for leaf in plan.leaves)
         self.tree = JoinTree(plan, policy)
+        self._track: ParallelTrack | None = None
         self._mortal = [alias for alias, store in self.tree.stores.items() if store.rows_window]
-        self._lives = Lives([self.tree.stores[alias].dies_now for alias in self._mortal])
+        self._lives = Lives([partial(self._dies_now, alias) for alias in self._mortal])
         self._done = int(ALWAYS)
         self._number = 0
         self._emitted = 0
@@ -93,9 +97,7 @@ class JoinOperator:
         bound = bound_of(self._inlets, whole=self._strict)
         until = cut(self._inlets, bound, budget)
         taken = self._ingest(until)
-        rows = self.tree.step() if taken else None
-        self.tree.pace(int(taken * self.tree.policy.pace))
-        self._emit(rows, until)
+        self._emit(self._step() if taken else None, until)
         if until == bound:
             self._outlet.advance(bound + 1 if self._strict else bound)
         return taken
@@ -108,10 +110,17 @@ class JoinOperator:
             "state_rows": {str(node.plan.tree): len(node.state) for node in nodes if node.state is not None},
             "built": {str(node.plan.tree): node.built for node in nodes},
             "completed": {str(node.plan.tree): node.completed for node in nodes if node.completed},
+            "live_rows": {str(node.plan.tree): node.alive(self._done) for node in nodes if node.state is not None},
+            "resumed": {str(node.plan.tree): node.resumed for node in nodes},
+            "suppressed": {str(part.plan.tree): dict(part.held) for part in self.tree.parts()},
+            "probes": {str(part.plan.tree): part.probes for part in self.tree.parts()},
+            "sought": {leaf.plan.alias: leaf.sought for leaf in self.tree.parts() if isinstance(leaf, LeafNode)},
+            "tested": {str(node.plan.tree): node.gate.tested for node in nodes if node.gate is not None},
             "demanded_keys": {str(n.plan.tree): len(n.gate) for n in nodes if n.gate is not None and n.gate.shut},
             "incomplete": [str(node.plan.tree) for node in nodes if node.complete_keys is not None],
             "bytes": sum(store.nbytes for store in stores.values())
-            + sum(node.state.nbytes for node in nodes if node.state is not None),
+            + sum(node.state.nbytes for node in nodes if node.state is not None)
+            + sum(node.gate.nbytes for node in nodes if node.gate is not None),
             "waiting": self.unread(),
             "living": len(self._lives),
             "emitted": self._emitted,
@@ -120,16 +129,25 @@ class JoinOperator:
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ingest(self, until: int) -> int:
-        taken = 0
-        for arrival in self._arrivals:
-            store = self.tree.stores[arrival.alias]
-            batches = [_since(batch, arrival.since) for batch in arrival.inlet.read(until)]
+        arrived = {
+            arrival.alias: [_since(batch, arrival.since) for batch in arrival.inlet.read(until)]
+            for arrival in self._arrivals
+        }
+        taken = sum(len(batch) for batches in arrived.values() for batch in batches)
+        self.tree.pace(int(taken * self.tree.policy.pace))  # before the batch: it will ask for less
+        for alias, batches in arrived.items():
+            store = self.tree.stores[alias]
             store.settle()
             if batches:
                 batch = concat(batches)
                 store.ingest(batch.times, batch.columns)
-                taken += len(batch)
+                if self._track is not None:
+                    self._track.ingest(alias, batch.times, batch.columns)
         return taken
+
+    def _step(self) -> Rows:
+        rows = self.tree.step()
+        return rows if self._track is None else self._track.step(rows)
 
     def _emit(self, rows: Rows | None, until: int) -> None:
         born = None if rows is None or not len(rows) else self._births(rows)
@@ -140,6 +158,8 @@ class JoinOperator:
         for place, alias in enumerate(self._mortal):
             if alias in renumbered:
                 self._lives.renumber(place, renumbered[alias])
+        if self._track is not None and self._track.settle(until):
+            self.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         changes = [batch for batch in (dead, born) if batch is not None]
         if changes:
@@ -161,6 +181,9 @@ class JoinOperator:
         self._remember(rows, numbers, columns)
         return Batch(rows.born, columns, np.ones(len(rows), np.int8), numbers)
 
+    def _dies_now(self, alias: str, ids: I64) -> I64:
+        return self.tree.stores[alias].dies_now(ids)
+
     def _remember(self, rows: Rows, numbers: I64, columns: Mapping[str, pa.Array]) -> None:
         aliases = self.tree.plan.root.aliases
         self._lives.add(rows.dies, numbers, rows.ids[[aliases.index(alias) for alias in self._mortal]], columns)
@@ -172,7 +195,14 @@ class JoinOperator:
         self.tree.adopt(policy, node)
 
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
-        """Go on with another tree over the same leaves: what it lacks is completed when needed, or at once."""
+        """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.
+
+        A parallel track that was still running is left behind: the old tree has all it has.
+        """
+        if how == "parallel-track":
+            self._track = ParallelTrack(self.tree, plan)
+            return
+        self._track = None
         if how == "jisc":
             self.tree.rearrange(plan)
         else:

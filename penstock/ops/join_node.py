@@ -10,6 +10,7 @@ With all gates open and all states complete this is a plain symmetric hash join 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,7 +50,8 @@ class JoinNode:
         self.complete_keys: CodeSet | None = None
         """The keys for which nothing is missing; None if that is all of them."""
         self.built = 0
-        self.completed = 0
+        self.completed = self.resumed = self.probes = 0
+        self.held: Counter[str] = Counter()
         self._tree = tree
         self._homes = {
             id_: next(place for place, alias in enumerate(plan.aliases) if id_ in tree.stores[alias].plan.classes)
@@ -67,13 +69,16 @@ class JoinNode:
 
     def delta(self) -> Rows:
         """This batch's rows that are demanded; they are in the state afterwards."""
-        lazy, driver = self.lazy.delta(), self.driver.delta()
+        return self.joined(self.lazy.delta(), self.driver.delta())
+
+    def joined(self, lazy: Rows, driver: Rows) -> Rows:
+        """The rows that this batch's rows of the two children bring."""
         self.demand_of_lazy(driver)
         parts = [
             *self.extend(self.driver, driver, old_only=False),
             *self.extend(self.lazy, lazy, old_only=True),
         ]
-        rows = self.demanded(concat(parts, len(self.plan.aliases)))
+        rows = demanded(self, concat(parts, len(self.plan.aliases)), self.held)
         self.built += len(rows)
         if self.state is not None and len(rows):
             self._insert(self.state, rows, fresh=True)
@@ -132,6 +137,7 @@ class JoinNode:
             fresh |= rows.ids[place] >= self._tree.stores[alias].fresh_from
         self.completed += len(rows)
         self._insert(self.state, rows, fresh)
+        self.state.postpone(len(rows))
 
     # ── probes are answered ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,9 +146,10 @@ class JoinNode:
         if self.state is None or key != self.state_key:
             yield from self._lookup(probes)
             return
+        self.probes += len(probes)
         parts = [probes.given[id_] for id_ in key]
         if self.complete_keys is not None:
-            self.complete_for(parts, len(probes))
+            self.complete_for(parts, len(probes), old_only=probes.old_only)
         state, scratch = self.state, self._tree.scratch
         if probes.spans is not None and self.ordered_by is not None:
             blocks = state.probe_range(*probes.spans, probes.born, probes.dies, probes.old_only, self._numbers, scratch)
@@ -203,8 +210,16 @@ class JoinNode:
         """Whether the state lacks nothing that is demanded."""
         return self.state is not None and self.complete_keys is None
 
-    def complete_for(self, parts: list[I32], rows: int) -> None:
-        """Make the state complete for the keys of some probes."""
+    @property
+    def whole(self) -> bool:
+        """Whether no gate above holds rows of this node back."""
+        return not any(gate.shut for gate in self.gates)
+
+    def complete_for(self, parts: list[I32], rows: int, *, old_only: bool) -> None:
+        """Make the state complete for the keys of some probes.
+
+        Before the node's delta of a batch only old rows may be looked up: the delta brings the others.
+        """
         assert self.complete_keys is not None
         assert self.state_key is not None
         codes = self._tree.keys.codes(self.state_key, parts, rows, insert=True)
@@ -213,7 +228,7 @@ class JoinNode:
         missing, places = missing[lacking], places[lacking]
         if missing.size:
             given = {id_: part[places] for id_, part in zip(self.state_key, parts, strict=True)}
-            always = Probes(given, *whole_time(missing.size))
+            always = Probes(given, *whole_time(missing.size), old_only)
             for found in self._lookup(always):
                 self.insert_absent(self.demanded(found.rows))
             self.complete_keys.add(missing)
@@ -233,6 +248,10 @@ class JoinNode:
         new = self.gate.add(codes, rows)
         if thaw or any(column.size for column in new.values()):
             resume(self, self.gate, new, thaw=thaw)
+
+    def alive(self, now: int) -> int:
+        """How many rows of the state still live."""
+        return 0 if self.state is None else int(np.count_nonzero(self.living().dies > now))
 
     def living(self) -> Rows:
         """All rows, dead ones that were not cleared away yet included."""
@@ -295,7 +314,9 @@ def resume(node: TreeNode, gate: Gate, new: Given, *, thaw: bool) -> Rows:
         node.demand_of_lazy(resumed[node.driver])
     start = node.driver if node.driver in resumed else node.lazy
     rows = node.demanded(concat(list(node.extend(start, resumed[start], old_only=False)), len(node.plan.aliases)))
+    before = node.completed
     node.insert_absent(rows)
+    node.resumed += node.completed - before
     return rows
 
 
@@ -306,5 +327,6 @@ def _bound_rows(leaf: LeafNode, gate: Gate, new: Given) -> Rows:
         return leaf.living()
     distinct = np.unique(np.stack([new[id_] for id_ in part]), axis=1)
     given = dict(zip(part, distinct, strict=True))
+    leaf.sought += distinct.shape[1]
     rows = [found.rows for found in leaf.match(Probes(given, *whole_time(distinct.shape[1])))]
     return concat(rows, 1)

@@ -22,10 +22,12 @@ from penstock.expr.nodes import Column
 from penstock.ops.gating import is_worth_gating
 from penstock.ops.join_node import JoinNode, TreeNode
 from penstock.ops.leaf_node import LeafNode, codes_of
+from penstock.plan.migration import takeover
 from penstock.plan.physical import JoinPlan, Key, LeafPlan, Part
 from penstock.state.codeset import CodeSet
 from penstock.state.demand import Gate
 from penstock.state.intern import KeySpace
+from penstock.state.join_state import JoinState
 from penstock.state.kernels import ALWAYS, I32
 from penstock.state.leaf import LeafStore, Renumbering
 from penstock.state.matches import Scratch
@@ -44,7 +46,7 @@ class Policy:
     states: bool = True
     lazy: bool = False
     gated: Literal["never", "always", "measured"] = "never"
-    pace: float = 1.0
+    pace: float = 16.0
     """How many older rows are pushed up an incomplete state for each tuple that arrives."""
     looks_every: int = 0
     """Demand is not looked at again before a quarter of so many tuples have come."""
@@ -53,8 +55,8 @@ class Policy:
 POLICIES = {
     "eager": Policy(),
     "lazy": Policy(lazy=True),
-    "jit": Policy(lazy=True, gated="always"),
-    "auto": Policy(lazy=True, gated="measured", looks_every=4096),
+    "jit": Policy(lazy=True, gated="always", looks_every=4096),
+    "auto": Policy(lazy=True, gated="measured", looks_every=32768),
     "none": Policy(states=False),
 }
 
@@ -89,6 +91,7 @@ class JoinTree:
         self.scratch = Scratch()
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
+        self._discarded: list[JoinState] = []
         self._arrange(plan)
         self.shut_gates()
 
@@ -147,10 +150,16 @@ class JoinTree:
         """Take another shape; states over the same leaves are kept, what they lack is completed when it is needed."""
         former = {frozenset(node.plan.aliases): node for node in self.nodes() if node.state is not None}
         lacked = self._missing
+        kept_whole = takeover(plan.tree, [leaves for leaves, node in former.items() if node.complete and node.whole])
         self._arrange(plan)
         for node in self.nodes():
             if node.state is not None:
-                self._inherit(node, former.get(frozenset(node.plan.aliases)), lacked)
+                leaves = frozenset(node.plan.aliases)
+                self._inherit(node, former.get(leaves), lacked, complete=leaves in kept_whole)
+        kept = {id(node.state) for node in self.nodes()}
+        self._discarded += [
+            node.state for node in former.values() if node.state is not None and id(node.state) not in kept
+        ]
         self.shut_gates()
 
     def restart(self) -> None:
@@ -161,17 +170,19 @@ class JoinTree:
                 self._mark_incomplete(node)
         self.shut_gates()
 
-    def _inherit(self, node: JoinNode, former: JoinNode | None, lacked: Mapping[JoinNode, Missing]) -> None:
+    def _inherit(
+        self, node: JoinNode, former: JoinNode | None, lacked: Mapping[JoinNode, Missing], *, complete: bool
+    ) -> None:
         """Rows can always be kept; what they are complete for only if no gate held anything back."""
         if former is not None:
             node.adopt(former)
-            if not any(gate.shut for gate in former.gates):
-                if former in lacked:
-                    self._missing[node] = lacked[former]
-                    same_keys = former.state_key == node.state_key
-                    node.complete_keys = former.complete_keys if same_keys else CodeSet()
-                return
-        self._mark_incomplete(node)
+        if complete:
+            return
+        if former is not None and former in lacked and former.whole:
+            self._missing[node] = lacked[former]
+            node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
+        else:
+            self._mark_incomplete(node)
 
     def _mark_incomplete(self, node: JoinNode) -> None:
         """The node may lack any row made of the tuples there are now."""
@@ -182,11 +193,36 @@ class JoinTree:
 
     def step(self) -> Rows:
         """The root's new rows after the leaves took in a batch."""
+        self.complete_ahead()
         return self.root.delta()
+
+    def complete_ahead(self) -> None:
+        """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
+
+        Left to the deltas, every node would ask on its own, and each of n asks would go down through up to n states.
+        """
+        if not self._missing:
+            return
+        asked: dict[JoinNode, list[list[I32]]] = {}
+        for node in reversed(list(self.nodes())):
+            lazy, driver = node.lazy, node.driver
+            if not isinstance(lazy, JoinNode) or lazy.complete_keys is None:
+                continue
+            keys = asked.get(node, []) if node.state_key == lazy.state_key else []
+            if isinstance(driver, LeafNode):
+                rows = driver.demanded(driver.fresh())
+                keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
+            asked[lazy] = keys
+        for node in reversed(asked):
+            parts = [np.concatenate(columns) for columns in zip(*asked[node], strict=True)]
+            if parts:
+                node.complete_for(parts, parts[0].size, old_only=True)
 
     def settle(self, bound: int) -> Mapping[str, Renumbering]:
         """End the batch: nothing is new any more, and what dies by `bound` may be forgotten."""
         self._bound = bound
+        if self._discarded:  # to give back the memory of a large state takes its time: one a batch
+            self._discarded.pop()
         self.root.settle()
         changes = {alias: store.purge(bound) for alias, store in self.stores.items()}
         renumbered = {alias: change for alias, change in changes.items() if change is not None}
@@ -217,18 +253,22 @@ class JoinTree:
         del self._missing[node]
 
     def pace(self, rows: int) -> None:
-        """Complete what is missing a little: push about `rows` older rows of a leaf up the lowest incomplete node."""
-        node = next(iter(self._missing), None)
-        if node is None or rows <= 0:
-            return
-        missing = self._missing[node]
-        alias = missing.leaf or min(missing.marks, key=lambda name: missing.marks[name] - self.stores[name].base)
-        first = max(missing.cursor, self.stores[alias].base)
-        end = min(first + rows, missing.marks[alias])
-        node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
-        missing.leaf, missing.cursor = alias, end
-        if end == missing.marks[alias]:
-            self._is_complete(node)
+        """Complete what is missing a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
+        while rows > 0 and self._missing:
+            node, missing = next(iter(self._missing.items()))
+            alias = missing.leaf or self._pushed_leaf(node, missing)
+            first = max(missing.cursor, self.stores[alias].base)
+            end = max(first, min(first + rows, missing.marks[alias]))
+            node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
+            missing.leaf, missing.cursor = alias, end
+            rows -= end - first
+            if end >= missing.marks[alias]:
+                self._is_complete(node)
+
+    def _pushed_leaf(self, node: JoinNode, missing: Missing) -> str:
+        """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
+        near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
+        return min(near or missing.marks, key=lambda name: missing.marks[name] - self.stores[name].base)
 
     def _used(self, key: Key) -> Iterator[I32]:
         for store in self.stores.values():
@@ -274,9 +314,13 @@ class JoinTree:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def parts(self) -> Iterator[TreeNode]:
+        """Leaves and joins, children first."""
+        return _parts(self.root)
+
     def nodes(self) -> Iterator[JoinNode]:
         """The joins, children first."""
-        return (node for node in _parts(self.root) if isinstance(node, JoinNode))
+        return (node for node in self.parts() if isinstance(node, JoinNode))
 
     def reader(self, part: Part, rows: Rows) -> Callable[[Column], pa.Array]:
         """Read payload columns of rows of a node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -50,13 +51,20 @@ class LeafNode:
     def __init__(self, plan: LeafPlan, store: LeafStore, tree: JoinTree) -> None:
         self.plan = plan
         self.store = store
+        self.gate: Gate | None = None
         self.gates: tuple[Gate, ...] = ()
         self.ordered_by: RangeCondition | None = None
+        self.held: Counter[str] = Counter()
+        self.probes = self.sought = 0
         self._tree = tree
 
     def delta(self) -> Rows:
         """This batch's rows that are demanded."""
-        return self.demanded(self._rows(self.store.fresh()))
+        return demanded(self, self.fresh(), self.held)
+
+    def fresh(self) -> Rows:
+        """This batch's rows."""
+        return self._rows(self.store.fresh())
 
     def _rows(self, ids: I64) -> Rows:
         born, dies = self.store.lives(ids)
@@ -79,6 +87,7 @@ class LeafNode:
         return self.store.codes(class_id, rows.ids[0])
 
     def match(self, probes: Probes) -> Iterator[Found]:
+        self.probes += len(probes)
         scratch = self._tree.scratch
         if probes.spans is not None and self.ordered_by is not None:
             column = self.ordered_by.left if self.ordered_by.left.alias == self.plan.alias else self.ordered_by.right
@@ -104,6 +113,7 @@ def whole_time(rows: int) -> tuple[I64, I64]:
 class Coded(Protocol):
     """A node of the tree, as far as the test for demand knows it."""
 
+    gate: Gate | None
     gates: tuple[Gate, ...]
 
     @property
@@ -115,9 +125,13 @@ def codes_of(node: Coded, rows: Rows, class_id: int) -> I32:
     return node.codes(class_id, rows)
 
 
-def demanded(node: Coded, rows: Rows) -> Rows:
-    """The rows that every gate above the node admits."""
+def demanded(node: Coded, rows: Rows, held: Counter[str] | None = None) -> Rows:
+    """The rows that every gate above the node admits; `held` counts the others by the type of their MNS."""
     for gate in node.gates:
         if gate.shut and len(rows):
-            rows = rows.take(gate.admits(node.plan.classes, partial(codes_of, node, rows), len(rows)))
+            before = len(rows)
+            rows = rows.take(gate.admits(node.plan.classes, partial(codes_of, node, rows), before))
+            if held is not None:
+                kind = "empty" if gate.empty else "type II" if gate is node.gate else "type I"
+                held[kind] += before - len(rows)
     return rows

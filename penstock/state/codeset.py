@@ -20,6 +20,10 @@ class CodeSet:
     def __len__(self) -> int:
         return self.size
 
+    @property
+    def nbytes(self) -> int:
+        return self._marks.nbytes
+
     def has(self, codes: I32) -> Mask:
         """Which codes are in the set; NONE never is."""
         if codes.size and int(codes.max()) >= self._marks.size:

@@ -28,6 +28,7 @@ class Gate:
         self.key = key
         self.shut = False
         """Whether the gate holds anything back; an open gate demands everything."""
+        self.tested = 0
         self._keys = keys
         self._sets = {self.projection(classes): CodeSet() for classes in below}
         self._sets.setdefault(key, CodeSet())
@@ -37,6 +38,7 @@ class Gate:
 
     def admits(self, classes: frozenset[int], codes_of: CodesOf, rows: int) -> Mask:
         """Which rows of a part below the gate are demanded."""
+        self.tested += rows
         part = self.projection(classes)
         if part == ():
             return np.full(rows, len(self._sets[self.key]) > 0)
@@ -61,6 +63,10 @@ class Gate:
 
     def __len__(self) -> int:
         return len(self._sets[self.key])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(demanded.nbytes for demanded in self._sets.values())
 
     def clear(self) -> None:
         for demanded in self._sets.values():

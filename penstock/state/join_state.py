@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from penstock.state.codeset import Mask
 from penstock.state.intern import empty_codes
-from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_rows
-from penstock.state.matches import Block, Scratch
+from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
+from penstock.state.matches import Block, Scratch, Stored
 from penstock.state.rows import Rows
 from penstock.state.rowset import RowSet
-from penstock.state.sorted_index import F64, SortedIndex, Store
+from penstock.state.sorted_index import F64, SortedIndex
 
 _FIRST_CAPACITY = 256
 _NO_RING = -1  # as a mask it leaves every position as it is
@@ -53,7 +53,7 @@ class JoinState:
     @property
     def nbytes(self) -> int:
         arrays = (self._codes, self._born, self._dies, self._following, self._fresh, self._ids, self._head)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + self._identities.nbytes
 
     def absent(self, rows: Rows) -> Mask:
         """Which rows the state does not hold. The caller must insert exactly those, in this order."""
@@ -77,13 +77,18 @@ class JoinState:
 
     def probe(self, codes: I32, born: I64, dies: I64, old_only: bool, scratch: Scratch) -> Iterator[Block]:
         """Blocks of (probe, position) with equal codes and overlapping validity."""
+        stored = self._stored(old_only)
         return scratch.blocks(
-            lambda at, row, out: probe_rows(
-                codes, born, dies, at, row, self._head, self._following, self._born, self._dies, self._fresh,
-                old_only, *out,
+            lambda at, row, out: probe_chain(
+                codes, born, dies, at, row, self._head, self._following, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, stored.fresh, False, *out,
             ),
             codes.size,
         )  # fmt: skip
+
+    def _stored(self, old_only: bool) -> Stored:
+        fresh = self._fresh if old_only else self._fresh[:0]
+        return Stored(_NO_RING, 0, self.size, self._born, self._dies, fresh)
 
     def probe_range(
         self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, numbers: Callable[[Rows], F64],
@@ -98,9 +103,7 @@ class JoinState:
             positions = np.arange(self._ordered_until, self.size)
             self._ordered.add(numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
             self._ordered_until = self.size
-        fresh = self._fresh if old_only else self._fresh[:0]
-        store = Store(_NO_RING, 0, self.size, self._born, self._dies, fresh)
-        return self._ordered.probe(lows, highs, born, dies, store, scratch)
+        return self._ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
 
     def ids(self, positions: I64) -> NDArray[np.int64]:
         return self._ids[:, positions]
@@ -126,6 +129,10 @@ class JoinState:
     def due(self) -> bool:
         """Whether enough rows came since the last rebuild to make another worth its cost."""
         return self.size > self._rebuild_at
+
+    def postpone(self, rows: int) -> None:
+        """Rows that were completed, not born, are alive: they are no reason to look for dead ones soon."""
+        self._rebuild_at += 2 * rows
 
     def rebuild(self, rows: Rows, codes: I32) -> None:
         """Hold exactly these rows, none of them fresh."""

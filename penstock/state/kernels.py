@@ -101,15 +101,16 @@ def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -
 
 
 @_kernel
-def probe_ring(
+def probe_chain(
     codes: I32, born: I64, dies: I64, at: int, row: int,
-    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fifo: bool,
+    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Pairs (probe i, row) with equal codes and overlapping validity, rows with base <= id < limit only.
 
-    Works from probe `at` (inside its chain at `row`, or NONE) until the end or until the output is full; returns
-    (pairs, at, row) to go on from. In a `fifo` ring older rows die earlier, so a chain ends at the first dead row.
+    Where `fresh` has a byte per row, rows marked there do not count. Works from probe `at` (inside its chain at `row`,
+    or NONE) until the end or until the output is full; returns (pairs, at, row) to go on from. In a `fifo` store older
+    rows die earlier, so a chain ends at the first dead row.
     """
     n = 0
     room = out_probe.size
@@ -121,7 +122,7 @@ def probe_ring(
         while row >= base:
             slot = row & mask
             other_dies = row_dies[slot]
-            if row < limit:
+            if row < limit and (fresh.size == 0 or not fresh[row]):
                 low = max(b, row_born[slot])
                 high = min(d, other_dies)
                 if low < high:
@@ -135,38 +136,6 @@ def probe_ring(
             if fifo and other_dies <= b:
                 break
             row = following[slot]
-        row = NONE
-        at += 1
-    return n, at, row
-
-
-@_kernel
-def probe_rows(
-    codes: I32, born: I64, dies: I64, at: int, row: int,
-    head: I64, following: I64, row_born: I64, row_dies: I64, fresh: U8, old_only: bool,
-    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
-) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_ring`, over the rows of a join state; `old_only` leaves out rows made of tuples of this batch."""
-    n = 0
-    room = out_probe.size
-    while at < codes.size:
-        code = codes[at]
-        if row == NONE and 0 <= code < head.size:
-            row = head[code]
-        b, d = born[at], dies[at]
-        while row >= 0:
-            if not (old_only and fresh[row]):
-                low = max(b, row_born[row])
-                high = min(d, row_dies[row])
-                if low < high:
-                    if n == room:
-                        return n, at, row
-                    out_probe[n] = at
-                    out_row[n] = row
-                    out_born[n] = low
-                    out_dies[n] = high
-                    n += 1
-            row = following[row]
         row = NONE
         at += 1
     return n, at, row
@@ -247,7 +216,7 @@ def probe_sorted(
     keys: Any, rows: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_ring`, over a sorted run: the rows whose key lies in [low, high] of the probe."""
+    """As `probe_chain`, over a sorted run: the rows whose key lies in [low, high] of the probe."""
     n = 0
     room = out_probe.size
     while at < born.size:

@@ -21,9 +21,9 @@ from penstock.plan.physical import Key, LeafPlan
 from penstock.state.columns import FIRST_CAPACITY, ring_column, ring_read, ring_resized, ring_write
 from penstock.state.index import ChainIndex
 from penstock.state.intern import KeySpace, empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_ring
-from penstock.state.matches import Block, Scratch
-from penstock.state.sorted_index import F64, SortedIndex, Store, numbers
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain
+from penstock.state.matches import Block, Scratch, Stored
+from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
 _THINNED = 4
@@ -197,14 +197,18 @@ class LeafStore:
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        limit = self.fresh_from if old_only else self.end
+        stored = self._stored(old_only)
         yield from scratch.blocks(
-            lambda at, row, out: probe_ring(
-                codes, born, dies, at, row, index.head, index.following, self._capacity - 1, self.base, limit,
-                self.born, self.dies, self._fifo, *out,
+            lambda at, row, out: probe_chain(
+                codes, born, dies, at, row, index.head, index.following, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, stored.fresh, self._fifo, *out,
             ),
             codes.size,
         )  # fmt: skip
+
+    def _stored(self, old_only: bool) -> Stored:
+        limit = self.fresh_from if old_only else self.end
+        return Stored(self._capacity - 1, self.base, limit, self.born, self.dies, _ALL_COUNT)
 
     def probe_range(
         self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, scratch: Scratch
@@ -214,9 +218,7 @@ class LeafStore:
         if ordered is None:
             ordered = self._ordered[column.name] = SortedIndex()
             self._order_rows(column.name, ordered, self.base)
-        limit = self.fresh_from if old_only else self.end
-        store = Store(self._capacity - 1, self.base, limit, self.born, self.dies, _ALL_COUNT)
-        return ordered.probe(lows, highs, born, dies, store, scratch)
+        return ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
 
     def _order_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
         ids = np.arange(first, self.end)

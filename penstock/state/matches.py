@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.state.kernels import I64, NONE
+from penstock.state.kernels import I64, NONE, U8
 
 _BLOCK = 1 << 16
 
@@ -25,6 +25,20 @@ class Block:
 
     def __len__(self) -> int:
         return self.probe.size
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The rows an index refers to: where their lives are, and which of them count."""
+
+    mask: int
+    """Row i lies at i & mask; -1 where rows lie at their own number."""
+    base: int
+    limit: int
+    born: I64
+    dies: I64
+    fresh: U8
+    """One byte per row where only rows that are not fresh count; empty where all do."""
 
 
 class Scratch:

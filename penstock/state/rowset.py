@@ -20,6 +20,10 @@ class RowSet:
         self._table = empty_codes(256)
         self._size = 0
 
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes
+
     def add(self, ids: NDArray[np.int64], stored: NDArray[np.int64], size: int) -> Mask:
         """Which of the rows `ids` are absent from `stored[:, :size]` and from their predecessors in `ids`.
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.state.kernels import I64, U8, probe_sorted
-from penstock.state.matches import Block, Out, Scratch
+from penstock.state.kernels import I64, probe_sorted
+from penstock.state.matches import Block, Out, Scratch, Stored
 
 F64 = NDArray[np.float64]
 _SLACK = 2.0**-48
@@ -60,19 +60,6 @@ class _Run:
     rows: I64
 
 
-@dataclass(frozen=True)
-class Store:
-    """The rows an index refers to: where their lives are, and which of them count."""
-
-    mask: int
-    base: int
-    limit: int
-    born: I64
-    dies: I64
-    fresh: U8
-    """One byte per row where only rows that are not fresh count; empty where all do."""
-
-
 class SortedIndex:
     """Rows in runs sorted by number."""
 
@@ -91,14 +78,14 @@ class SortedIndex:
         order = np.argsort(run.keys, kind="stable")
         self._runs.append(_Run(run.keys[order], run.rows[order]))
 
-    def probe(self, lows: F64, highs: F64, born: I64, dies: I64, store: Store, scratch: Scratch) -> Iterator[Block]:
+    def probe(self, lows: F64, highs: F64, born: I64, dies: I64, store: Stored, scratch: Scratch) -> Iterator[Block]:
         for run in self._runs:
             kernel = partial(_probe_run, run, lows, highs, born, dies, store)
             yield from scratch.blocks(kernel, born.size)
 
 
 def _probe_run(
-    run: _Run, lows: F64, highs: F64, born: I64, dies: I64, store: Store, at: int, place: int, out: Out
+    run: _Run, lows: F64, highs: F64, born: I64, dies: I64, store: Stored, at: int, place: int, out: Out
 ) -> tuple[int, int, int]:
     pairs: tuple[int, int, int] = probe_sorted(
         lows, highs, born, dies, at, place, run.keys, run.rows,

@@ -78,7 +78,7 @@ def adventure(seed: int) -> Adventure:
         migrates=rng.choice((0, 0.1, 0.3, 0.6)),
         restarts=rng.choice((0, 0, 0.1, 0.3)),
         switches=rng.choice((0, 0, 0.2)),
-        pace=rng.choice((0, 0.2, 1)),
+        pace=rng.choice((0, 0.2, 1, 16)),
     )
 
 

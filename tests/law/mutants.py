@@ -35,6 +35,7 @@ def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
         yield from match(self, probes)
 
     patch.setattr(JoinNode, "match", narrow)
+    patch.setattr(JoinTree, "complete_ahead", lambda _self: None)
 
 
 def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
@@ -96,28 +97,19 @@ def no_thaw(patch: pytest.MonkeyPatch) -> None:
 
 def gates_forgotten_in_a_migration(patch: pytest.MonkeyPatch) -> None:
     """What a state was complete for is kept although a gate had held rows back."""
-    inherit = JoinTree._inherit
-
-    def blind(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
-        if former is not None:
-            former.gates = ()
-        inherit(self, node, former, lacked)
-
-    patch.setattr(JoinTree, "_inherit", blind)
+    patch.setattr(JoinNode, "whole", True)
 
 
 def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
     """Codes of one key are taken for codes of another."""
 
-    def careless(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
-        if former is not None and former in lacked:
-            node.adopt(former)
-            self._missing[node] = lacked[former]
-            node.complete_keys = former.complete_keys
-        else:
-            inherit(self, node, former, lacked)
-
     inherit = JoinTree._inherit
+
+    def careless(self: JoinTree, node: JoinNode, former: Any, lacked: Any, *, complete: bool) -> None:
+        inherit(self, node, former, lacked, complete=complete)
+        if node.complete_keys is not None and former is not None and former in lacked:
+            node.complete_keys = former.complete_keys
+
     patch.setattr(JoinTree, "_inherit", careless)
 
 
@@ -125,8 +117,8 @@ def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
     """A state that was still incomplete counts as complete after the next migration."""
     inherit = JoinTree._inherit
 
-    def overlap(self: JoinTree, node: JoinNode, former: Any, lacked: Any) -> None:
-        inherit(self, node, former, {key: value for key, value in lacked.items() if key is not former})
+    def overlap(self: JoinTree, node: JoinNode, former: Any, lacked: Any, *, complete: bool) -> None:
+        inherit(self, node, former, lacked, complete=complete or former in lacked)
 
     patch.setattr(JoinTree, "_inherit", overlap)
 
@@ -144,7 +136,13 @@ def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
             inside.pop()
 
     patch.setattr(JoinNode, "_lookup", guarded)
-    patch.setattr(JoinNode, "complete_for", lambda self, parts, rows: None if inside else complete(self, parts, rows))
+
+    def lazy(self: JoinNode, parts: Any, rows: int, *, old_only: bool) -> None:
+        if not inside:
+            complete(self, parts, rows, old_only=old_only)
+
+    patch.setattr(JoinNode, "complete_for", lazy)
+    patch.setattr(JoinTree, "complete_ahead", lambda _self: None)
 
 
 def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
@@ -165,24 +163,24 @@ def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
     """The JISC paper's Procedure 1 to the letter: a key with some row in the state counts as complete."""
     complete = JoinNode.complete_for
 
-    def letter(self: JoinNode, parts: Any, rows: int) -> None:
+    def letter(self: JoinNode, parts: Any, rows: int, *, old_only: bool) -> None:
         assert self.state is not None
         assert self.complete_keys is not None
         self.complete_keys.add(np.unique(self.state.codes()))
-        complete(self, parts, rows)
+        complete(self, parts, rows, old_only=old_only)
 
     patch.setattr(JoinNode, "complete_for", letter)
 
 
 def insert_without_looking(patch: pytest.MonkeyPatch) -> None:
     """Rows that come back are inserted though they are there."""
-    patch.setattr(JoinState, "absent", lambda self, rows: np.ones(len(rows), np.bool_))
+    patch.setattr(JoinState, "absent", lambda _self, rows: np.ones(len(rows), np.bool_))
 
 
 def new_pairs_from_both_sides(patch: pytest.MonkeyPatch) -> None:
     """New lazy rows meet new driver rows once from each side."""
     extend = JoinNode.extend
-    patch.setattr(JoinNode, "extend", lambda self, side, rows, *, old_only: extend(self, side, rows, old_only=False))
+    patch.setattr(JoinNode, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
 
 
 def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from adventures import adventure, small
 from lawkit import CHUNKS, seeds

@@ -10,9 +10,9 @@ from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
 from penstock.state.intern import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, rows_arrive
-from penstock.state.matches import Scratch
+from penstock.state.matches import Scratch, Stored
 from penstock.state.rowset import RowSet
-from penstock.state.sorted_index import SortedIndex, Store, span
+from penstock.state.sorted_index import SortedIndex, span
 
 RANDOM = np.random.default_rng
 
@@ -143,7 +143,7 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
     probe_born, probe_dies = rng.integers(0, 90, 40), np.full(40, 95)
     at = rng.normal(size=40).round(1)
     lows, highs = span(at, -0.5, 0.25)
-    store = Store(-1, 30, 280, born, dies, np.empty(0, np.uint8))
+    store = Stored(-1, 30, 280, born, dies, np.empty(0, np.uint8))
     found = {
         (int(i), int(row))
         for block in index.probe(lows, highs, probe_born, probe_dies, store, Scratch())

@@ -1,0 +1,160 @@
+"""The workload of the JIT paper (section VI): streams joined each with each, every pair on a column of its own.
+
+Tables II and III: bushy and left-deep plans, and the ranges of window, rate, number of sources and domain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine import Engine
+
+Shape = Literal["bushy", "left-deep"]
+
+SECOND = 1000  # ticks of the time column
+PUSHES_PER_WINDOW = 10
+
+PLANS: dict[Shape, dict[int, str]] = {
+    "bushy": {
+        4: "((A B) (C D))",
+        5: "(((A B) (C D)) E)",
+        6: "(((A B) (C D)) (E F))",
+        7: "(((A B) (C D)) ((E F) G))",
+        8: "(((A B) (C D)) ((E F) (G H)))",
+    },
+    "left-deep": {3: "((A B) C)", 4: "(((A B) C) D)", 5: "((((A B) C) D) E)", 6: "(((((A B) C) D) E) F)"},
+}
+
+
+@dataclass(frozen=True)
+class Clique:
+    """One point of the experiments: `sources` streams of `rate` tuples a second, all with windows of `minutes`.
+
+    A column's values are uniform in 1..dmax; in left-deep plans the last stream's are in 1..100·dmax, as in the paper
+    (`widened`). With these parameters a clique has practically no results: see `expected_results`.
+    """
+
+    shape: Shape
+    minutes: float
+    rate: float
+    sources: int
+    dmax: int
+    hours: float = 5
+    widened: int = 100
+    seed: int = 1
+
+    @property
+    def plan(self) -> str:
+        return PLANS[self.shape][self.sources]
+
+    @property
+    def names(self) -> str:
+        return "ABCDEFGH"[: self.sources]
+
+    @property
+    def _pairs(self) -> dict[str, tuple[str, str]]:
+        """The column that each pair of streams shares."""
+        return {f"x{number}": pair for number, pair in enumerate(combinations(self.names, 2), 1)}
+
+    def _columns(self, name: str) -> tuple[str, ...]:
+        return tuple(column for column, pair in self._pairs.items() if name in pair)
+
+    @property
+    def cql(self) -> str:
+        items = ", ".join(f"{name}.ts AS {name.lower()}" for name in self.names)
+        sources = ", ".join(f"{name} [RANGE {self._window}]" for name in self.names)
+        equal = " AND ".join(f"{a}.{column} = {b}.{column}" for column, (a, b) in self._pairs.items())
+        return f"SELECT {items} FROM {sources} WHERE {equal}"
+
+    @property
+    def expected_results(self) -> float:
+        """Results to be expected, windows full from the start: the newest tuple's partners, each pair's odds."""
+        odds = [1 / self._top(b) for _, b in self._pairs.values()]
+        partners = (self.rate * self.minutes * 60) ** (self.sources - 1)
+        return self.sources * self.rate * partners * math.prod(odds) * self.hours * 3600
+
+    def _top(self, name: str) -> int:
+        """The largest value of a stream's columns. Of a pair, the later stream's is the larger."""
+        wide = self.shape == "left-deep" and name == self.names[-1]
+        return self.dmax * (self.widened if wide else 1)
+
+    @property
+    def _window(self) -> int:
+        return round(self.minutes * 60 * SECOND)
+
+    def engine(self, state: str) -> Engine:
+        """A new engine with the streams declared and the query, `q`, in place."""
+        engine = Engine(state=state)
+        for name in self.names:
+            engine.stream(name, dict.fromkeys(("ts", *self._columns(name)), "bigint"), time="ts")
+        engine.query("q", self.cql, plan=self.plan)
+        return engine
+
+    def pushes(self) -> list[dict[str, pa.Table]]:
+        """The whole history in pushes of a tenth of the window, so that a state holds little beyond its window."""
+        span = round(self.hours * 3600 * SECOND)
+        edges = np.arange(0, span + 1, self._window // PUSHES_PER_WINDOW)
+        tables = {name: self._table(order, name, span) for order, name in enumerate(self.names)}
+        cuts = {name: np.searchsorted(table.column("ts").to_numpy(), edges) for name, table in tables.items()}
+        return [
+            {name: table.slice(cuts[name][at], cuts[name][at + 1] - cuts[name][at]) for name, table in tables.items()}
+            for at in range(edges.size - 1)
+        ]
+
+    def _table(self, order: int, name: str, span: int) -> pa.Table:
+        rng = np.random.default_rng((self.seed, order))
+        rows = round(self.rate * span / SECOND)
+        top = self._top(name)
+        times = np.sort(rng.integers(0, span, rows))
+        return pa.table({"ts": times, **{column: rng.integers(1, top + 1, rows) for column in self._columns(name)}})
+
+
+DEFAULTS: dict[Shape, Clique] = {
+    "bushy": Clique("bushy", minutes=20, rate=1, sources=6, dmax=200),
+    "left-deep": Clique("left-deep", minutes=10, rate=1, sources=4, dmax=50),
+}
+
+
+FRUITFUL = (
+    Clique("bushy", minutes=2, rate=1, sources=4, dmax=8, hours=0.25),
+    Clique("left-deep", minutes=2, rate=1, sources=4, dmax=8, hours=0.25, widened=1),
+)
+"""Not in the paper: points with many results, where most of what could be put off is asked for after all."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A figure of the paper: one parameter over its range, the others at their defaults."""
+
+    figure: int
+    shape: Shape
+    parameter: Literal["minutes", "rate", "sources", "dmax"]
+    values: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        names = {"minutes": "window size w, minutes", "rate": "stream rate λ, tuples/s", "sources": "sources N"}
+        return names.get(self.parameter, "max data value dmax")
+
+    def points(self) -> list[Clique]:
+        """The point for each value."""
+        default = DEFAULTS[self.shape]
+        return [replace(default, **{self.parameter: value}) for value in self.values]  # type: ignore[arg-type]
+
+
+SWEEPS = (
+    Sweep(10, "bushy", "minutes", (10, 15, 20, 25, 30)),
+    Sweep(11, "bushy", "rate", (0.4, 0.7, 1, 1.3, 1.6)),
+    Sweep(12, "bushy", "sources", (4, 5, 6, 7, 8)),
+    Sweep(13, "bushy", "dmax", (100, 150, 200, 250, 300)),
+    Sweep(14, "left-deep", "minutes", (5, 7.5, 10, 12.5, 15)),
+    Sweep(15, "left-deep", "rate", (0.4, 0.7, 1, 1.3, 1.6)),
+    Sweep(16, "left-deep", "sources", (3, 4, 5, 6)),
+    Sweep(17, "left-deep", "dmax", (30, 40, 50, 60, 70)),
+)

@@ -1,0 +1,160 @@
+"""Rivals that route tuples through an eddy: CACQ, without states, and STAIRs, with them (eager, and by JISC).
+
+Lineage is kept for each tuple: a word with a bit for every stream it has been joined with. Each time a tuple comes
+back to the eddy, its lineage is read to find the operator it goes to next. The tuples of a batch that go to the same
+operator are probed together, which is far kinder to an eddy than one call per tuple; `visits` counts how often a
+tuple passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.lab.jisc_streams import RoundRobin, Ticks
+from penstock.lab.rivals import Jisc, complete_at_once, take_in
+from penstock.ops.join_node import TreeNode
+from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.leaf_node import LeafNode
+from penstock.state.codeset import Mask
+from penstock.state.kernels import I32, I64
+from penstock.state.rows import Rows, concat
+
+Lineage = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Tuples in the eddy: ids for all streams (meaningless where the lineage has no bit), and where each came in."""
+
+    rows: Rows
+    codes: I32
+    origin: I64
+    lineage: Lineage
+
+    def take(self, chosen: Mask | I64) -> Routed:
+        return Routed(self.rows.take(chosen), self.codes[chosen], self.origin[chosen], self.lineage[chosen])
+
+
+def _together(parts: Sequence[Routed], width: int) -> Routed:
+    return Routed(
+        concat([part.rows for part in parts], width),
+        np.concatenate([part.codes for part in parts]),
+        np.concatenate([part.origin for part in parts]),
+        np.concatenate([part.lineage for part in parts]),
+    )
+
+
+class Cacq:
+    """One SteM per stream: a tuple visits all others, in the order of the plan, and leaves when its lineage is full.
+
+    Of the tuples of one batch the one of the last stream finds the others: it meets all rows of a SteM before its own
+    and only the older ones of a SteM behind it.
+    """
+
+    migrating = False
+
+    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+        self.visits = 0
+        self._names = streams.names
+        self._route = [streams.names.index(name) for name in order]
+        self._tree = JoinTree(streams.plan(order), POLICIES["none"])
+        self._stores = [self._tree.stores[name] for name in streams.names]
+
+    def feed(self, ticks: Ticks) -> int:
+        take_in(self._tree, ticks)
+        routed = _together([self._arrived(place) for place in range(len(self._stores))], len(self._stores))
+        for stem in self._route:
+            self.visits += len(routed.rows)
+            there = (routed.lineage >> stem & 1).astype(np.bool_)
+            ahead = ~there & (routed.origin < stem)
+            behind = ~there & (routed.origin > stem)
+            parts = [
+                routed.take(there),
+                *self._probed(stem, routed.take(ahead), old_only=True),
+                *self._probed(stem, routed.take(behind), old_only=False),
+            ]
+            routed = _together(parts, len(self._stores))
+        self._tree.settle(int(ticks.times[-1]))
+        return len(routed.rows)
+
+    def _arrived(self, place: int) -> Routed:
+        store = self._stores[place]
+        fresh = store.fresh()
+        ids = np.empty((len(self._stores), fresh.size), np.int64)
+        ids[place] = fresh
+        rows = Rows(ids, *store.lives(fresh))
+        return Routed(rows, store.codes(0, fresh), np.full(fresh.size, place), np.full(fresh.size, 1 << place))
+
+    def _probed(self, stem: int, routed: Routed, *, old_only: bool) -> Iterator[Routed]:
+        rows = routed.rows
+        scratch = self._tree.scratch
+        for block in self._stores[stem].probe({0: routed.codes}, rows.born, rows.dies, old_only, scratch):
+            ids = rows.ids[:, block.probe]
+            ids[stem] = block.row
+            yield Routed(
+                Rows(ids, block.born, block.dies),
+                routed.codes[block.probe],
+                routed.origin[block.probe],
+                routed.lineage[block.probe] | 1 << stem,
+            )
+
+    def migrate(self, order: Sequence[str]) -> None:
+        self._route = [self._names.index(name) for name in order]
+
+
+class Stairs(Jisc):
+    """Every join is a pair of STAIRs, the states of its inputs, reached through an eddy.
+
+    A change of the plan demotes the states it has no use for and promotes all entries of the new ones at once.
+    """
+
+    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+        super().__init__(streams, order)
+        self.visits = 0
+        self._bits = {name: 1 << place for place, name in enumerate(streams.names)}
+
+    def feed(self, ticks: Ticks) -> int:
+        self.tree.pace(int(len(ticks) * self.tree.policy.pace))
+        take_in(self.tree, ticks)
+        results = self._eddy()
+        self.tree.settle(int(ticks.times[-1]))
+        return results
+
+    def _eddy(self) -> int:
+        """Operators in the order of the plan, each with what the eddy holds for it by lineage."""
+        held: dict[int, tuple[Rows, Lineage]] = {}
+        self.tree.complete_ahead()
+        for node in self.tree.nodes():
+            for child in (node.left, node.right):
+                if isinstance(child, LeafNode):
+                    self._enter(held, child, child.delta())
+            self._enter(held, node, node.joined(self._leave(held, node.lazy), self._leave(held, node.driver)))
+        return len(self._leave(held, self.tree.root))
+
+    def _lineage(self, node: TreeNode) -> int:
+        return sum(self._bits[alias] for alias in node.plan.aliases)
+
+    def _enter(self, held: dict[int, tuple[Rows, Lineage]], node: TreeNode, rows: Rows) -> None:
+        self.visits += len(rows)
+        lineage = self._lineage(node)
+        held[lineage] = rows, np.full(len(rows), lineage)
+
+    def _leave(self, held: dict[int, tuple[Rows, Lineage]], node: TreeNode) -> Rows:
+        """What goes to the dual of a node's STAIR: chosen by lineage, tuple by tuple."""
+        lineage = self._lineage(node)
+        rows, lineages = held.pop(lineage)
+        return rows.take(lineages == lineage)
+
+    def migrate(self, order: Sequence[str]) -> None:
+        complete_at_once(self.tree, self.streams, order)
+
+
+class JiscOnStairs(Stairs):
+    """Entries are promoted when a tuple first asks for them, and at a pace."""
+
+    def migrate(self, order: Sequence[str]) -> None:
+        self.tree.rearrange(self.streams.plan(order))

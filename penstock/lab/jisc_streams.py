@@ -1,0 +1,108 @@
+"""The workload of the JISC paper's experiments: n joins on one attribute, windows of equal size, uniform data.
+
+Each stream goes through all keys in a random order of its own, again and again, one tuple a tick. So every window
+holds each key exactly once, every tuple finds one partner in every other stream, and all states have the size of a
+window. Keys drawn independently would be as uniform, but the sizes of the states of 20 joins would have a standard
+deviation of ten times their mean (E[N²]ⁿ = 2ⁿ for Poisson counts), and a measurement would show little else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.cql.bind import bind_query
+from penstock.cql.bound import Select
+from penstock.cql.catalog import Catalog, Stream
+from penstock.engine import Engine
+from penstock.plan.joins import join_graph
+from penstock.plan.physical import JoinPlan, plan_join
+from penstock.plan.tree import Tree, left_deep
+from penstock.state.kernels import I64
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+
+Order = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """What arrives in some ticks: the times, the same for all streams, and each stream's keys."""
+
+    times: I64
+    keys: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        return self.times.size * len(self.keys)
+
+    def push(self) -> dict[str, pa.Table]:
+        times = pa.array(self.times)
+        return {name: pa.table([times, keys], schema=SCHEMA) for name, keys in self.keys.items()}
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """Streams for `joins` joins with windows of `window` tuples each."""
+
+    joins: int
+    window: int
+    seed: int = 7
+
+    @property
+    def names(self) -> Order:
+        return tuple(f"s{number:02}" for number in range(self.joins + 1))
+
+    @property
+    def cql(self) -> str:
+        sources = ", ".join(f"{name} [RANGE {self.window}]" for name in self.names)
+        equal = " AND ".join(f"{self.names[0]}.k = {name}.k" for name in self.names[1:])
+        return f"SELECT {self.names[0]}.k FROM {sources} WHERE {equal}"
+
+    def plan(self, order: Sequence[str]) -> JoinPlan:
+        """The left-deep plan of an order."""
+        return self.plan_of(left_deep(order))
+
+    def plan_of(self, tree: Tree) -> JoinPlan:
+        select = self._select
+        graph = join_graph(self.names, select.where)
+        return plan_join(graph, select.sources, tuple(item.expr for item in select.items), tree)
+
+    @cached_property
+    def _select(self) -> Select:
+        catalog = Catalog()
+        for name in self.names:
+            catalog.relations.add(Stream(name, SCHEMA, "ts"))
+        body = bind_query(self.cql, catalog).body
+        assert isinstance(body, Select)
+        return body
+
+    def engine(self, order: Sequence[str], state: str) -> Engine:
+        """An engine with the query `q` in place."""
+        engine = Engine(state=state)
+        for name in self.names:
+            engine.stream(name, SCHEMA, time="ts")
+        engine.query("q", self.cql, plan=str(left_deep(order)))
+        return engine
+
+    def ticks(self, begin: int, end: int) -> Ticks:
+        times = np.arange(begin, end)
+        return Ticks(times, {name: pa.array(order[times % self.window]) for name, order in self._orders.items()})
+
+    @cached_property
+    def _orders(self) -> dict[str, I64]:
+        rng = np.random.default_rng(self.seed)
+        return {name: rng.permutation(self.window) for name in self.names}
+
+    def cut(self, begin: int, end: int, size: int) -> Iterator[Ticks]:
+        """The ticks from begin to end in batches of about `size` tuples over all streams."""
+        length = max(1, size // len(self.names))
+        return (self.ticks(first, min(first + length, end)) for first in range(begin, end, length))
+
+    def swapped(self, states: str) -> Order:
+        """Another order: `one` state of its plan is new, the one below the root, or `all` of them are."""
+        names = self.names
+        return (*names[:-2], names[-1], names[-2]) if states == "one" else names[::-1]

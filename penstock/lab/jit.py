@@ -1,0 +1,212 @@
+"""Just-in-time state: Figures 10 to 17 of the JIT paper, REF (`eager`) against JIT (`jit`), beside `auto` and `none`.
+
+Every point of Table III is run under each policy: CPU seconds, best of some rounds, and counts (rows built,
+comparisons, peak rows and bytes), which depend on the data alone. See `jit_runs` for how comparisons of a nested-loop
+join are counted, `clique` for the data.
+
+The paper's cliques have no results at nearly all points (15 equalities between 6 streams), so there JIT has next to
+nothing to resume: its best case. Two points with many results stand beside them, and answers are compared on points
+that have some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.lab.clique import DEFAULTS, FRUITFUL, SWEEPS, Clique, Shape, Sweep
+from penstock.lab.jit_figures import figure
+from penstock.lab.jit_runs import POLICIES, Outcome, Tally, outcomes
+from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.progress import Step, steps
+
+Row = dict[str, Any]
+
+LABELS = {"eager": "REF (eager)", "jit": "JIT"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: the values tried, the application time of a run, and rounds of timing.
+
+    A run lasts `hours`, or so many windows if that is less.
+    """
+
+    sweeps: tuple[Sweep, ...] = SWEEPS
+    hours: float = 5
+    windows: float = 100
+    default_windows: float = 100
+    rounds: int = 3
+    fast_hours: float = 1
+    fast_rounds: int = 2
+
+    @property
+    def defaults(self) -> dict[Shape, Clique]:
+        return {shape: self._lasting(point, self.default_windows) for shape, point in DEFAULTS.items()}
+
+    def points(self, sweep: Sweep) -> list[Clique]:
+        """The points of a sweep; where it passes the defaults, the default point."""
+        defaults = {replace(point, hours=0): point for point in self.defaults.values()}
+        return [defaults.get(replace(point, hours=0)) or self._lasting(point, self.windows) for point in sweep.points()]
+
+    @property
+    def fast(self) -> Clique:
+        """Ten times the default rate: a hundred times the rows of a join."""
+        return replace(DEFAULTS["left-deep"], rate=10, hours=self.fast_hours)
+
+    def _lasting(self, point: Clique, windows: float) -> Clique:
+        return replace(point, hours=min(self.hours, windows * point.minutes / 60))
+
+
+FULL = Scale()
+QUICK = Scale(
+    tuple(replace(sweep, values=(sweep.values[0], sweep.values[-1])) for sweep in SWEEPS),
+    windows=2,
+    default_windows=6,
+    rounds=2,
+    fast_hours=0.2,
+    fast_rounds=1,
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point under every policy."""
+
+    point: Clique
+    outcomes: dict[str, Outcome]
+
+    @property
+    def cpu(self) -> dict[str, float]:
+        return {state: outcome.cpu for state, outcome in self.outcomes.items()}
+
+    @property
+    def tallies(self) -> dict[str, Tally]:
+        return {state: outcome.tally for state, outcome in self.outcomes.items()}
+
+    def rows(self, name: str, value: float) -> list[Row]:
+        return [
+            {
+                name: value,
+                "policy": LABELS.get(state, state),
+                "cpu_seconds": round(self.cpu[state], 4),
+                **self.tallies[state].as_row(),
+            }
+            for state in POLICIES
+        ]
+
+    @property
+    def auto_over_best(self) -> float:
+        return self.cpu["auto"] / min(self.cpu["eager"], self.cpu["jit"])
+
+    @property
+    def agreeing(self) -> int:
+        """How many of the other policies have exactly REF's rows."""
+        return sum(self.tallies[state].same_answer(self.tallies["eager"]) for state in POLICIES if state != "eager")
+
+    def gain(self, count: str) -> float:
+        """How many times REF's count exceeds JIT's; where JIT's is 0 that is REF's count, a lower bound."""
+        ref, jit = (float(getattr(self.tallies[state], count)) for state in ("eager", "jit"))
+        return ref / max(jit, 1)
+
+    def gains(self) -> Row:
+        point = self.point
+        return {
+            "shape": point.shape,
+            "w": point.minutes,
+            "rate": point.rate,
+            "N": point.sources,
+            "dmax": point.dmax,
+            "cpu": self.cpu["eager"] / self.cpu["jit"],
+            "nested_loop": self.gain("nested_loop"),
+            "scanned": self.gain("nested_loop_scanned"),
+            "built": self.gain("built"),
+            "state_rows": self.gain("peak_state_rows"),
+            "bytes": self.gain("peak_bytes"),
+            "results": self.tallies["eager"].results,
+            "resumed": self.tallies["jit"].resumed,
+            "auto_over_best": round(self.auto_over_best, 3),
+        }
+
+
+def run(quick: bool = False, scale: Scale | None = None) -> Report:
+    scale = scale or (QUICK if quick else FULL)
+    report = Report("jit", quick)
+    swept = [point for sweep in scale.sweeps for point in scale.points(sweep)]
+    points = dict.fromkeys([*scale.defaults.values(), *swept, *FRUITFUL])
+    with steps("lab jit", len(points) + 2) as step:
+        step("warming up")
+        _warm_up()
+        measured = {point: _measure(point, scale.rounds, step) for point in points}
+        measured[scale.fast] = _measure(scale.fast, scale.fast_rounds, step)
+    for sweep in scale.sweeps:
+        _show(sweep, scale, measured, report)
+    fast = measured[scale.fast]
+    report.sections += [
+        Section("fruitful", "Not in the paper: points with many results", _fruitful(measured)),
+        Section("fast", "Left-deep at ten times the default rate", fast.rows("rate", fast.point.rate)),
+        Section("mns", "Default points under JIT: rows put off, by the type of their MNS", _mns(scale, measured)),
+        Section("gains", "How many times REF exceeds JIT; auto over the better of the two", _gains(measured)),
+    ]
+    report.checks += _checks(scale, measured)
+    return report
+
+
+def _warm_up() -> None:
+    """Compile what the runs need before anything is timed."""
+    for point in DEFAULTS.values():
+        outcomes(replace(point, hours=point.minutes / 30), 1)
+
+
+def _measure(point: Clique, rounds: int, step: Step) -> Measured:
+    step(f"{point.shape}: w={point.minutes:g} min, λ={point.rate:g}/s, N={point.sources}, dmax={point.dmax}")
+    return Measured(point, outcomes(point, rounds))
+
+
+def _show(sweep: Sweep, scale: Scale, measured: dict[Clique, Measured], report: Report) -> None:
+    """The table and the figure of one sweep."""
+    found = [measured[point] for point in scale.points(sweep)]
+    rows = [row for value, point in zip(sweep.values, found, strict=True) for row in point.rows(sweep.parameter, value)]
+    title = f"Figure {sweep.figure}: {sweep.shape} plan against {sweep.label}"
+    report.sections.append(Section(f"figure_{sweep.figure}", title, rows))
+    report.figures[f"jit-figure-{sweep.figure}.png"] = figure(sweep, rows)
+
+
+def _mns(scale: Scale, measured: dict[Clique, Measured]) -> list[Row]:
+    return [{"shape": shape, **measured[point].tallies["jit"].mns_row()} for shape, point in scale.defaults.items()]
+
+
+def _fruitful(measured: dict[Clique, Measured]) -> list[Row]:
+    return [{"shape": point.shape, **row} for point in FRUITFUL for row in measured[point].rows("dmax", point.dmax)]
+
+
+def _gains(measured: dict[Clique, Measured]) -> list[Row]:
+    return [point.gains() for point in measured.values()]
+
+
+def _checks(scale: Scale, measured: dict[Clique, Measured]) -> list[Check]:
+    bushy, left_deep = (measured[point] for point in scale.defaults.values())
+    fast = measured[scale.fast]
+    below = 100 * (1 - bushy.tallies["jit"].peak_state_rows / max(bushy.tallies["eager"].peak_state_rows, 1))
+    worst = max(point.auto_over_best for point in measured.values())
+    fruitful = [point for point in measured.values() if point.tallies["eager"].results]
+    none_built = "" if left_deep.tallies["jit"].built else " (JIT built 0: this is REF's count)"
+    return [
+        _at_least("bushy_nested_loop_ref_over_jit", bushy.gain("nested_loop"), 50, "times"),
+        _at_least("bushy_peak_state_rows_below_ref", below, 62, "%"),
+        _at_least("left_deep_built_ref_over_jit", left_deep.gain("built"), 10_000, f"times{none_built}"),
+        _at_least("left_deep_nested_loop_ref_over_jit", left_deep.gain("nested_loop"), 50, "times"),
+        _at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
+        at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
+        _at_least("points_with_results", len(fruitful), len(FRUITFUL), "points"),
+        equals(
+            "answers_as_ref",
+            sum(point.agreeing for point in fruitful),
+            len(fruitful) * (len(POLICIES) - 1),
+            "runs of points with results",
+        ),
+    ]
+
+
+def _at_least(name: str, value: float, limit: float, unit: str) -> Check:
+    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)

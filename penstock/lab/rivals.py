@@ -1,0 +1,103 @@
+"""Ways to change the plan of a running join, on the same windows, states and kernels: JISC and its rivals.
+
+All of them take in the same ticks and answer with the number of new results. What is counted is all work on a tuple
+but reading its payload: taking it into its window, probing, keeping states, ending the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.lab.jisc_streams import RoundRobin, Ticks
+from penstock.ops.join_tree import POLICIES, JoinTree, Policy
+from penstock.ops.parallel_track import ParallelTrack
+
+
+class Rival(Protocol):
+    """A running join whose plan may change between two batches."""
+
+    def feed(self, ticks: Ticks) -> int:
+        """Work on what arrived; how many results it brought."""
+
+    def migrate(self, order: Sequence[str]) -> None:
+        """Go on with the left-deep plan of another order."""
+
+    @property
+    def migrating(self) -> bool:
+        """Whether anything is still owed to a change of plan."""
+
+
+def take_in(tree: JoinTree, ticks: Ticks) -> None:
+    """The tuples of some ticks into the windows."""
+    for name, keys in ticks.keys.items():
+        tree.stores[name].ingest(ticks.times, {"k": keys})
+
+
+class Jisc:
+    """States are taken over where they exist; what others lack is completed when needed, and at a pace."""
+
+    def __init__(self, streams: RoundRobin, order: Sequence[str], policy: Policy = POLICIES["lazy"]) -> None:
+        self.streams = streams
+        self.tree = JoinTree(streams.plan(order), policy)
+
+    def feed(self, ticks: Ticks) -> int:
+        self.tree.pace(int(len(ticks) * self.tree.policy.pace))
+        take_in(self.tree, ticks)
+        rows = self.tree.step()
+        self.tree.settle(int(ticks.times[-1]))
+        return len(rows)
+
+    def migrate(self, order: Sequence[str]) -> None:
+        self.tree.rearrange(self.streams.plan(order))
+
+    @property
+    def migrating(self) -> bool:
+        return any(node.complete_keys is not None for node in self.tree.nodes())
+
+
+class MovingState(Jisc):
+    """Everything halts until the states that the old plan did not have are there."""
+
+    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+        super().__init__(streams, order, POLICIES["eager"])
+
+    def migrate(self, order: Sequence[str]) -> None:
+        complete_at_once(self.tree, self.streams, order)
+
+
+def complete_at_once(tree: JoinTree, streams: RoundRobin, order: Sequence[str]) -> None:
+    """The cheaper of two ways: fill what is missing, or, where nothing can be kept, everything in one pass."""
+    tree.rearrange(streams.plan(order))
+    if any(node.complete for node in tree.nodes() if node.state is not None):
+        tree.pace(sum(len(store) for store in tree.stores.values()) * len(order))
+    else:
+        tree.rebuild(tree.plan)
+
+
+class Parallel:
+    """Both plans run until the last tuple from before has died; a change on top starts again from the old plan."""
+
+    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+        self.streams = streams
+        self.tree = JoinTree(streams.plan(order), POLICIES["eager"])
+        self._track: ParallelTrack | None = None
+
+    def feed(self, ticks: Ticks) -> int:
+        take_in(self.tree, ticks)
+        rows = self.tree.step()
+        if self._track is not None:
+            take_in(self._track.tree, ticks)
+            rows = self._track.step(rows)
+        until = int(ticks.times[-1])
+        self.tree.settle(until)
+        if self._track is not None and self._track.settle(until):
+            self.tree, self._track = self._track.tree, None
+        return len(rows)
+
+    def migrate(self, order: Sequence[str]) -> None:
+        self._track = ParallelTrack(self.tree, self.streams.plan(order))
+
+    @property
+    def migrating(self) -> bool:
+        return self._track is not None

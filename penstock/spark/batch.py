@@ -1,0 +1,80 @@
+"""What a micro-batch brings to a cell: rows by inlet, late and bad rows apart, and the frontiers after it.
+
+Lateness is judged against the frontier before the micro-batch, which is the same in every cell: so the same rows are
+late whatever the number of cells. Where several cells or inlets hold a row, one of them reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from penstock.ingest import ticks
+from penstock.spark.control import Command, frontiers
+from penstock.spark.frames import decoded
+from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout
+from penstock.spark.pack import BAD, COMMAND, OWN
+
+Packed = tuple[int, int, int, int, int, bytes | None]
+"""stream, inlet, part, seq, top, data: a packed row without its cell."""
+
+
+class CellBatch:
+    """The input of one cell in one micro-batch."""
+
+    def __init__(
+        self, layout: Layout, cell: int, before: Mapping[str, int], seen: int, packed: Iterable[Packed]
+    ) -> None:
+        """`before`: the frontiers after the last micro-batch; `seen`: the number of the last command."""
+        self.frontiers = dict(before)
+        self.heard: set[str] = set()
+        commands: list[Command] = []
+        self.rows: dict[int, pa.Table] = {}
+        self.late: dict[str, pa.Table] = {}
+        blobs: dict[int, list[tuple[int, int, pa.Table]]] = {}
+        dead: dict[str, list[pa.Table]] = {}
+        for stream_number, inlet_number, part, seq, top, data in packed:
+            if int(inlet_number) == COMMAND:
+                commands.append(Command.unpacked(bytes(data or b"")))
+                continue
+            stream = layout.spec.streams[int(stream_number)]
+            self.heard.add(stream.name)
+            self._advance(stream.name, int(top) - stream.lateness if int(top) != ALWAYS else ALWAYS)
+            if data is None:
+                continue
+            if int(inlet_number) == BAD:
+                dead.setdefault(stream.name, []).append(decoded(data))
+            else:
+                blobs.setdefault(int(inlet_number), []).append((int(part), int(seq), decoded(data)))
+        self.dead = {name: pa.concat_tables(tables) for name, tables in dead.items()}
+        names = [stream.name for stream in layout.spec.streams]
+        for name, frontier in frontiers(commands, seen, names, FOREVER):
+            self._advance(name, frontier)
+        self.seen = max([seen, *(command.number for command in commands)])
+        for inlet in layout.inlets:
+            parts = sorted(blobs.get(inlet.number, []), key=lambda part: part[:2])
+            if parts:
+                table = pa.concat_tables([table for _, _, table in parts])
+                self._judge(inlet, table, before.get(inlet.stream.name, ALWAYS), inlet.route.owner(cell))
+
+    def _advance(self, stream: str, frontier: int) -> None:
+        if frontier != ALWAYS:
+            self.frontiers[stream] = max(self.frontiers.get(stream, ALWAYS), frontier)
+
+    def _judge(self, inlet: Inlet, table: pa.Table, frontier: int, owner: bool) -> None:
+        column = table.column(inlet.stream.time)
+        late = ticks(pa.concat_arrays(column.chunks)) < frontier
+        if late.any():
+            rejected = table.filter(pa.array(late))
+            table = table.filter(pa.array(~late))
+            if OWN in rejected.column_names:
+                rejected = rejected.filter(rejected.column(OWN)).drop_columns([OWN])
+            if owner and rejected.num_rows:
+                name = inlet.stream.name
+                before = [self.late[name]] if name in self.late else []
+                self.late[name] = pa.concat_tables([*before, rejected], promote_options="default")
+        if OWN in table.column_names:
+            table = table.drop_columns([OWN])
+        if table.num_rows:
+            self.rows[inlet.number] = table

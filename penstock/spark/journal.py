@@ -1,0 +1,141 @@
+"""The journal of a cell: the base rows its windows may still need, in segments. Pure functions over small values.
+
+A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead,
+and small ones are merged into larger ones, dead rows left out, so that there are few. A row is dead when no result from
+now on can hold it: results from now on lie at or after the smallest frontier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.ingest import ticks
+from penstock.spark.layout import Inlet
+from penstock.state.windows import lifetime
+
+UNTOUCHED = 4
+"""So many of the newest segments are never merged: a worker that lags behind catches up from them."""
+FANOUT = 8
+_SMALL = 1024
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of the versions first … last. `spans`: for every inlet with rows, how many, their first and last time."""
+
+    first: int
+    last: int
+    rows: int
+    spans: Mapping[int, tuple[int, int, int]]
+
+    @property
+    def tier(self) -> int:
+        tier, size = 0, self.rows // _SMALL
+        while size >= 1:
+            tier, size = tier + 1, size // FANOUT
+        return tier
+
+
+def segment(first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str]) -> Segment:
+    spans = {n: _span(table, times[n]) for n, table in tables.items() if table.num_rows}
+    return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans)
+
+
+def _span(table: pa.Table, time: str) -> tuple[int, int, int]:
+    times = _times(table, time)
+    return times.size, int(times.min()), int(times.max())
+
+
+def _times(table: pa.Table, time: str) -> NDArray[np.int64]:
+    column = table.column(time)
+    return ticks(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
+
+
+def needed(segments: Sequence[Segment], inlets: Iterable[Inlet], bounds: Mapping[int, int]) -> list[Segment]:
+    """The segments of which some row is not known to be dead. `bounds`: by inlet, the first instant still to come."""
+    known = {inlet.number: inlet for inlet in inlets}
+    return [
+        item
+        for place, item in enumerate(segments)
+        if any(
+            number in known and _alive(known[number], span, bounds[number], segments[place + 1 :])
+            for number, span in item.spans.items()
+        )
+    ]
+
+
+def _alive(inlet: Inlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> bool:
+    """Whether the newest row of a span may live at `bound`."""
+    _, _, top = span
+    for need in inlet.needs:
+        window = need.window
+        length = lifetime(window)
+        if need.keeps_all:
+            return True
+        if window.kind != "rows":
+            if length is None or top + length >= bound:
+                return True
+        elif window.partition or _following(inlet.number, top, bound, later) < (window.size or 0):
+            return True
+    return False
+
+
+def _following(inlet: int, top: int, bound: int, later: Sequence[Segment]) -> int:
+    """How many rows are known to come after time `top` and before `bound`."""
+    spans = (item.spans[inlet] for item in later if inlet in item.spans)
+    return sum(rows for rows, low, high in spans if low >= top and high < bound)
+
+
+def due(segments: Sequence[Segment]) -> tuple[int, int] | None:
+    """The next segments to merge, as a slice: FANOUT neighbours of a size, the newest left alone."""
+    end = len(segments) - UNTOUCHED
+    for start in range(end - FANOUT, -1, -1):
+        group = segments[start : start + FANOUT]
+        if len({item.tier for item in group}) == 1:
+            return start, start + FANOUT
+    return None
+
+
+def living(table: pa.Table, inlet: Inlet, bound: int) -> pa.Table:
+    """The rows of one inlet, in their order of arrival, that may live at `bound`."""
+    times = _times(table, inlet.stream.time)
+    alive: NDArray[np.bool_] = np.zeros(times.size, np.bool_)
+    for need in inlet.needs:
+        window = need.window
+        length = lifetime(window)
+        if need.keeps_all:
+            return table
+        if window.kind == "rows":
+            alive |= _followers(table, times, bound, window.partition) < (window.size or 0)
+        elif length is None:
+            return table
+        else:
+            alive |= times >= bound - length
+    return table if alive.all() else table.filter(pa.array(alive))
+
+
+def _followers(table: pa.Table, times: NDArray[np.int64], bound: int, partition: tuple[str, ...]) -> NDArray[np.int64]:
+    """For each row, how many rows of its partition come after it and before `bound`."""
+    if partition:
+        grouped = table.select(list(dict.fromkeys(partition))).combine_chunks()
+        codes = np.zeros(times.size, np.int64)
+        for column in grouped.columns:
+            words = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+            part = words.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+            codes = np.unique(codes * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+    else:
+        codes = np.zeros(times.size, np.int64)
+    order = np.lexsort((np.arange(times.size), times, codes))
+    before = times[order] < bound
+    reverse = np.cumsum(before[::-1])[::-1]  # rows from here on, of this and later partitions
+    ends = np.flatnonzero(np.diff(codes[order], append=-1))
+    beyond = np.append(reverse, 0)[ends + 1]
+    group = np.searchsorted(ends, np.arange(times.size))
+    followers = np.empty(times.size, np.int64)
+    followers[order] = reverse - before - beyond[group]
+    return followers

@@ -1,0 +1,218 @@
+"""The inlets of a pipeline: which rows and columns of a stream are sent where, for which queries.
+
+An inlet is a stream with one route through the grid of cells. FROM items that need the same stream on the same route
+share an inlet: its columns are the union of what they read, its filter the disjunction of theirs. In the engine of a
+cell every inlet is a stream of its own, so that a row sent for one query is not seen by another.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from penstock.cql.bound import Body, Select, Source, Window
+from penstock.cql.catalog import Stream
+from penstock.cql.script import parse_query
+from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
+from penstock.errors import InternalError
+from penstock.expr.nodes import Column, Expr, columns, rewrite
+from penstock.expr.sql import quoted, to_sql
+from penstock.plan.joins import JoinGraph, join_graph
+from penstock.plan.placement import Placement, Route, Step, place
+from penstock.spark.spec import Spec
+from penstock.state import kernels
+
+LONGEST = 2**62
+"""A lateness that leaves all judgement to the pipeline."""
+ALWAYS = int(kernels.ALWAYS)
+FOREVER = int(kernels.FOREVER)
+"""The frontier of a stream of which nothing is known, and of one that has ended."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one FROM item needs of its stream. `place`: which of the query's FROM items it is, tables counted."""
+
+    query: str
+    place: int
+    source: Source
+    route: Route
+    columns: frozenset[str]
+    filters: tuple[Expr, ...]
+    since: int
+    keeps_all: bool
+    """Whether rows that are dead may still matter: a sequence remembers which rows it paired."""
+
+    @property
+    def stream(self) -> Stream:
+        assert isinstance(self.source.relation, Stream)
+        return self.source.relation
+
+    @property
+    def window(self) -> Window:
+        assert self.source.window is not None
+        return self.source.window
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """A stream on a route, for the FROM items that need it so."""
+
+    number: int
+    stream: Stream
+    route: Route
+    needs: tuple[Need, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream.name}__{self.number}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        wanted = {self.stream.time}.union(*(need.columns for need in self.needs))
+        return pa.schema([field for field in self.stream.schema if field.name in wanted])
+
+    @cached_property
+    def filters(self) -> tuple[tuple[Expr, ...], ...]:
+        """A row is wanted if it passes all filters of one of these; nothing here wants every row."""
+        return () if any(not need.filters for need in self.needs) else tuple(need.filters for need in self.needs)
+
+
+class Layout:
+    """Placements and inlets of a spec; a pure function of it."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.placements: dict[str, Placement] = {name: place(query, spec.cells) for name, query in spec.bound.items()}
+        self.inlets: list[Inlet] = []
+        self._places: dict[tuple[str, int], Inlet] = {}
+        needs = [need for query in spec.queries for need in self._needs(query.name, query.since)]
+        for since in sorted({need.since for need in needs}):
+            self._add([need for need in needs if need.since == since])
+        self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
+
+    def _needs(self, name: str, since: int) -> Iterator[Need]:
+        at = 0
+        for select in _selects(self.spec.bound[name].body):
+            graph = join_graph(tuple(source.alias for source in select.sources), select.where)
+            above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
+            read = [expr for expr in (*above, *graph.residuals) if expr is not None]
+            for source in select.sources:
+                if source.window is not None:
+                    yield self._need(name, at, source, graph, read, since, select.sequence is not None)
+                at += 1
+
+    def _need(
+        self, name: str, at: int, source: Source, graph: JoinGraph, read: list[Expr], since: int, keeps_all: bool
+    ) -> Need:
+        assert source.window is not None
+        filters = graph.filters_of(source.alias)
+        terms = [term for _, term in graph.terms_of(source.alias)]
+        used = {c.name for e in (*read, *terms, *filters) for c in columns(e) if c.alias == source.alias}
+        early = source.window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
+        return Need(
+            name,
+            at,
+            source,
+            self.placements[name].routes[source.alias],
+            frozenset(used | set(source.window.partition)),
+            tuple(_without_alias(expr) for expr in filters) if early else (),
+            since,
+            keeps_all,
+        )
+
+    def _add(self, needs: list[Need]) -> None:
+        """Inlets for queries that begin together. Those that run already keep theirs as they are."""
+        groups: dict[tuple[str, Route], list[Need]] = {}
+        for need in needs:
+            groups.setdefault((need.stream.name, need.route), []).append(need)
+        for (_, route), members in groups.items():
+            inlet = Inlet(_number(members[0], route), members[0].stream, route, tuple(members))
+            if any(other.number == inlet.number for other in self.inlets):
+                raise InternalError("INLET_NUMBERS", f"two inlets have the number {inlet.number}", inlet=inlet.name)
+            self.inlets.append(inlet)
+            for member in members:
+                self._places[member.query, member.place] = inlet
+
+    def bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
+        """For every inlet, the first instant whose answer may still matter to one of its queries.
+
+        That is the smallest frontier of the query's streams; with SLIDE, what changes is told from the report before.
+        """
+        first: dict[str, int] = {}
+        for name, query in self.spec.bound.items():
+            windows = [source.window for source in query.body.inputs if source.window is not None]
+            slide = max((window.slide or 0 for window in windows), default=0)
+            streams = [source.relation.name for source in query.body.inputs if not source.is_table]
+            first[name] = min(frontiers.get(stream, ALWAYS) for stream in streams) - slide
+        return {inlet.number: min(first[need.query] for need in inlet.needs) for inlet in self.inlets}
+
+    def of_stream(self, stream: str) -> list[Inlet]:
+        return [inlet for inlet in self.inlets if inlet.stream.name == stream]
+
+    def columns(self, stream: Stream) -> list[str]:
+        """The columns of a stream that some query reads, its time among them."""
+        wanted = {stream.time}.union(*(inlet.schema.names for inlet in self.of_stream(stream.name)))
+        return [name for name in stream.schema.names if name in wanted]
+
+    def rewritten(self, name: str) -> str:
+        """The text of a query over inlets in the place of streams."""
+        text = self.spec.bound[name].text
+        sources = list(_sources(parse_query(text).body))
+        for at, source in reversed(list(enumerate(sources))):
+            if (name, at) in self._places:
+                inlet = self._places[name, at]
+                alias = quoted(source.relation.text)
+                if source.alias is None:
+                    end = source.window.span[1] if source.window is not None else source.relation.span[1]
+                    text = f"{text[:end]} AS {alias}{text[end:]}"
+                text = text[: source.relation.span[0]] + quoted(inlet.name) + text[source.relation.span[1] :]
+        return text
+
+
+def _selects(body: Body) -> Iterator[Select]:
+    """The SELECTs of a query, from left to right."""
+    if isinstance(body, Select):
+        yield body
+    else:
+        yield from _selects(body.left)
+        yield from _selects(body.right)
+
+
+def _sources(body: BodySyntax) -> Iterator[SourceSyntax]:
+    if isinstance(body, SelectSyntax):
+        yield from body.sources
+    else:
+        yield from _sources(body.left)
+        yield from _sources(body.right)
+
+
+def _number(need: Need, route: Route) -> int:
+    """A number that stays while other queries come and go: state refers to it."""
+    steps = [(step.share, _coordinate(step)) for step in route.steps]
+    return zlib.crc32(repr((need.stream.name, need.since, route.first, steps)).encode()) >> 1
+
+
+def _coordinate(step: Step) -> str:
+    if step.coordinate is None:
+        return "copied"
+    return "row" if step.coordinate.term is None else to_sql(step.coordinate.term)
+
+
+def _without_alias(expr: Expr) -> Expr:
+    return rewrite(expr, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
+
+
+_LAYOUTS: dict[str, Layout] = {}
+
+
+def layout_of(spec: Spec) -> Layout:
+    """The layout of a spec, worked out once in a worker for the spec it works on."""
+    if spec.id not in _LAYOUTS:
+        _LAYOUTS.clear()
+        _LAYOUTS[spec.id] = Layout(spec)
+    return _LAYOUTS[spec.id]

@@ -1,0 +1,159 @@
+"""Pack: rows of a stream become one Arrow blob per cell and inlet, inside `mapInArrow`.
+
+Every input partition that is not empty also tells every cell the largest time it saw, of all its rows, wanted or not:
+so the frontier of a stream is the same function of the micro-batches in every cell. Rows without a time go to the dead
+letters, through one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.cql.catalog import Stream
+from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.nodes import Column
+from penstock.ingest import fitted
+from penstock.plan.placement import Route, cell_keys
+from penstock.spark.frames import encoded
+from penstock.spark.hashing import hashed, hashed_rows
+from penstock.spark.layout import ALWAYS, Inlet, Layout, layout_of
+from penstock.spark.spec import Spec
+
+Read = Callable[[Column], pa.Array]
+
+PACKED = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
+SCHEMA = pa.schema([
+    ("cell", pa.int32()), ("stream", pa.int32()), ("inlet", pa.int32()), ("part", pa.int32()), ("seq", pa.int32()),
+    ("top", pa.int64()), ("data", pa.binary()),
+])  # fmt: skip
+NO_ROWS, BAD, COMMAND = -1, -2, -3
+"""In the place of an inlet's number: only the largest time; rows without a time; a command."""
+OWN = "_own"
+"""A column of the second and later inlets of a stream: whether no earlier inlet took the row."""
+CHUNK_ROWS = 1 << 18
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Arrow batches put together to tables of a good size."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class Packer:
+    """Packs the rows of one stream."""
+
+    def __init__(self, layout: Layout, stream: Stream) -> None:
+        self._stream = stream
+        self._number = layout.spec.streams.index(stream)
+        self._inlets = layout.of_stream(stream.name)
+        self._schema = pa.schema([stream.schema.field(name) for name in layout.columns(stream)])
+        self._cells = layout.spec.cells
+        self._keys = cell_keys(self._cells)
+
+    def packed(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
+        """The rows for the cells, as a batch of SCHEMA."""
+        columns = fitted(self._stream.name, table, self._schema)
+        out: list[tuple[int, int, bytes | None]] = []
+        times = columns[self._stream.time]
+        if times.null_count:
+            bad = pc.invert(times.is_valid())
+            rows = pa.table({name: column.filter(bad) for name, column in columns.items()})
+            out.append((0, BAD, encoded(rows)))
+            columns = {name: column.filter(times.is_valid()) for name, column in columns.items()}
+            times = columns[self._stream.time]
+        top = pc.max(times.cast(pa.int64())).as_py()
+        if top is not None:
+            out += self._for_inlets(columns, len(times))
+            sent = {cell for cell, inlet, _ in out if inlet >= 0}
+            out += [(cell, NO_ROWS, None) for cell in range(self._cells) if cell not in sent]
+        size, top = len(out), ALWAYS if top is None else top
+        numbers = [
+            [self._keys[cell] for cell, _, _ in out], [self._number] * size, [inlet for _, inlet, _ in out],
+            [part] * size, [seq] * size, [top] * size, [blob for _, _, blob in out],
+        ]  # fmt: skip
+        arrays = [pa.array(values, field.type) for values, field in zip(numbers, SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _for_inlets(self, columns: dict[str, pa.Array], rows: int) -> Iterator[tuple[int, int, bytes]]:
+        taken: NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        for inlet in self._inlets:
+            wanted = _wanted(inlet, columns, rows)
+            table = pa.table({name: columns[name] for name in inlet.schema.names}, schema=inlet.schema)
+            if inlet is not self._inlets[0]:
+                table = table.append_column(OWN, pa.array(wanted & ~taken))
+            for cell, chosen in cells_of(inlet.route, table.slice(0, rows), columns, np.flatnonzero(wanted)):
+                whole = chosen.size == rows
+                yield cell, inlet.number, encoded(table if whole else table.take(pa.array(chosen)))
+            taken |= wanted
+
+
+def _wanted(inlet: Inlet, columns: dict[str, pa.Array], rows: int) -> NDArray[np.bool_]:
+    if not inlet.filters:
+        return np.ones(rows, np.bool_)
+    wanted: NDArray[np.bool_] = np.zeros(rows, np.bool_)
+    for filters in inlet.filters:
+        wanted |= mask(filters, lambda column: columns[column.name], rows)
+    return wanted
+
+
+def cells_of(
+    route: Route, table: pa.Table, columns: dict[str, pa.Array], chosen: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """For every cell that gets some of the chosen rows: which, in their order."""
+    cell: NDArray[np.int64] = np.full(chosen.size, route.first, np.int64)
+    copies: NDArray[np.int64] = np.zeros(1, np.int64)
+    for salt, (step, offset) in enumerate(zip(route.steps, route.offsets(), strict=True)):
+        if step.coordinate is None:
+            copies = (copies[:, None] + offset * np.arange(step.share)).ravel()
+            continue
+        if step.coordinate.term is None:
+            content = [table.column(name).combine_chunks() for name in table.column_names if name != OWN]
+            words = hashed_rows([_flat(column) for column in content], table.num_rows)
+        else:
+            values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
+            words = hashed(_flat(values), salt + 1)
+            if values.null_count:  # NULL equals nothing: no cell needs the row
+                valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
+                chosen, cell = chosen[valid], cell[valid]
+        share = np.uint64(step.share)
+        cell = cell + offset * ((words[chosen] >> np.uint64(11)) % share).astype(np.int64)
+    if not chosen.size:
+        return
+    order = np.argsort(cell, kind="stable")
+    cells, starts = np.unique(cell[order], return_index=True)
+    for number, rows in zip(cells, np.split(chosen[order], starts[1:]), strict=True):
+        for copy in copies:
+            yield int(number + copy), rows
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def packing(spec: Spec, stream: Stream) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` that packs a stream."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415 - Spark is there when this runs
+
+        context = TaskContext.get()
+        assert context is not None
+        packer = Packer(layout_of(spec), stream)
+        for seq, table in enumerate(chunks(batches)):
+            yield packer.packed(table, context.partitionId(), seq)
+
+    return pack

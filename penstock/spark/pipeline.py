@@ -1,0 +1,219 @@
+"""A pipeline: streams, tables and continuous queries on Spark, started as ONE streaming query."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.cql import duration, stream_schema, time_column
+from penstock.cql.catalog import Names, Stream
+from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.script import read_script
+from penstock.spark.cell import Cell
+from penstock.spark.control import Desk, commanding
+from penstock.spark.heartbeat import clocked
+from penstock.spark.keeper import DEAD, LATE, RESULT
+from penstock.spark.layout import Layout
+from penstock.spark.ledger import entered
+from penstock.spark.outlets import Outlets, Place
+from penstock.spark.pack import PACKED, packing
+from penstock.spark.processor import RESULTS, Processor
+from penstock.spark.run import Launched, Run
+from penstock.spark.session import local_session, query_settings
+from penstock.spark.sinks import Console, Sink, parquet
+from penstock.spark.spec import QuerySpec, Spec
+from penstock.spark.storage import Folder
+
+
+class Pipeline:
+    """Declare streams, tables and queries, then `start`."""
+
+    processor: type[Processor] = Processor
+
+    def __init__(self, spark: SparkSession | None = None, *, state: str = "auto") -> None:
+        self.spark = spark or local_session()
+        self._state = state
+        self._streams: Names[Stream] = Names()
+        self._frames: dict[str, DataFrame] = {}
+        self._tables: dict[str, pa.Table] = {}
+        self._queries: dict[str, QuerySpec] = {}
+        self._sinks: dict[Place, Sink] = {}
+
+    @classmethod
+    def from_script(cls, path: str | Path, spark: SparkSession | None = None) -> Pipeline:
+        """The pipeline of a CQL script."""
+        from penstock.spark.scripted import pipeline_of  # noqa: PLC0415 - it needs this class
+
+        return pipeline_of(read_script(Path(path)), spark)
+
+    # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stream(
+        self,
+        name: str,
+        df: DataFrame,
+        time: str,
+        lateness: str | int | timedelta = 0,
+        *,
+        skew: str | int | timedelta = 0,
+        idle_after: str | int | timedelta | None = None,
+        late: Sink | None = None,
+        dead: Sink | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Declare a stream: a streaming DataFrame, its time column, how late a row may be.
+
+        By default only rows and `Run.advance` move its time. With `skew` (rows come at most so long after their time)
+        or `idle_after` (a stream silent for so long has no older rows) the clock moves it too, when a query waits.
+
+        `late` and `dead` take the rows that came too late and those without a time; by default they are written as
+        Parquet below the checkpoint.
+        """
+        self._free(name)
+        if not df.isStreaming:
+            raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
+        columns = schema or stream_schema(to_arrow_schema(df.schema, timezone="UTC"))
+        time = time_column(columns, time)
+        unit = columns.field(time).type
+        idle = None if idle_after is None else duration(idle_after, unit)
+        declared = Stream(name, columns, time, duration(lateness, unit), skew=duration(skew, unit), idle_after=idle)
+        if clocked(declared) and not pa.types.is_timestamp(unit):
+            raise UnsupportedError(
+                "CLOCK_NEEDED",
+                f"{name}: skew and idle_after need a timestamp, but {time} counts ticks; use Run.advance",
+            )
+        self._streams.add(declared)
+        self._frames[name] = df
+        for kind, sink in ((LATE, late), (DEAD, dead)):
+            if sink is not None:
+                self._sinks[kind, name] = sink
+
+    def table(self, name: str, df: DataFrame | pa.Table) -> None:
+        """Declare a static table: it is read once, now, and held in every cell."""
+        self._free(name)
+        table = df if isinstance(df, pa.Table) else _collected(name, df)
+        self._tables[name] = table.cast(stream_schema(table.schema))
+
+    def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
+        """Declare a continuous query and where its results go; the console if nothing is said."""
+        if name in self._queries:
+            raise QueryError("DUPLICATE_NAME", f"there is a query {name} already", query=name)
+        spec = QuerySpec(name, text, plan)
+        Cell(Layout(self._spec(1, {name: spec})))  # what the engine refuses is refused now
+        self._queries[name] = spec
+        self._sinks[RESULT, name] = sink or Console()
+
+    def drop(self, name: str) -> None:
+        """Take a query out."""
+        self._known(name)
+        if len(self._queries) == 1:
+            raise QueryError("LAST_QUERY", f"{name} is the only query; stop the run instead", query=name)
+        del self._queries[name], self._sinks[RESULT, name]
+
+    def migrate(self, name: str, plan: str) -> None:
+        """Give a query another plan."""
+        changed = replace(self._known(name), plan=plan)
+        Cell(Layout(self._spec(1, {name: changed})))
+        self._queries[name] = changed
+
+    def _known(self, name: str) -> QuerySpec:
+        if name not in self._queries:
+            known = ", ".join(self._queries) or "none"
+            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
+        return self._queries[name]
+
+    def _free(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        if name in self._streams or name.casefold() in {table.casefold() for table in self._tables}:
+            raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
+
+    def _spec(self, cells: int, queries: Mapping[str, QuerySpec]) -> Spec:
+        return Spec(tuple(self._streams.values()), dict(self._tables), tuple(queries.values()), cells, self._state)
+
+    def explain(self, cells: int = 1) -> str:
+        """How the queries are placed on so many cells."""
+        layout = Layout(self._spec(cells, self._queries))
+        return "\n".join(f"{name}: {placement}" for name, placement in layout.placements.items())
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(
+        self,
+        checkpointLocation: str | Path | None = None,  # noqa: N803 - Spark's spelling
+        trigger: Mapping[str, Any] | None = None,
+        cells: int | None = None,
+    ) -> Run:
+        """Start ONE Spark streaming query for all queries.
+
+        `trigger` is what Spark's `trigger` takes, such as {"processingTime": "1 second"} or {"availableNow": True}.
+        `cells` is the number of parts the work is cut into, fixed while the checkpoint lives; by default the
+        session's cores.
+        """
+        chosen = cells if cells is not None else self.spark.sparkContext.defaultParallelism
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
+            raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
+        place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
+        return Run(self, lambda before: self._launched(place, trigger, chosen, before))
+
+    def _launched(self, place: str, trigger: Mapping[str, Any] | None, cells: int, before: Outlets | None) -> Launched:
+        if not self._queries:
+            raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
+        folder = Folder(place)
+        run, spec = entered(folder, self._spec(cells, self._queries))
+        layout = Layout(spec)
+        outlets = Outlets(layout, run, {**self._rejects(folder, layout), **self._used_sinks(layout)}, before)
+        desk = Desk(folder)
+        with query_settings(self.spark, cells):
+            writer = self._processed(run, spec, layout, desk).writeStream.foreachBatch(outlets)
+            writer = writer.option("checkpointLocation", place).outputMode("append").queryName(f"penstock-{run[:8]}")
+            try:
+                query = (writer.trigger(**trigger) if trigger else writer).start()
+            except PySparkException as error:
+                raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
+        return Launched(query, outlets, desk, place)
+
+    def _used_sinks(self, layout: Layout) -> dict[Place, Sink]:
+        return {
+            (kind, name): sink for (kind, name), sink in self._sinks.items() if kind == RESULT or layout.of_stream(name)
+        }
+
+    def _rejects(self, folder: Folder, layout: Layout) -> dict[Place, Sink]:
+        names = [stream.name for stream in self._streams.values() if layout.of_stream(stream.name)]
+        return {(kind, name): parquet(folder.child(f"{kind}/{name}").place) for kind in (LATE, DEAD) for name in names}
+
+    def _processed(self, run: str, spec: Spec, layout: Layout, desk: Desk) -> DataFrame:
+        packed = [
+            self._frames[stream.name]
+            .select(*(col(_quoted(name)) for name in layout.columns(stream)))
+            .mapInArrow(packing(spec, stream), PACKED)
+            for stream in spec.streams
+            if layout.of_stream(stream.name)
+        ]
+        commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
+        packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
+        together = reduce(DataFrame.unionAll, packed)
+        return together.groupBy("cell").transformWithStateInPandas(
+            self.processor(run, spec), outputStructType=RESULTS, outputMode="Append", timeMode="None"
+        )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _collected(name: str, df: DataFrame) -> pa.Table:
+    if df.isStreaming:
+        raise DataError("IS_STREAMING", f"table {name} is a streaming DataFrame; declare it with `stream`")
+    return df.toArrow()

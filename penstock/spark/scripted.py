@@ -1,0 +1,93 @@
+"""A pipeline from a CQL script: CREATE STREAM, CREATE TABLE and CREATE SINK become Spark sources, tables and sinks."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
+from penstock.cql.catalog import Connector, Stream, Table
+from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.expr.sql import quoted, sql_type
+from penstock.script import Script
+from penstock.spark.pipeline import Pipeline
+from penstock.spark.sinks import Sink, console, from_connector
+
+_FILES = ("parquet", "csv", "json", "orc", "text", "avro")
+
+
+def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
+    """The pipeline of a bound script; what it cannot do is refused by name."""
+    _supported(script)
+    pipe = Pipeline(spark)
+    for stream in script.streams:
+        frame = _load(pipe.spark, stream, streaming=True)
+        pipe.stream(
+            stream.name,
+            frame,
+            stream.time,
+            stream.lateness,
+            skew=stream.skew,
+            idle_after=stream.idle_after,
+            schema=stream.schema,
+        )
+    for table in script.tables:
+        pipe.table(table.name, _load(pipe.spark, table, streaming=False).toArrow().cast(table.schema))
+    sinks = _sinks(script)
+    named = iter(script.queries.items())
+    for statement in script.statements:
+        match statement:
+            case InsertInto(sink=sink):
+                name, query = next(named)
+                pipe.query(name, query.text, sink=sinks(sink))
+            case BareQuery():
+                name, query = next(named)
+                pipe.query(name, query.text, sink=console())
+    return pipe
+
+
+def _supported(script: Script) -> None:
+    if not any(isinstance(statement, InsertInto | BareQuery) for statement in script.statements):
+        raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
+    derived = [statement.name for statement in script.statements if isinstance(statement, CreateStreamAs)]
+    if derived:
+        raise UnsupportedError("NOT_ON_SPARK_YET", f"derived streams cannot be run on Spark yet: {', '.join(derived)}")
+    for stream in script.streams:
+        if stream.timestamps != "external":
+            what = f"TIMESTAMPS {stream.timestamps.upper()}"
+            raise UnsupportedError("NOT_ON_SPARK_YET", f"stream {stream.name}: {what} cannot be run on Spark yet")
+
+
+def _sinks(script: Script) -> SinkOf:
+    return SinkOf({sink.name.casefold(): sink.connector for sink in script.sinks})
+
+
+class SinkOf:
+    """A sink of its own for every query that feeds a named one: their files do not meet."""
+
+    def __init__(self, connectors: dict[str, Connector]) -> None:
+        self._connectors = connectors
+
+    def __call__(self, name: str) -> Sink:
+        connector = self._connectors[name.casefold()]
+        return from_connector(name, connector.format, dict(connector.options))
+
+
+def _load(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:
+    """What a declaration reads, with the declared columns and types."""
+    connector = relation.connector
+    if connector is None:
+        raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")
+    reader = spark.readStream if streaming else spark.read
+    reader = reader.format(connector.format).options(**dict(connector.options))
+    declared = {field.name: sql_type(field.type) for field in relation.schema}
+    try:
+        if connector.format.casefold() in _FILES:
+            columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared.items())
+            return reader.schema(columns).load()
+        frame = reader.load()
+        return frame.select(*(col(quoted(name)).cast(kind).alias(name) for name, kind in declared.items()))
+    except PySparkException as error:
+        said = (error.getMessage() or str(error)).strip().splitlines()[0]
+        raise DataError("SOURCE_UNREADABLE", f"{relation.name} cannot be read: {said}", source=relation.name) from error

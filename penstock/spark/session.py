@@ -1,0 +1,67 @@
+"""Spark sessions: the local one Penstock makes when none is given, and the settings its streaming query runs with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from penstock.spark.java import java_home
+
+LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+QUERY = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+def local_session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, or a local one that listens on the loopback interface only."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("penstock")
+    for key, value in {**LOCAL, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@contextmanager
+def query_settings(spark: SparkSession, cells: int) -> Iterator[None]:
+    """The settings a streaming query takes over when it starts; the session gets its own ones back."""
+    wanted = {**QUERY, "spark.sql.shuffle.partitions": str(cells)}
+    before = {key: spark.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)

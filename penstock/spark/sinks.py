@@ -1,0 +1,155 @@
+"""Where results go. A sink is given the rows of one query, micro-batch by micro-batch.
+
+Law: a micro-batch that is given again (after a failure, a restart) leaves the sink as if it had been given once. Files
+carry the run and the number of the micro-batch in their names, so that a second write replaces the first.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Callable
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+
+from penstock.errors import QueryError
+from penstock.spark.storage import Folder
+
+
+class Sink(Protocol):
+    """Takes results."""
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        """Called once before the first batch: the run's id, the query's name, the columns."""
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        """The rows of a micro-batch, in temporal order; perhaps none."""
+
+
+class Files:
+    """A folder with one file per micro-batch that has rows."""
+
+    def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any]) -> None:
+        self._folder = Folder(path)
+        self._ending = ending
+        self._save = save
+        self._run = ""
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002 - files say it themselves
+        self._run = run
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        name = f"part-{self._run[:8]}-{batch:08d}.{self._ending}"
+        if rows.num_rows:
+            self._folder.fill(name, lambda file: self._save(rows, file))
+        else:
+            self._folder.remove(name)
+
+
+class Memory:
+    """Keeps everything in the driver."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, pa.Table] = {}
+        self._schema: pa.Schema | None = None
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002
+        self._schema = schema
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        self._batches[batch] = rows
+
+    def table(self) -> pa.Table:
+        """Everything so far."""
+        if self._schema is None:
+            raise QueryError("SINK_NOT_OPEN", "this sink has not been given to a pipeline that was started")
+        return pa.concat_tables([self._schema.empty_table(), *(self._batches[n] for n in sorted(self._batches))])
+
+
+class Console:
+    """Prints rows as tab-separated text."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        self._file = file
+        self._name = ""
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002
+        self._name = name
+
+    def write(self, batch: int, rows: pa.Table) -> None:  # noqa: ARG002
+        file = self._file or sys.stdout
+        for row in rows.to_pylist():
+            print(self._name, *(f"{key}={value}" for key, value in row.items()), sep="\t", file=file)
+        file.flush()
+
+
+class Foreach:
+    """Calls a function with the rows and the number of the micro-batch: the same number comes again on a retry."""
+
+    def __init__(self, function: Callable[[pa.Table, int], Any]) -> None:
+        self._function = function
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        pass
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        self._function(rows, batch)
+
+
+def parquet(path: str) -> Sink:
+    """Parquet files in a folder."""
+    return Files(str(path), "parquet", pa_parquet.write_table)
+
+
+def csv(path: str, header: bool = True) -> Sink:
+    """CSV files in a folder."""
+    options = pa_csv.WriteOptions(include_header=header)
+    return Files(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options))
+
+
+def json(path: str) -> Sink:
+    """Files with one JSON object per line."""
+    return Files(str(path), "json", _write_json)
+
+
+def console() -> Sink:
+    """Lines on stdout."""
+    return Console()
+
+
+def memory() -> Memory:
+    """A table in the driver: `sink.table()`."""
+    return Memory()
+
+
+def foreach(function: Callable[[pa.Table, int], Any]) -> Sink:
+    """Your own function of (rows, batch): make it harmless to be called twice with the same batch."""
+    if not callable(function):
+        raise QueryError("NOT_CALLABLE", f"foreach takes a function of (rows, batch), not {function!r}")
+    return Foreach(function)
+
+
+def _write_json(rows: pa.Table, file: Any) -> None:
+    lines = (json_text.dumps(row, default=str, ensure_ascii=False) for row in rows.to_pylist())
+    file.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
+    """The sink of CREATE SINK … TO format OPTIONS (…)."""
+    makers: dict[str, Callable[..., Sink]] = {"parquet": parquet, "csv": csv, "json": json}
+    kind = format_.casefold()
+    if kind in ("console", "memory"):
+        return console() if kind == "console" else memory()
+    if kind not in makers:
+        known = ", ".join([*makers, "console", "memory"])
+        raise QueryError("UNKNOWN_SINK_FORMAT", f"sink {name}: no format {format_}; known are {known}")
+    allowed = {"path", "header"} if kind == "csv" else {"path"}
+    given = {key.casefold(): value for key, value in options.items()}
+    if "path" not in given or set(given) - allowed:
+        raise QueryError("SINK_OPTIONS", f"sink {name}: {kind} takes the options {', '.join(sorted(allowed))}")
+    if "header" in given:
+        return csv(given["path"], header=given["header"].casefold() == "true")
+    return makers[kind](given["path"])

@@ -1,0 +1,52 @@
+"""Small files in a checkpoint or a sink's folder, which may be a local path or a URI."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from pyarrow import fs
+
+
+class Folder:
+    """A folder somewhere."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        if "://" in place or place.startswith("file:"):
+            self._files, self._root = fs.FileSystem.from_uri(place)
+        else:
+            self._files, self._root = fs.LocalFileSystem(), place
+
+    def child(self, name: str) -> Folder:
+        return Folder(f"{self.place.rstrip('/')}/{name}")
+
+    def read(self, name: str) -> bytes | None:
+        """The contents of a file, None if there is no such file."""
+        path = posixpath.join(self._root, name)
+        if self._files.get_file_info(path).type == fs.FileType.NotFound:
+            return None
+        with self._files.open_input_stream(path) as file:
+            return bytes(file.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        self.fill(name, lambda file: file.write(content))
+
+    def fill(self, name: str, write: Callable[[Any], Any]) -> None:
+        """Make a file as a whole: readers find the old one or the new one, never a part."""
+        self._files.create_dir(self._root, recursive=True)
+        part = posixpath.join(self._root, f"_{name}.{uuid4().hex}")
+        with self._files.open_output_stream(part) as file:
+            write(file)
+        self._files.move(part, posixpath.join(self._root, name))
+
+    def remove(self, name: str) -> None:
+        path = posixpath.join(self._root, name)
+        if self._files.get_file_info(path).type != fs.FileType.NotFound:
+            self._files.delete_file(path)
+
+    def names(self) -> list[str]:
+        selector = fs.FileSelector(self._root, allow_not_found=True)
+        return sorted(info.base_name for info in self._files.get_file_info(selector))

@@ -1,0 +1,53 @@
+"""The law while two plans run side by side, alone, on top of one another, and mixed with other ways to migrate."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lawkit import CHUNKS, engine, holds, seeds
+
+from penstock.errors import UnsupportedError
+from penstock.testing import random_case, random_plan
+
+ALIAS = re.compile(r"[^\s()]+")
+WAYS = ("parallel-track", "parallel-track", "jisc", "moving-state")
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_parallel_tracks_change_nothing(chunk: int) -> None:
+    for seed in seeds(chunk):
+        case = random_case(seed, windows=("range", "range", "rows", "now"))
+        rng = random.Random(seed)
+        options = {"state": rng.choice(("eager", "lazy", "jit", "none")), "batch": rng.choice((1, 3, 4096))}
+
+        def events(case: Any = case, seed: int = seed) -> Any:
+            rng = random.Random(seed + 1)
+
+            def event(current: Any, step: int) -> Any:
+                if step and rng.random() < 0.4:
+                    how = rng.choice(WAYS)
+                    current.migrate("q", random_plan(rng, ALIAS.findall(case.plan)), how=how)
+                return type(current).restore(current.snapshot()) if rng.random() < 0.1 else None
+
+            return event
+
+        holds(case, options, rng.choice((None, case.plan)), events)
+
+
+@pytest.mark.parametrize("window", ["", "[UNBOUNDED]", "[PARTITION BY x ROWS 3]"])
+def test_a_window_that_may_never_end_is_refused_and_the_query_goes_on(window: str) -> None:
+    running = engine()
+    for name in ("A", "B"):
+        running.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    running.query("q", f"SELECT A.x FROM A [RANGE 9], B {window} WHERE A.x = B.x", plan="(A B)")
+    one = pa.table({"ts": [1], "x": [5]})
+    results = running.push({"A": one})["q"].num_rows
+    with pytest.raises(UnsupportedError, match="may never happen; use how='jisc'"):
+        running.migrate("q", "(B A)", how="parallel-track")
+    results += running.push({"B": one})["q"].num_rows + running.flush()["q"].num_rows
+    assert results == 1
+    assert "(A B)" in str(running.metrics("q")["plan"])

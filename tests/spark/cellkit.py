@@ -1,0 +1,91 @@
+"""A pipeline's cells without Spark: packing, shuffle, state and retries played in this process."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.plan.placement import cell_keys
+from penstock.spark.frames import decoded
+from penstock.spark.keeper import METRICS, Cache, Keeper, Output
+from penstock.spark.layout import Layout
+from penstock.spark.pack import Packer
+from penstock.spark.spec import QuerySpec, Spec
+from penstock.testing import Case, Push
+
+Passed = Callable[[str, int, int], None]
+
+
+class State:
+    """What Spark keeps of one cell; an attempt works on a copy."""
+
+    def __init__(self) -> None:
+        self.value: tuple[Any, ...] | None = None
+        self.map: dict[Any, Any] = {}
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.value
+
+    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803
+        self.value = newValue
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        return self.map.get(key)
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        self.map[key] = value
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        del self.map[key]
+
+
+def spec_of(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> Spec:
+    listed = tuple(QuerySpec(name, text, plan if name == "q" else None) for name, text in queries.items())
+    return Spec(case.declarations, dict(case.tables), listed, cells)
+
+
+class Cluster:
+    """Workers with their caches, cells with their states."""
+
+    def __init__(self, spec: Spec, workers: int = 1) -> None:
+        self.layout = Layout(spec)
+        self.states = [State() for _ in range(spec.cells)]
+        self.caches = [Cache() for _ in range(workers)]
+        self.how: list[str] = []
+
+    def push(self, step: Push, worker: Callable[[], int] | None = None, passed: Passed | None = None) -> list[Output]:
+        """One micro-batch; if an attempt raises, nothing is committed."""
+        spec = self.layout.spec
+        inbox: dict[int, list[Any]] = {key: [] for key in cell_keys(spec.cells)}
+        for stream in spec.streams:
+            table = step.batches.get(stream.name)
+            if table is not None and table.num_rows and self.layout.of_stream(stream.name):
+                packer = Packer(self.layout, stream)
+                table = table.select(self.layout.columns(stream))  # as Spark does
+                halves = [table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)]
+                for part, half in enumerate(halves):
+                    rows = packer.packed(half, part, 0).to_pylist() if half.num_rows else []
+                    for row in rows:
+                        inbox[row.pop("cell")].append(tuple(row.values()))
+        attempt = copy.deepcopy(self.states)
+        out: list[Output] = []
+        for number, key in enumerate(cell_keys(spec.cells)):
+            if inbox[key]:
+                cache = self.caches[worker() if worker else 0]
+                keeper = Keeper("run", self.layout, attempt[number], attempt[number], cache)
+                for written in keeper.step(number, inbox[key], passed or _nothing):
+                    out += written
+        self.states = attempt
+        self.how += [json.loads(data)["how"] for _, kind, _, _, data in out if kind == METRICS]
+        return out
+
+    def tables(self, outputs: list[Output], kind: str, name: str) -> list[pa.Table]:
+        return [decoded(data) for _, k, n, _, data in outputs if (k, n) == (kind, name)]
+
+
+def _nothing(stage: str, cell: int, version: int) -> None:
+    del stage, cell, version

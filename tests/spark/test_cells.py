@@ -1,0 +1,104 @@
+"""The law for cells, faults and restarts, without a Spark session: many seeds in little time."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+from cellkit import Cluster, spec_of
+from sparkkit import embedded, in_batches
+
+from penstock.spark.keeper import Cache, Output
+from penstock.testing import Case, Push, another_query, difference, random_case
+
+FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
+CHUNKS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SEEDS", "60")), 10)
+
+
+class InjectedError(Exception):
+    pass
+
+
+def pushes(case: Case) -> list[Push]:
+    return [step for step in case.steps if isinstance(step, Push)]
+
+
+def check(seed: int, case: Case, cluster: Cluster, outputs: list[Output], queries: dict[str, str]) -> None:
+    wanted = embedded(case, queries)
+    for name, text in queries.items():
+        tables = cluster.tables(outputs, "result", name)
+        found = pa.concat_tables([wanted[name].schema.empty_table(), *tables])
+        fault = difference(found, wanted[name])
+        assert fault is None, f"seed {seed}, {len(cluster.states)} cells, {name}: {text}\n{fault}"
+
+
+def drawn(seed: int, most: int) -> tuple[Case, dict[str, str], random.Random]:
+    rng = random.Random(seed)
+    case = in_batches(random_case(seed, limit=1000), most)
+    return case, {"q": case.query, **{f"q{i}": another_query(case, 10 * seed + i) for i in range(2)}}, rng
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_every_result_arises_in_one_cell(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        case, queries, rng = drawn(seed, 4)
+        cluster = Cluster(spec_of(case, queries, rng.choice((1, 2, 3, 4, 5, 6, 8, 12))))
+        outputs = [row for step in pushes(case) for row in cluster.push(step)]
+        check(seed, case, cluster, outputs, queries)
+        assert set(cluster.how) <= {"new", "hit"}
+
+
+def until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[Output]:
+    """A micro-batch whose attempts may fail anywhere, on workers that rotate and sometimes lose their memory."""
+    while True:
+        fault = (rng.choice(("ready", "mutated", "stored", "published")), rng.randrange(3), rng.random() < 0.3)
+
+        def passed(stage: str, cell: int, version: int, fault: tuple[str, int, bool] = fault) -> None:
+            del version
+            if (stage, cell, True) == fault:
+                raise InjectedError
+
+        if rng.random() < 0.1:
+            cluster.caches[rng.randrange(2)] = Cache()
+        try:
+            return cluster.push(step, lambda: rng.randrange(2), passed)
+        except InjectedError:
+            continue
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
+    """Attempts fail at any stage, caches are lost, workers rotate: each committed batch counts once."""
+    ways = set()
+    for seed in range(chunk, chunk + 10):
+        case, queries, rng = drawn(seed, 15)
+        cluster = Cluster(spec_of(case, queries, rng.choice((1, 2, 3))), workers=2)
+        outputs: list[Output] = []
+        for step in pushes(case):
+            outputs += until_committed(cluster, step, rng)
+        check(seed, case, cluster, outputs, queries)
+        ways |= set(cluster.how)
+    assert {"hit", "catch-up", "rebuild"} <= ways
+
+
+def test_the_journal_stays_small() -> None:
+    """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
+    from penstock.cql.catalog import Stream
+    from penstock.spark.keeper import Meta
+
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    streams = tuple(Stream(name, schema, "ts") for name in "AB")
+    query = "SELECT A.k FROM A [RANGE 100], B [PARTITION BY k ROWS 2] WHERE A.k = B.k"
+    case = Case(0, streams, {}, query, "(A B)", ())
+    cluster = Cluster(spec_of(case, {"q": query}, 2))
+    for at in range(0, 6000, 20):
+        rows = pa.table({"ts": range(at, at + 20), "k": [i % 7 for i in range(20)]}, schema=schema)
+        cluster.push(Push({"A": rows, "B": rows}))
+    for state in cluster.states:
+        assert state.value is not None
+        meta = Meta.unpacked(*state.value)
+        assert len(meta.segments) < 40
+        assert len(state.map) == len(meta.segments)
+        assert sum(segment.rows for segment in meta.segments) < 2500

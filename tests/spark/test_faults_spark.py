@@ -1,0 +1,144 @@
+"""Failures on real Spark: whatever fails and wherever, each result is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from faults import failing
+from sparkkit import drained, embedded, in_batches, pipeline, read, write
+
+import penstock as ps
+from penstock.spark import sinks
+from penstock.testing import Case, difference, random_case
+
+CELLS = 2
+EXTRA = "SELECT P.id AS p, Q.id AS q FROM {0} [PARTITION BY x ROWS 2] AS P, {1} [RANGE {2}] AS Q WHERE P.x = Q.x"
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return in_batches(random_case(12, sources=3, windows=("range",), shape="shared", emit="", full=True, rows=30,
+                                  timestamps=False, tables=False, nulls=0.0, domain=4, late=True), 4)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def queries(case: Case) -> dict[str, str]:
+    names = [stream.name for stream in case.declarations] * 2
+    return {"q": case.query, "rows": EXTRA.format(names[0], names[1], 5)}
+
+
+@pytest.fixture
+def data(case: Case, tmp_path: Path) -> Path:
+    write(case, tmp_path)
+    return tmp_path
+
+
+def same(case: Case, queries: dict[str, str], answers: dict[str, Any]) -> None:
+    wanted = embedded(case, queries)
+    for name in queries:
+        assert wanted[name].num_rows
+        assert difference(answers[name].table(), wanted[name]) is None
+
+
+@pytest.mark.parametrize(("stage", "how"), [("mutated", "raise"), ("stored", "kill"), ("published", "raise")])
+def test_a_task_fails(spark: Any, case: Case, queries: dict[str, str], data: Path, stage: str, how: str) -> None:
+    mark = data / "mark"
+    kind = failing(stage, 2 if stage == "mutated" else 3, mark, how)
+    pipe, answers = pipeline(spark, case, queries, data, kind)
+    drained(pipe.start(data / "ck", cells=CELLS))
+    assert mark.exists()
+    same(case, queries, answers)
+
+
+def test_a_sink_fails_and_the_run_goes_on_after_a_restart(
+    spark: Any, case: Case, queries: dict[str, str], data: Path
+) -> None:
+    calls: list[int] = []
+
+    def flaky(rows: pa.Table, batch: int) -> None:
+        del rows
+        calls.append(batch)
+        if calls.count(2) == 1 and batch == 2:
+            raise ValueError("the disk is full")
+
+    def started() -> Any:
+        pipe, _ = pipeline(spark, case, {}, data)
+        pipe.query("q", case.query, sink=sinks.parquet(str(data / "out")))
+        pipe.query("rows", queries["rows"], sink=sinks.foreach(flaky))
+        return pipe.start(data / "ck", cells=CELLS)
+
+    run = started()
+    with pytest.raises(ps.PenstockError, match="the disk is full"):
+        run.processAllAvailable()
+    assert run.exception() is not None
+    drained(started())
+    assert calls == [0, 1, 2, 2, 3]
+    wanted = embedded(case, queries)["q"]
+    assert difference(pq.read_table(data / "out").cast(wanted.schema), wanted) is None
+
+
+def test_stop_restart_and_a_query_that_joins_late(
+    spark: Any, case: Case, queries: dict[str, str], tmp_path: Path
+) -> None:
+    write(case, tmp_path, range(0, 2))
+    first, one = pipeline(spark, case, queries, tmp_path)
+    drained(first.start(tmp_path / "ck", cells=CELLS))
+    write(case, tmp_path, range(2, 4))
+    more = {**queries, "new": queries["rows"]}
+    second, two = pipeline(spark, case, more, tmp_path)
+    run = drained(second.start(tmp_path / "ck", cells=CELLS))
+    wanted = embedded(case, queries)
+    for name in queries:
+        found = pa.concat_tables([one[name].table(), two[name].table()])
+        assert difference(found, wanted[name]) is None
+    late = Case(case.seed, case.declarations, case.tables, case.query, case.plan, case.steps[2:])
+    fresh = embedded(late, {"new": queries["rows"]})["new"]
+    if not any(table.num_rows for table in case.late.values()):
+        assert difference(two["new"].table(), fresh) is None
+    assert run.metrics()["queries"]["q"]["placement"].startswith("2 cells")
+    _mismatches(spark, case, queries, tmp_path)
+
+
+def _mismatches(spark: Any, case: Case, queries: dict[str, str], folder: Path) -> None:
+    """A checkpoint is not taken for another pipeline's."""
+    pipe, _ = pipeline(spark, case, queries, folder)
+    with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
+        pipe.start(folder / "ck", cells=CELLS + 1)
+    other, _ = pipeline(spark, case, {"q": queries["rows"]}, folder)
+    with pytest.raises(ps.QueryError, match="QUERY_DIFFERS"):
+        other.start(folder / "ck", cells=CELLS)
+    stranger = ps.Pipeline(spark)
+    schema = pa.schema([("ts", pa.int64())])
+    stranger.stream("elsewhere", read(spark, schema, folder / "elsewhere"), "ts")
+    stranger.query("q", "SELECT ts FROM elsewhere [NOW]")
+    with pytest.raises(ps.QueryError, match="CHECKPOINT_DIFFERS"):
+        stranger.start(folder / "ck", cells=CELLS)
+
+
+def test_late_and_bad_rows_are_reported_once(spark: Any, tmp_path: Path) -> None:
+    case = in_batches(random_case(5, sources=2, shape="theta", windows=("range",), rows=40, full=True, late=True,
+                                  timestamps=True, tables=False), 4)  # fmt: skip
+    write(case, tmp_path)
+    pipe = ps.Pipeline(spark)
+    rejects = {}
+    for stream in case.declarations:
+        rejects[stream.name] = sinks.memory(), sinks.memory()
+        late, dead = rejects[stream.name]
+        frame = read(spark, stream.schema, tmp_path / stream.name)
+        pipe.stream(stream.name, frame, stream.time, stream.lateness, late=late, dead=dead)
+    names = [stream.name for stream in case.declarations] * 2
+    pipe.query("q", f"SELECT P.id AS p, Q.id AS q FROM {names[0]} [RANGE 5 SECONDS] AS P, {names[1]} [NOW] AS Q",
+               sink=sinks.memory())  # fmt: skip
+    run = drained(pipe.start(tmp_path / "ck", cells=4))
+    assert any(table.num_rows for table in case.late.values())
+    for stream in case.declarations:
+        late, dead = rejects[stream.name]
+        assert sorted(late.table().column("id").to_pylist()) == sorted(case.late[stream.name].column("id").to_pylist())
+        bad = case.streams[stream.name].column(stream.time).null_count
+        counted = run.metrics()["streams"][stream.name]
+        assert (counted["late"], counted["dead"]) == (case.late[stream.name].num_rows, bad)
+        assert dead.table().num_rows == bad

@@ -1,0 +1,56 @@
+"""Every kind of query on cells that fail and restart, without a Spark session: aggregates, sets, sequences."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from cellkit import Cluster, spec_of
+from sparkkit import embedded
+from test_cells import check, pushes, until_committed
+
+from penstock.cql.catalog import Stream
+from penstock.spark.keeper import Output
+from penstock.testing import Case, Push
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
+KINDS = [
+    "SELECT k, COUNT(*) AS n, SUM(v) AS s, MAX(v) AS m FROM A [RANGE 20] GROUP BY k",
+    "SELECT COUNT(*) AS n FROM A [RANGE 20 SLIDE 7]",
+    "SELECT k, AVG(v) AS a FROM A [RANGE 30 SLIDE 10] GROUP BY k HAVING COUNT(*) > 2",
+    "SELECT A.k, COUNT(*) AS n FROM A [RANGE 9], B [ROWS 4] WHERE A.k = B.k GROUP BY A.k",
+    "SELECT DISTINCT k FROM A [RANGE 6]",
+    "DSTREAM (SELECT DISTINCT A.k FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k)",
+    "RSTREAM (SELECT k, COUNT(*) AS n FROM A [ROWS 5] GROUP BY k)",
+    "SELECT k FROM A [RANGE 5] UNION ALL SELECT k FROM B [RANGE 5]",
+    "SELECT k FROM A [RANGE 9] EXCEPT SELECT k FROM B [RANGE 4]",
+    "SELECT a.k, b.v FROM SEQ(A AS a, B AS b) MODE RECENT WHERE a.k = b.k",
+    "SELECT a.v, b.v AS w FROM SEQ(A AS a, B AS b) MODE CHRONICLE WHERE a.k = b.k",
+]
+
+
+def drawn(rng: random.Random, query: str) -> Case:
+    streams = tuple(Stream(name, SCHEMA, "ts", lateness=3) for name in "AB")
+    steps = []
+    for at in range(0, 120, 6):
+        batch = {}
+        for stream in streams:
+            rows = [(at + rng.randint(-2, 6), rng.randrange(4), rng.randrange(8) / 2) for _ in range(rng.randint(0, 8))]
+            columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+            batch[stream.name] = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+        steps.append(Push(batch))
+    return Case(0, streams, {}, query, "", tuple(steps))
+
+
+@pytest.mark.parametrize("query", KINDS)
+def test_faults_and_restarts_lose_nothing(query: str) -> None:
+    for seed in range(3):
+        rng = random.Random(seed)
+        case = drawn(rng, query)
+        cluster = Cluster(spec_of(case, {"q": query}, 3), workers=2)
+        outputs: list[Output] = []
+        for step in pushes(case):
+            outputs += until_committed(cluster, step, rng)
+        assert embedded(case, {"q": query})["q"].num_rows
+        check(seed, case, cluster, outputs, {"q": query})

@@ -1,0 +1,48 @@
+"""The JISC lab on tiny data: all rivals give the same results, whatever changes when. No test asserts a time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.lab import jisc
+from penstock.lab.jisc_streams import RoundRobin
+from penstock.lab.stopwatch import filled, timed
+
+TINY = jisc.Scale(
+    joins=(3, 4), window=40, batch=25, rounds=1, latency_windows=(40,), large_window=60, large_joins=2, often_joins=3,
+    every=(0.5, 1), paces=(0, 2), draws=1_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("states", ["one", "all"])
+@pytest.mark.parametrize("name", jisc.CONTENDERS)
+def test_every_tuple_finds_its_partners_in_every_plan(name: str, states: str) -> None:
+    streams = RoundRobin(joins=4, window=40)
+    batches = list(streams.cut(40, 160, 23))
+    changes = {3: streams.swapped(states), 5: streams.names, 14: streams.swapped(states)}
+    found = timed(filled(jisc.CONTENDERS[name], streams), batches, changes)
+    plain = timed(filled(jisc.MovingState, streams), batches, {})
+    assert found.results == plain.results > 0
+
+
+def test_one_state_or_all_are_new() -> None:
+    streams = RoundRobin(joins=5, window=10)
+    running = jisc.Jisc(streams, streams.names)
+    running.migrate(streams.swapped("one"))
+    assert [node.complete_keys is None for node in running.tree.nodes()] == [True, True, True, False, True]
+    running = jisc.Jisc(streams, streams.names)
+    running.migrate(streams.swapped("all"))
+    assert [node.complete_keys is None for node in running.tree.nodes()] == [False] * 4 + [True]
+
+
+def test_the_report_has_its_checks_tables_and_figures() -> None:
+    report = jisc.run(scale=TINY)
+    value = json.loads(json.dumps(report.as_json()))
+    assert {check["name"] for check in value["checks"]} >= {
+        "stage_vs_moving_state", "stage_vs_parallel_track", "slowest_batch_of_migration", "lazy_vs_eager",
+        "rate_vs_cacq", "migrate_call_vs_stall", "proposition_1_monte_carlo",
+    }  # fmt: skip
+    assert next(check for check in report.checks if check.name == "stage_results_differ").ok
+    assert {f"jisc-figure-{number}.png" for number in range(7, 13)} <= report.figures.keys()
