@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak lab clean
+.PHONY: help setup demo test mutants check soak lab clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -25,6 +25,9 @@ demo: $(READY) ## a short story with streams, queries and results
 
 test: $(READY) ## every test but the soak ones
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+
+mutants: $(READY) ## break every rule of just-in-time state and see that the tests notice
+	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py
 
 check: $(READY) ## lint, format and types
 	$(BIN)/ruff check .
