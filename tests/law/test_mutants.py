@@ -23,7 +23,7 @@ SEEDS: dict[Mutant, int] = {
     mutants.both_children_lazy: 5,
     mutants.resumed_drivers_demand_nothing: 1,
     mutants.no_thaw: 50,
-    mutants.gates_forgotten_in_a_migration: 0,
+    mutants.gates_forgotten_in_a_migration: 2611,
     mutants.same_leaves_mean_complete: 58,
     mutants.lower_states_read_as_they_are: 57,
     mutants.demand_from_an_incomplete_driver: 55,
