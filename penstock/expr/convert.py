@@ -120,8 +120,10 @@ def decimal_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def decimal_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    with suppress(pa.ArrowInvalid):
-        return pc.cast(values, kind)
+    source = values.type
+    if source.precision - source.scale <= kind.precision - kind.scale:  # else Arrow may wrap around without a word
+        with suppress(pa.ArrowInvalid):
+            return pc.cast(values, kind)
     with suppress(pa.ArrowInvalid):
         rounded = _rounded(values, kind.scale) if kind.scale < values.type.scale else values
         digits = kind.precision - kind.scale

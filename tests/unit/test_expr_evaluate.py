@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr import BOOL, COMPARISONS, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, evaluate, mask
+from penstock.expr.convert import decimal_to_decimal
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, Op
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -329,6 +330,11 @@ def test_float_to_decimal_rounds_half_up_or_is_null(to: pa.DataType, floats_: li
 def test_int_to_int(ints: list[int | None], to: pa.DataType) -> None:
     top = 1 << to.bit_width - 1
     agree(cast(ints, INT, to), [n if n is not None and -top <= n < top else None for n in ints])
+
+
+def test_a_decimal_that_does_not_fit_is_null_even_where_arrow_wraps_around() -> None:
+    value = pa.array([Decimal(3402823669209384636)], pa.decimal128(21, 0))
+    assert decimal_to_decimal(value, pa.decimal128(38, 20)).to_pylist() == [None]
 
 
 @pytest.mark.parametrize("source", [MONEY, pa.decimal128(38, 18), pa.decimal128(38, 38)], ids=str)

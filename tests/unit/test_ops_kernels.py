@@ -68,14 +68,19 @@ def wanted(function: str, members: list[object], type_: pa.DataType) -> object:
     return total
 
 
-@pytest.mark.parametrize("kind", list(DRAWS))
-@pytest.mark.parametrize("function", ["count", "sum", "avg", "min", "max"])
+ACCUMULATORS = [
+    (function, kind)
+    for function in ("count", "sum", "avg", "min", "max")
+    for kind in DRAWS
+    if function not in ("sum", "avg") or kind not in ("string", "bool", "date")
+]
+
+
+@pytest.mark.parametrize(("function", "kind"), ACCUMULATORS)
 def test_accumulators_against_plain_python(function: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extremes, "_COMPACT_FROM", 20)
     monkeypatch.setattr(extremes.Labels, "_GAP", 2)  # new texts hardly fit between their neighbours
     type_, draw = DRAWS[kind]
-    if function in ("sum", "avg") and kind in ("string", "bool", "date"):
-        pytest.skip("not a number")
     result = {"count": INT, "avg": DOUBLE}.get(function, type_)
     for seed in range(8):
         rng = random.Random(f"{function} {kind} {seed}")
