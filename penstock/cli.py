@@ -92,9 +92,10 @@ def check(script: ScriptFile) -> None:
 def explain(
     script: ScriptFile,
     form: Annotated[Format, typer.Option("--format", help="How the plans are drawn.")] = Format.TEXT,
+    table: Annotated[bool, typer.Option("--table", help="The state table: the same as --format table.")] = False,
 ) -> None:
     """Show the plan of every query of a script."""
-    print(_explained(read_script(script), form))
+    print(_explained(read_script(script), Format.TABLE if table else form))
 
 
 def _explained(script: Script, form: Format) -> str:

@@ -150,6 +150,8 @@ class Engine:
     def _start(
         self, name: str, query: Query, plan: str | None, state: str | None, feeds: Stream | None = None
     ) -> RunningQuery:
+        if plan is not None and not isinstance(plan, str):
+            raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
         state = self._state if state is None else state
         _known(state, _STATES, "state policy")
         ranks = {stream: place for place, stream in enumerate(self._order)}

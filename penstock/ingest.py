@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataError
-from penstock.state.kernels import I64
 
 
 def fitted(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -69,20 +68,16 @@ def _same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
         (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         (pa.types.is_timestamp,),
         (pa.types.is_date,),
-        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
         (pa.types.is_boolean,),
         (pa.types.is_duration,),
         (pa.types.is_binary, pa.types.is_large_binary),
     )
+    if pa.types.is_dictionary(given):
+        return _same_kind(given.value_type, declared)
     return pa.types.is_null(given) or any(
         any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
     )
-
-
-def ticks(column: pa.Array) -> I64:
-    """A time column without NULLs as integers."""
-    values: I64 = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return values
 
 
 def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:

@@ -21,6 +21,7 @@ from penstock.plan.explain import Description
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, joins, plan_body, split_plans
+from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
 
@@ -117,7 +118,7 @@ class RunningQuery:
         schema = self.query.schema
         tables = []
         for batch in self._sink.read(int(FOREVER)) if self._sink is not None else ():
-            times = pa.array(batch.times).cast(schema.field("_ts").type)
+            times = as_times(batch.times, schema.field("_ts").type)
             tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 

@@ -81,7 +81,7 @@ class Script:
 def read_script(path: Path) -> Script:
     """Read and bind a script; every mistake is a QueryError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise QueryError("SCRIPT_NOT_UTF8", f"{path.name} is not UTF-8 text: {error.reason}", path=str(path)) from error
     script = Script(tuple(bind_script(text, Catalog())))

@@ -20,11 +20,11 @@ from penstock.compile import Rest
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
-from penstock.ingest import ticks
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
+from penstock.state.instants import ticks
 
 _VERSION = 2
 _INDEX = "index.json"

@@ -13,9 +13,11 @@ from penstock.cql.catalog import Catalog, Stream
 from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph
-from penstock.ingest import fitted, split_null_times, ticks
+from penstock.ingest import fitted, split_null_times
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
-from penstock.state.kernels import ALWAYS
+from penstock.state.codeset import Mask
+from penstock.state.instants import ticks
+from penstock.state.kernels import ALWAYS, FOREVER
 
 Clock = Callable[[], int | datetime]
 
@@ -82,6 +84,10 @@ class Streams:
 
     def feed(self, data: Mapping[str, pa.Table]) -> None:
         """Give tuples to their sources; nothing is taken if any table does not fit its stream."""
+        if not isinstance(data, Mapping):
+            raise DataError(
+                "NOT_A_MAPPING", f"push takes tables by stream, {{name: table}}, not a {type(data).__name__}"
+            )
         fitting = []
         for name, table in data.items():
             source = self[name]
@@ -94,7 +100,11 @@ class Streams:
             timed, bad = split_null_times(columns, source.stream.time)
             if bad:
                 source.dead.add(bad, f"{source.stream.time} is NULL")
-            source.feed(ticks(timed[source.stream.time]), timed)
+            times = ticks(timed[source.stream.time])
+            if times.max(initial=0) == FOREVER:
+                source.dead.add(_rows(timed, times == FOREVER), f"{source.stream.time} is the end of time")
+                timed, times = _rows(timed, times < FOREVER), times[times < FOREVER]
+            source.feed(times, timed)
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come."""
@@ -102,9 +112,15 @@ class Streams:
         source.advance(_tick(time, source.stream))
 
 
+def _rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
+    return {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
+
+
 def _tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
     """A value of the time column's type as an integer."""
     try:
+        if isinstance(time, float):
+            raise TypeError("a float is not an instant")
         scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
         tick = scalar.cast(stream.time_type).cast(pa.int64()).as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -43,6 +43,8 @@ T = TypeVar("T", bound=Named)
 
 def bind_query(text: str, catalog: Catalog) -> Query:
     """One query with every name and type resolved; the catalog stays as it is."""
+    if not isinstance(text, str):
+        raise QueryError("NOT_A_TEXT", f"a query is a text, not a {type(text).__name__}")
     syntax = parse_query(text)
     try:
         return _query(syntax, catalog, Origin(text))

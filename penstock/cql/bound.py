@@ -115,8 +115,9 @@ class Query:
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of `_ts`: that of the first stream's time column."""
-        return next(s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream))
+        """The type of `_ts`: that of the streams' time columns, the widest where integers differ."""
+        types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
+        return max(types, key=lambda type_: int(type_.bit_width))
 
     @property
     def schema(self) -> pa.Schema:

@@ -84,6 +84,9 @@ def canonical(given: pa.DataType) -> pa.DataType | None:
 
 def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     """A declaration, by SQL type names or as an Arrow schema, as a schema of canonical types."""
+    if not isinstance(columns, (pa.Schema, Mapping)):
+        message = f"columns are given as {{name: type}} or as a pyarrow.Schema, not as a {type(columns).__name__}"
+        raise QueryError("NO_COLUMNS", message)
     fields = []
     if isinstance(columns, pa.Schema):
         for field in columns:

@@ -10,10 +10,10 @@ State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
+from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
 
@@ -124,5 +124,5 @@ class DerivedStreamOperator(_Passing):
         self.arrived += len(batch)
         names = (name for name in self.stream.schema.names if name != self.stream.time)
         columns = dict(zip(names, batch.columns.values(), strict=True))
-        columns[self.stream.time] = pa.array(batch.times).cast(self.stream.time_type)
+        columns[self.stream.time] = as_times(batch.times, self.stream.time_type)
         return Batch(batch.times, columns, numbers=numbers)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from penstock.ingest import ticks
 from penstock.spark.control import Command, frontiers
 from penstock.spark.frames import decoded
 from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout
 from penstock.spark.pack import BAD, COMMAND, OWN
+from penstock.state.instants import ticks
 
 Packed = tuple[int, int, int, int, int, bytes | None]
 """stream, inlet, part, seq, top, data: a packed row without its cell."""

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.ingest import ticks
 from penstock.spark.layout import Inlet
+from penstock.state.instants import ticks
 from penstock.state.windows import lifetime
 
 UNTOUCHED = 4

@@ -108,7 +108,7 @@ def test_explain_shows_what_stands_above_the_joins(script: Path, last: str, show
 
 
 def test_explain_shows_the_state_table(script: Path) -> None:
-    result = penstock("explain", script, "--format", "table")
+    result = penstock("explain", script, "--table")
     assert result.exit_code == 0, result.stderr
     assert "alarms: join" in result.stdout
 

@@ -77,6 +77,12 @@ MISTAKES: list[tuple[type[ps.PenstockError], str, Callable[[ps.Engine], Any]]] =
     (ps.DataError, "x", lambda e: e.push({"A": a((2, 1)).set_column(1, "x", pa.array(["one"]))})),
     (ps.DataError, "ts", lambda e: e.push({"A": pa.table({"ts": [3], "x": [1]})})),
     (ps.DataError, "", lambda e: e.push({"A": [1, 2]})),
+    (ps.DataError, "by stream", lambda e: e.push(None)),
+    (ps.DataError, "", lambda e: e.push({"B": b((2, 1, "x")).set_column(2, "s", pa.array([7]).dictionary_encode())})),
+    (ps.DataError, "", lambda e: e.advance("A", 1.5)),
+    (ps.QueryError, "text", lambda e: e.query("q", None)),
+    (ps.QueryError, "plan", lambda e: e.query("q", PAIRS, plan=("A", "B"))),
+    (ps.QueryError, "columns", lambda e: e.stream("C", None, time="ts")),
     (ps.DataError, "two columns", lambda e: e.push({"A": pa.table([[at(2)], [1], [1]], names=["ts", "x", "X"])})),
     (ps.DataError, "", lambda e: e.advance("A", "tomorrow")),
     (ps.DataError, "", lambda e: e.advance("nowhere", at(1))),
@@ -111,6 +117,29 @@ def test_a_tuple_without_time_goes_to_the_dead_letters(engine: ps.Engine) -> Non
     assert engine.dead_letters("A").to_pylist() == [{"ts": None, "x": 9, "_reason": "ts is NULL"}]
     engine.push({"B": b((3, 2, "two"))})
     assert engine.flush()["pairs"].column("s").to_pylist() == ["two"]
+
+
+def test_a_tuple_at_the_end_of_time_goes_to_the_dead_letters() -> None:
+    engine = ps.Engine()
+    engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+    engine.query("q", "SELECT x FROM A")
+    out = engine.push({"A": pa.table({"ts": [2**63 - 1, 5], "x": [1, 2]})})["q"]
+    assert out.column("x").to_pylist() == [2]
+    assert engine.flush()["q"].num_rows == 0
+    assert engine.dead_letters("A").column("x").to_pylist() == [1]
+
+
+def test_instants_beyond_a_narrow_time_column_lose_nothing() -> None:
+    engine = ps.Engine()
+    engine.stream("A", {"ts": "int", "x": "bigint"}, time="ts")
+    engine.stream("B", {"ts": "bigint", "x": "bigint"}, time="ts")
+    engine.query("ends", "DSTREAM (SELECT x FROM A [RANGE 10])")
+    engine.query("wide", "SELECT a.x FROM A AS a, B [RANGE 10] AS b WHERE a.x = b.x")
+    engine.push({"A": pa.table({"ts": pa.array([2**31 - 3], pa.int32()), "x": [1]})})
+    engine.push({"B": pa.table({"ts": [2**40], "x": [1]})})
+    out = engine.flush()
+    assert out["ends"].column("_ts").to_pylist() == [2**31 - 1]
+    assert out["wide"].column("_ts").to_pylist() == [2**40]
 
 
 def test_a_late_tuple_goes_to_the_late_output(engine: ps.Engine) -> None:

@@ -1,0 +1,22 @@
+"""Instants: 64-bit integers inside, values of a time column outside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.state.kernels import I64
+
+
+def ticks(column: pa.Array) -> I64:
+    """A time column without NULLs as integers."""
+    values: I64 = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def as_times(instants: I64, type_: pa.DataType) -> pa.Array:
+    """Instants as values of a time column; what a narrow integer cannot hold becomes its last value."""
+    if pa.types.is_integer(type_) and type_.bit_width < 64:
+        last = 2 ** (type_.bit_width - 1) - 1
+        instants = np.clip(instants, -last - 1, last)
+    return pa.array(instants).cast(type_)
