@@ -14,6 +14,10 @@ from penstock.ops.operator import Inlet
 from penstock.state.kernels import ALWAYS, FOREVER
 
 
+_FIRST = int(ALWAYS) + 1
+_LAST = int(FOREVER) - 1
+
+
 def bound_of(inlets: Sequence[Inlet], *, whole: bool) -> int:
     """The last instant that can be worked on."""
     frontier = min(inlet.frontier for inlet in inlets)
@@ -22,7 +26,7 @@ def bound_of(inlets: Sequence[Inlet], *, whole: bool) -> int:
 
 def within_time(instant: int) -> int:
     """The instant, kept between the ends of time."""
-    return max(min(instant, int(FOREVER) - 1), int(ALWAYS) + 1)
+    return max(min(instant, _LAST), _FIRST)
 
 
 def ready(inlets: Sequence[Inlet], bound: int) -> bool:
