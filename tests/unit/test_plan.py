@@ -1,0 +1,211 @@
+"""Planning as pure functions: shapes, equality classes, placement of predicates, cost and order, pictures."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import pytest
+
+from penstock.cql import Catalog, bind_query, stream_schema
+from penstock.cql.bound import Select
+from penstock.cql.catalog import Stream
+from penstock.errors import QueryError
+from penstock.expr.sql import to_sql
+from penstock.plan.cost import Statistics, assumed_statistics, output_rate, state_rows, tree_cost
+from penstock.plan.explain import as_mermaid, as_text, describe
+from penstock.plan.joins import JoinGraph, join_graph
+from penstock.plan.order import best_tree
+from penstock.plan.physical import JoinPlan, plan_join
+from penstock.plan.ranges import RangeCondition, range_condition
+from penstock.plan.tree import Tree, leaves, left_deep, parse_tree, right_deep
+
+COLUMNS = stream_schema({"ts": "bigint", "x": "bigint", "y": "bigint", "v": "double", "i": "int"})
+
+
+def bound(text: str) -> Select:
+    catalog = Catalog()
+    for name in "ABCDE":
+        catalog.relations.add(Stream(name, COLUMNS, "ts"))
+    body = bind_query(text, catalog).body
+    assert isinstance(body, Select)
+    return body
+
+
+def graph_of(select: Select) -> JoinGraph:
+    return join_graph(tuple(source.alias for source in select.sources), select.where)
+
+
+def planned(text: str, shape: str) -> JoinPlan:
+    select = bound(text)
+    graph = graph_of(select)
+    tree = parse_tree(shape, graph.aliases)
+    return plan_join(graph, select.sources, tuple(item.expr for item in select.items), tree)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("((A B) C)", "((A B) C)"),
+        ("a (b c)", "(A (B C))"),
+        ("(A B C)", "((A B) C)"),
+        ("A, B, C", "((A B) C)"),
+        ("((C) (B A))", "(C (B A))"),
+    ],
+)
+def test_plan_strings_read_back(text: str, shape: str) -> None:
+    tree = parse_tree(text, ["A", "B", "C"])
+    assert str(tree) == shape
+    assert parse_tree(str(tree), ["A", "B", "C"]) == tree
+
+
+@pytest.mark.parametrize("text", ["", "(A B", "A B)", "(A B)", "((A B) (C A))", "(A (B D))", "(A () (B C))"])
+def test_a_plan_that_does_not_fit_says_why(text: str) -> None:
+    with pytest.raises(QueryError, match="each of A, B, C once") as caught:
+        parse_tree(text, ["A", "B", "C"])
+    assert caught.value.condition == "PLAN_MISFIT"
+
+
+def test_deep_shapes() -> None:
+    assert str(left_deep("ABCD")) == "(((A B) C) D)"
+    assert str(right_deep("ABCD")) == "(A (B (C D)))"
+
+
+# Classes and predicates
+
+
+def test_equalities_close_into_classes_and_the_rest_finds_its_place() -> None:
+    graph = graph_of(
+        bound(
+            "SELECT A.x FROM A, B, C WHERE A.x = B.x AND C.x = B.x AND A.y + 1 = C.y AND A.v > 3 AND A.v < C.v "
+            "AND B.x = B.y AND 1 = 2"
+        )
+    )
+    assert [{alias: to_sql(term) for alias, term in c.terms} for c in graph.classes] == [
+        {"A": "A.x", "B": "B.x", "C": "C.x"},
+        {"A": "A.y + 1", "C": "C.y"},
+    ]
+    assert [(alias, to_sql(expr)) for alias, expr in graph.filters] == [
+        ("A", "A.v > 3.0"), ("B", "B.x = B.y"), ("A", "1 = 2"),
+    ]  # fmt: skip
+    assert [to_sql(expr) for expr in graph.residuals] == ["A.v < C.v"]
+
+
+def test_two_equal_terms_of_one_stream_become_its_filter() -> None:
+    graph = graph_of(bound("SELECT A.x FROM A, B WHERE A.x = B.x AND A.y = B.x"))
+    assert len(graph.classes) == 1
+    assert [(alias, to_sql(expr)) for alias, expr in graph.filters] == [("A", "A.y = A.x")]
+
+
+def test_casts_that_only_widen_do_not_divide_a_class_and_others_do() -> None:
+    assert len(graph_of(bound("SELECT A.x FROM A, B, C WHERE A.i = B.x AND A.i = C.i")).classes) == 1
+    assert len(graph_of(bound("SELECT A.x FROM A, B, C WHERE A.x = B.x AND A.x = C.v")).classes) == 2
+
+
+def test_a_residual_sits_at_the_lowest_node_with_its_columns() -> None:
+    plan = planned(
+        "SELECT A.x FROM A, B, C WHERE A.x = B.x AND B.x = C.x AND A.v < B.v AND A.v + B.v < C.v", "((A B) C)"
+    )
+    low, high = plan.nodes()
+    assert [to_sql(expr) for expr in low.residuals] == ["A.v < B.v"]
+    assert [to_sql(expr) for expr in high.residuals] == ["A.v + B.v < C.v"]
+    assert plan.leaves[1].columns == ("v",)
+    assert low.key == high.key == (0,)
+
+
+# Ranges
+
+
+@pytest.mark.parametrize(
+    ("where", "low", "high"),
+    [
+        ("ABS(A.v - B.v) < 2", -2, 2),
+        ("A.v BETWEEN B.v - 1 AND B.v + 3", -1, 3),
+        ("A.v < B.v", -float("inf"), 0),
+        ("B.v + 1 <= A.v", 1, float("inf")),
+        ("A.v - 5 > B.v AND A.v < B.v + 7", 5, 7),
+    ],
+)
+def test_inequalities_bound_a_difference(where: str, low: float, high: float) -> None:
+    condition = range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes()))
+    assert condition is not None
+    assert (condition.left.alias, condition.right.alias, condition.low, condition.high) == ("A", "B", low, high)
+
+
+@pytest.mark.parametrize("where", ["A.x <> B.x", "A.v * 2 < B.v", "A.v + B.v < 3", "A.x = 1 OR B.x = 2"])
+def test_other_predicates_bound_nothing(where: str) -> None:
+    assert range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes())) is None
+
+
+def test_conditions_compare_by_value() -> None:
+    node = next(planned("SELECT A.x FROM A, B WHERE A.v < B.v", "(A B)").nodes())
+    assert isinstance(range_condition(node), RangeCondition)
+    assert range_condition(node) == range_condition(node)
+
+
+# Cost and order
+
+CHAIN = bound(
+    "SELECT A.x FROM A [RANGE 10], B [RANGE 10], C [RANGE 10], D [RANGE 10] WHERE A.x=B.x AND B.y=C.y AND C.i=D.i"
+)
+
+
+def every_tree(aliases: tuple[str, ...]) -> list[Tree]:
+    if len(aliases) == 1:
+        return [left_deep(aliases)]
+    found = {}
+    for order in permutations(aliases):
+        for cut in range(1, len(order)):
+            for left in every_tree(order[:cut]):
+                for right in every_tree(order[cut:]):
+                    tree = parse_tree(f"({left} {right})", aliases)
+                    found[str(tree)] = tree
+    return list(found.values())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_dynamic_programming_finds_the_cheapest_tree(seed: int) -> None:
+    rng, graph = random.Random(seed), graph_of(CHAIN)
+    stats = Statistics(
+        {alias: rng.uniform(0.1, 10) for alias in "ABCD"},
+        {alias: rng.uniform(1, 100) for alias in "ABCD"},
+        {c.id: rng.uniform(1, 100) for c in graph.classes},
+    )
+    best = tree_cost(best_tree(graph, stats), graph, stats)
+    assert best == pytest.approx(min(tree_cost(tree, graph, stats) for tree in every_tree(graph.aliases)))
+
+
+def test_shapes_can_be_asked_for_and_cross_products_are_avoided() -> None:
+    graph = graph_of(CHAIN)
+    stats = assumed_statistics(graph, CHAIN.sources, {})
+    assert str(best_tree(graph, stats, "left-deep")) == "(((A B) C) D)"
+    assert str(best_tree(graph, stats, "bushy")) == "((A B) (C D))"
+    right = best_tree(graph, stats, "right-deep")
+    assert sorted(leaves(right)) == ["A", "B", "C", "D"]
+    star = bound("SELECT A.x FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = C.x AND B.y = C.y")
+    graph = graph_of(star)
+    assert "(A B)" not in str(best_tree(graph, assumed_statistics(graph, star.sources, {})))
+
+
+def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
+    graph = graph_of(CHAIN)
+    stats = Statistics(dict.fromkeys("ABCD", 2.0), dict.fromkeys("ABCD", 10.0), dict.fromkeys(range(3), 5.0))
+    assert state_rows(frozenset("AB"), graph, stats) == 10 * 10 / 5
+    assert output_rate(frozenset("AB"), graph, stats) == 2 * 20 / 10 + 2 * 20 / 10
+
+
+# Pictures
+
+
+def test_pictures_name_keys_predicates_and_windows() -> None:
+    plan = planned("SELECT A.x FROM A [ROWS 3], B [RANGE 5], C WHERE A.x = B.x AND A.v < C.v AND B.y > 0", "((A B) C)")
+    text = as_text(describe(plan, {"(A B)": "keeps its rows"}))
+    for part in ("on: A.x = B.x", "where: A.v < C.v", "[ROWS 3]", "[RANGE 5]", "[UNBOUNDED]", "filter: B.y > 0",
+                 "state: keeps its rows", "cross product"):  # fmt: skip
+        assert part in text
+    mermaid = as_mermaid(describe(plan, {}))
+    assert mermaid.startswith("flowchart BT")
+    assert "A.v &lt; C.v" in mermaid
