@@ -13,7 +13,6 @@ import numpy as np
 from penstock.ops.operator import Inlet
 from penstock.state.kernels import ALWAYS, FOREVER
 
-
 _FIRST = int(ALWAYS) + 1
 _LAST = int(FOREVER) - 1
 
