@@ -25,6 +25,18 @@ def is_worth_gating(node: JoinNode, gate: Gate, stores: dict[str, LeafStore]) ->
     return unused_per_tuple(node, gate, stores) > (OPEN_BELOW if gate.shut else SHUT_ABOVE)
 
 
+def builds_few(node: JoinNode, stores: dict[str, LeafStore]) -> bool:
+    """Whether so few rows arise per tuple that a gate could not pay: known without asking what is demanded."""
+    rows = tuples = 0
+    for alias in node.plan.aliases:
+        store = stores[alias]
+        if not store.plan.source.is_table:
+            ids = np.arange(max(store.base, store.end - SAMPLE), store.end)
+            tuples += ids.size
+            rows += len(node.expand(alias, ids))
+    return rows <= SHUT_ABOVE * tuples
+
+
 def unused_per_tuple(node: JoinNode, gate: Gate, stores: dict[str, LeafStore]) -> float:
     """Rows of the node per tuple of its leaves that the demand of the gate, as it stands, does not admit."""
     tuples = unused = 0

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column
-from penstock.ops.gating import is_worth_gating
+from penstock.ops.gating import builds_few, is_worth_gating
 from penstock.ops.join_node import JoinNode, TreeNode
 from penstock.ops.leaf_node import LeafNode, codes_of
 from penstock.plan.migration import takeover
@@ -298,13 +298,15 @@ class JoinTree:
     def _look_at(self, lazy: JoinNode, gate: Gate, driver: TreeNode) -> None:
         """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
         was_shut = gate.shut
+        always = self.policy_of(lazy.plan).gated == "always"
+        if not was_shut and not always and builds_few(lazy, self.stores):
+            return
         gate.clear()
         shut = driver.complete
         if shut:
             rows = driver.living()
             rows = driver.demanded(rows.take(rows.dies > self._bound))
             gate.add(partial(codes_of, driver, rows), len(rows))
-            always = self.policy_of(lazy.plan).gated == "always"
             shut = always or is_worth_gating(lazy, gate, self.stores)
         gate.shut = shut
         if was_shut and not shut:
