@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,18 +20,25 @@ import pyarrow as pa
 from penstock.cql.bound import Emit, Source
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
+from penstock.groups import Groups, dump_join, revive_join
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.changelog import as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.join import Arrivals, JoinOperator
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.member import Harvest, Member
+from penstock.ops.merge import within_time
 from penstock.ops.operator import Batch, Operator
 from penstock.ops.sequence import SequenceInput, SequenceOperator
-from penstock.ops.source import SourceOperator
+from penstock.ops.sharing import Since
+from penstock.ops.source import LatentSource, SourceOperator
 from penstock.ops.union import UnionOperator
+from penstock.plan.physical import JoinPlan
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
+from penstock.plan.share import need
+from penstock.plan.tree import Tree, parse_tree, renamed
+from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.windows import lifetime
 
 
@@ -51,7 +59,14 @@ class Stage(Protocol):
     @property
     def inputs(self) -> tuple[Stage, ...]: ...
 
-    def dump(self) -> Rest: ...
+    @property
+    def outlet(self) -> Buffer: ...
+
+    def told(self) -> dict[str, object]:
+        """The metrics of its operator, as the query sees them."""
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+        """`shared` numbers the joins that were dumped already."""
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
         """Come back from a dump, given the living rows of the inputs; returns those of the stage, None if unknown."""
@@ -59,17 +74,52 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class JoinStage:
-    """A join over its sources."""
+    """A query's place in a join over its sources, which others may share."""
 
     node: Node
+    part: JoinPart
     join: JoinOperator
+    member: Member
+    buffer: Buffer | None
+    """Where the member writes; None if it shows its rows when asked."""
     inputs: tuple[Stage, ...] = ()
 
-    def dump(self) -> Rest:
-        return Rest({"unread": self.join.unread(), "since": self.join.since()}, self.join.dump())
+    @property
+    def outlet(self) -> Buffer:
+        assert self.buffer is not None, "nothing is read behind a query that shows its rows when asked"
+        return self.buffer
+
+    def tree(self) -> Tree:
+        """The shape of the join in the query's own aliases."""
+        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        return renamed(self.join.tree.plan.tree, own)
+
+    def replanned(self, text: str) -> JoinPlan:
+        """The join in another shape, given in the query's own aliases."""
+        tree = parse_tree(text, self.part.graph.aliases)
+        return self.join.sharing.plan(renamed(tree, self.member.renaming))
+
+    def told(self) -> dict[str, object]:
+        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        living = {"living": len(self.member.lives), "emitted": self.join.emitted(self.member)}
+        return {**self.join.metrics(own), **living}
+
+    def results(self, harvests: Sequence[Harvest]) -> list[Batch]:
+        """What the member shows of harvests."""
+        return [self.member.births(harvest, ()) for harvest in harvests]
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+        """The join as it rests is told by the first of those who share it."""
+        if self.join in shared:
+            return Rest({"seat": shared[self.join]})
+        shared[self.join] = len(shared)
+        values, tables = dump_join(self.join, self.member, self.part)
+        return Rest({"seat": shared[self.join], **values}, tables)
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
-        return self.join.revive(rest.tables, rest.values["unread"], rest.values["since"])
+        if "members" in rest.values:
+            revive_join(self.join, rest.values, rest.tables)
+        return self.join.living(self.member)
 
 
 @dataclass(frozen=True)
@@ -82,7 +132,14 @@ class SequenceStage:
     inputs: tuple[Stage, ...]
     arcs: tuple[Reader, ...]
 
-    def dump(self) -> Rest:
+    @property
+    def outlet(self) -> Buffer:
+        return self.node.outlet
+
+    def told(self) -> dict[str, object]:
+        return self.node.operator.metrics()
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
         values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
         return Rest(values, {**self.step.dump(), **_unread(self.arcs)})
 
@@ -101,7 +158,14 @@ class PipeStage:
     inputs: tuple[Stage, ...]
     arcs: tuple[Reader, ...]
 
-    def dump(self) -> Rest:
+    @property
+    def outlet(self) -> Buffer:
+        return self.node.outlet
+
+    def told(self) -> dict[str, object]:
+        return self.node.operator.metrics()
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
         return Rest({}, _unread(self.arcs))
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
@@ -141,18 +205,25 @@ def _restock(arcs: Sequence[Reader], rest: Rest, living: Sequence[Batch | None])
 
 @dataclass
 class Compiler:
-    """Places the operators of one query. `classes` are the user-defined aggregates."""
+    """Places the operators of one query.
+
+    `classes` are the user-defined aggregates, `groups` the joins it may share; `planned`: its plan was asked for.
+    """
 
     name: str
     graph: Graph
     tables: Mapping[str, pa.Table]
     state: str
     classes: Mapping[str, type]
+    groups: Groups
+    planned: bool
     stages: list[Stage] = field(default_factory=list)
 
-    def query(self, part: Part, emit: Emit) -> Stage:
-        """The stage whose rows are the query's results."""
+    def query(self, part: Part, emit: Emit, *, read_on: bool) -> Stage:
+        """The stage whose rows are the query's results; `read_on` if operators will read them."""
         if emit == "istream":
+            if isinstance(part, JoinPart):
+                return self._join(part, ends=False, whole=False, asked=not read_on)
             return self._part(part, ends=False, whole=False)
         below = self._part(part, ends=True, whole=emit == "rstream")
         kind = DStreamOperator if emit == "dstream" else RStreamOperator
@@ -200,18 +271,28 @@ class Compiler:
 
         return self._behind("aggregate", below, grouping)
 
-    def _join(self, part: JoinPart, ends: bool, whole: bool) -> Stage:
+    def _join(self, part: JoinPart, ends: bool, whole: bool, *, asked: bool = False) -> Stage:
+        """A join of its own, or a place in one that fits. `asked`: its rows may be shown when somebody asks."""
         producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
+        host = self.groups.fitting(part, self.state, whole, planned=self.planned)
+        renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
+        needed = need(part, renaming)
+        buffer = None if asked and needed.life is not None and not needed.residuals else Buffer()
+        member = Member(self._id("join"), needed, buffer, renaming, ends=ends)
+        since = _since({renaming[alias]: producer for alias, producer in producers.items()})
+        if host is not None:
+            host.join.enter(member, since)
+            return self._added(JoinStage(host.node, part, host.join, member, buffer))
         readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
-        arrivals = [Arrivals(alias, reader, _arrived(producers[alias])) for alias, reader in readers.items()]
+        arrivals = [Arrivals(alias, reader) for alias, reader in readers.items()]
         tables = {source.alias: self.tables[source.relation.name] for source in part.sources if source.is_table}
-        outlet = Buffer()
         join = JoinOperator(
-            self._id("join"), part.plan, dict(part.outputs), arrivals, tables, outlet,
-            ends=ends, strict=whole, policy=POLICIES[self.state],
+            self._free_id(member.name), part, member, since, arrivals, tables,
+            strict=whole, state=self.state,
         )  # fmt: skip
-        node = self.graph.add(join, outlet, {readers[alias]: producers[alias] for alias in readers})
-        return self._added(JoinStage(node, join))
+        node = self.graph.add(join, Buffer(), {readers[alias]: producers[alias] for alias in readers})
+        self.groups.add(node, join, whole)
+        return self._added(JoinStage(node, part, join, member, buffer))
 
     def _sequence(self, part: SequencePart, ends: bool, whole: bool) -> Stage:
         stage: Stage | None = None
@@ -223,7 +304,7 @@ class Compiler:
             if stage is None:
                 left = self._item(part.sources[0], part.filters[0], readers)
             else:
-                arcs = (stage.node.outlet.open(),)
+                arcs = (stage.outlet.open(),)
                 left = SequenceInput(arcs[0])
             right = self._item(part.sources[place + 1], part.filters[place + 1], readers)
             operator = SequenceOperator(
@@ -243,7 +324,7 @@ class Compiler:
         return SequenceInput(reader, source.alias, filters, lifetime(source.window), _arrived(producer))
 
     def _behind(self, what: str, below: Sequence[Stage], make: Any) -> Stage:
-        arcs = [stage.node.outlet.open() for stage in below]
+        arcs = [stage.outlet.open() for stage in below]
         outlet = Buffer()
         operator: Operator = make(self._id(what), arcs, outlet)
         node = self.graph.add(operator, outlet, dict(zip(arcs, (stage.node for stage in below), strict=True)))
@@ -256,10 +337,33 @@ class Compiler:
     def _id(self, what: str) -> str:
         """A name for an operator, numbered if the query has several of its kind."""
         first = f"{self.name}: {what}"
-        taken = sum(stage.node.id == first or stage.node.id.startswith(f"{first} ") for stage in self.stages)
+        names = [stage.member.name if isinstance(stage, JoinStage) else stage.node.id for stage in self.stages]
+        taken = sum(name == first or name.startswith(f"{first} ") for name in names)
         return f"{first} {taken + 1}" if taken else first
+
+    def _free_id(self, id_: str) -> str:
+        """A name that no operator has: a join keeps the name of the query that founded it while others share it."""
+        numbered = (f"{id_} {number}" for number in count(2))
+        return next(name for name in chain([id_], numbered) if name not in self.graph)
 
 
 def _arrived(producer: Node) -> int:
     operator = producer.operator
     return operator.arrived if isinstance(operator, (SourceOperator, DerivedStreamOperator)) else 0
+
+
+def _since(producers: Mapping[str, Node]) -> Since:
+    """From now on: what has arrived so far does not count, also what its source still holds back."""
+    numbers = {alias: _arrived(producer) for alias, producer in producers.items()}
+    drained = [_newest(producer) for alias, producer in producers.items() if numbers[alias]]
+    return Since(tuple(sorted(numbers.items())), max(drained, default=int(ALWAYS)))
+
+
+def _newest(producer: Node) -> int:
+    """A time not before that of any tuple that has arrived; those of a latent stream have none yet."""
+    operator = producer.operator
+    if isinstance(operator, LatentSource):
+        return int(FOREVER)
+    if isinstance(operator, SourceOperator):
+        return within_time(operator.frontier + operator.stream.lateness)
+    return producer.outlet.frontier

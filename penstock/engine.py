@@ -15,13 +15,16 @@ from penstock import snapshot
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.errors import DataError, QueryError, ResourceError, UnsupportedError
 from penstock.graph.graph import Graph, Node
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
+from penstock.groups import Groups
 from penstock.ingest import fitted
+from penstock.ops.join import JoinOperator
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
+from penstock.results import Results
 from penstock.running import RunningQuery
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
@@ -44,13 +47,26 @@ class Engine:
     """
 
     def __init__(
-        self, state: str = "auto", schedule: str = "dfs", batch: int = 4096, clock: Clock | None = None
+        self,
+        state: str = "auto",
+        schedule: str = "dfs",
+        batch: int = 4096,
+        clock: Clock | None = None,
+        *,
+        share: bool = True,
+        max_queries: int = 10_000,
     ) -> None:
+        """`share`: queries over the same streams run as one join. `max_queries`: how many queries there may be."""
         _known(state, _STATES, "state policy")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
+        if isinstance(max_queries, bool) or not isinstance(max_queries, int) or max_queries < 1:
+            raise QueryError("BAD_LIMIT", f"max_queries is a number of queries, at least 1, not {max_queries!r}")
         self._state = state
         self._batch = batch
+        self._share = share
+        self._max_queries = max_queries
+        self._groups = Groups(share=share)
         self._catalog = Catalog()
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
@@ -60,6 +76,7 @@ class Engine:
         self._derived: Names[RunningQuery] = Names()
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._warned: set[str] = set()
+        self._list()
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +144,11 @@ class Engine:
         semicolons. `state` is its state policy, the engine's by default.
         """
         self._free_query(name)
+        if len(self._queries) >= self._max_queries:
+            message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
+            raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
         self._queries.add(self._start(name, bind_query(text, self._catalog), plan, state))
+        self._list()
 
     def derive(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
@@ -156,7 +177,12 @@ class Engine:
         _known(state, _STATES, "state policy")
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, feeds)
+        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, self._groups, feeds)
+
+    def _list(self) -> None:
+        """Tell the queries apart whose results must be taken at once; the others are asked."""
+        self._by_name = {running.name: running for running in self._queries.values()}
+        self._staged = [running for running in self._queries.values() if running.asked is None]
 
     def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -178,7 +204,7 @@ class Engine:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
         running = self._running(name)
         if running.feeds is not None:
-            readers = [node.id.partition(":")[0] for node in running.last.successors]
+            readers = [reader for node in running.last.successors for reader in self._readers(node)]
             if readers:
                 message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
                 raise QueryError("STREAM_IN_USE", message, stream=running.name)
@@ -187,7 +213,11 @@ class Engine:
         else:
             self._queries.remove(name)
         running.remove()
+        self._list()
         self._warned.discard(running.name)
+
+    def _readers(self, node: Node) -> list[str]:
+        return [running.name for running in (*self._queries.values(), *self._derived.values()) if node in running.nodes]
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result."""
@@ -234,14 +264,17 @@ class Engine:
     def _run(self) -> dict[str, pa.Table]:
         self._cycle.run()
         self._warn()
-        return {running.name: running.results() for running in self._queries.values()}
+        results = Results(self._by_name, {join: join.harvested() for join in self._groups})
+        for running in self._staged:
+            results[running.name] = running.results()
+        return results
 
     def failures(self) -> dict[str, QueryError]:
         """The queries and derived streams that stopped because a user-defined aggregate raised, and why.
 
         A stopped query writes nothing more until it is dropped and started again; the others go on.
         """
-        running = [*self._queries.values(), *self._derived.values()]
+        running = [*self._staged, *self._derived.values()]
         return {each.name: each.failure for each in running if each.failure is not None}
 
     def _warn(self) -> None:
@@ -275,8 +308,8 @@ class Engine:
     def _part(self, name: str) -> list[Node]:
         """The operators of a query, or the one of a name."""
         running = self._queries.get(name) or self._derived.get(name)
-        prefix = f"{running.name}: " if running is not None else None
-        found = [node for node in self._graph if node.id == name or (prefix and node.id.startswith(prefix))]
+        own = running.nodes if running is not None else []
+        found = [node for node in self._graph if node.id == name or node in own]
         if not found:
             known = ", ".join(node.id for node in self._graph) or "none"
             raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
@@ -329,15 +362,18 @@ class Engine:
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
         parts = snapshot.Parts()
-        options = {"state": self._state, "schedule": self._schedule, "batch": self._batch}
-        parts.add_options(options)
+        parts.add_options({
+            "state": self._state, "schedule": self._schedule, "batch": self._batch,
+            "share": self._share, "max_queries": self._max_queries,
+        })  # fmt: skip
         for name, table in self._tables.items():
             parts.add_table(name, table)
         for source in self._streams:
             parts.add_source(source, self._graph[source.id].outlet)
         parts.add_names(self._order, list(self._catalog.aggregates))
+        shared: dict[JoinOperator, int] = {}
         for running in [*self._derived.values(), *self._queries.values()]:
-            parts.add_query(running)
+            parts.add_query(running, shared)
         return parts.packed()
 
     @classmethod
@@ -360,9 +396,13 @@ class Engine:
         if missing:
             message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
             raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)
-        for query in parts.queries():
+        queries = list(parts.queries())
+        engine._groups.seat(seat for query in queries for seat in query.seats)
+        for query in queries:
             (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan, query.state)
+        for query in queries:  # a join comes back when all who share it are there
             query.apply(engine._running(query.name))
+        engine._groups.seat(None)
         return engine
 
 

@@ -11,16 +11,18 @@ from penstock.compile import Compiler, JoinStage, Rest, Stage
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
 from penstock.errors import QueryError
-from penstock.graph.graph import Graph
+from penstock.graph.graph import Graph, Node
+from penstock.groups import Groups
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.join import Migration
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.join import JoinOperator, Migration
+from penstock.ops.member import Harvest
 from penstock.ops.operator import Batch
 from penstock.plan.explain import Description
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import JoinPart, joins, plan_body, split_plans
+from penstock.plan.query import plan_body, split_plans
+from penstock.plan.tree import renamed
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
@@ -42,34 +44,48 @@ class RunningQuery:
         tables: Mapping[str, pa.Table],
         ranks: Mapping[str, int],
         classes: Mapping[str, type],
+        groups: Groups,
         feeds: Stream | None = None,
     ) -> None:
         self.name = name
         self.query = query
-        self.state = state
+        self._state = state
         self.feeds = feeds
         self._graph = graph
         rows = {table: data.num_rows for table, data in tables.items()}
         self._part = plan_body(query.body, plan, rows, ranks)
-        compiler = Compiler(name, graph, tables, state, classes)
-        last = compiler.query(self._part, query.emit)
+        self._groups = groups
+        compiler = Compiler(name, graph, tables, state, classes, groups, plan is not None)
+        last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
         self._stages = compiler.stages
         self.last = last.node
-        self._sink = last.node.outlet.open() if feeds is None else None
+        asked = isinstance(last, JoinStage) and last.buffer is None
+        self.asked = last if asked and isinstance(last, JoinStage) else None
+        """The join whose results are shown when somebody asks for them, if the query is no more than that."""
+        self._sink = last.outlet.open() if feeds is None and not asked else None
 
     # ── plans ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def _joins(self) -> list[tuple[JoinStage, JoinPart]]:
-        stages = [stage for stage in self._stages if isinstance(stage, JoinStage)]
-        return list(zip(stages, joins(self._part), strict=True))
+    def _joins(self) -> list[JoinStage]:
+        return [stage for stage in self._stages if isinstance(stage, JoinStage)]
+
+    @property
+    def state(self) -> str:
+        """The name of its state policy: that of its joins, which those who share them may have changed."""
+        return self._joins[0].join.state if self._joins else self._state
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operators of the query."""
+        return [stage.node for stage in self._stages]
 
     @property
     def plan(self) -> JoinPlan:
         """The plan of the query's join."""
-        found = [stage.join.tree.plan for stage, _ in self._joins]
+        found = [stage.join.tree.plan for stage in self._joins]
         if len(found) != 1:
             raise QueryError("NO_SINGLE_PLAN", f"{self.name} has {len(found)} joins; see its picture", query=self.name)
         return found[0]
@@ -77,29 +93,30 @@ class RunningQuery:
     @property
     def plan_text(self) -> str | None:
         """The shapes of the query's joins as a plan string."""
-        return "; ".join(str(stage.join.tree.plan.tree) for stage, _ in self._joins) or None
+        return "; ".join(str(stage.tree()) for stage in self._joins) or None
 
     def planned(self, plan: str) -> list[JoinPlan]:
         """The physical plans for a plan string."""
         found = self._joins
         shapes = split_plans(plan, len(found))
-        return [part.replanned(shape or "") for (_, part), shape in zip(found, shapes, strict=True)]
+        return [stage.replanned(shape or "") for stage, shape in zip(found, shapes, strict=True)]
 
     def migrate(self, plans: Sequence[JoinPlan], how: Migration) -> None:
-        for (stage, _), plan in zip(self._joins, plans, strict=True):
+        for stage, plan in zip(self._joins, plans, strict=True):
             stage.join.migrate(plan, how)
 
     def adopt(self, state: str, node: str | None) -> None:
         """Change what the joins keep, or what one node of them keeps."""
         if node is None:
-            self.state = state
-            for stage, _ in self._joins:
-                stage.join.adopt(POLICIES[state])
+            self._state = state
+            for stage in self._joins:
+                self._groups.adopt(stage.join, state)
             return
-        for stage, _ in self._joins:
+        for stage in self._joins:
+            own = {theirs: mine for mine, theirs in stage.member.renaming.items()}
             for part in stage.join.tree.plan.nodes():
-                if str(part.tree) == node and part is not stage.join.tree.plan.root:
-                    stage.join.adopt(POLICIES[state], frozenset(part.aliases))
+                if str(renamed(part.tree, own)) == node and part is not stage.join.tree.plan.root:
+                    stage.join.adopt(state, frozenset(part.aliases))
                     return
         raise QueryError(
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
@@ -107,17 +124,18 @@ class RunningQuery:
 
     def picture(self) -> Description:
         """What the query does, for people."""
-        plans = {id(part): replace(part, plan=stage.join.tree.plan) for stage, part in self._joins}
+        plans = {id(s.part): replace(s.part, plan=s.part.replanned(str(s.tree()))) for s in self._joins}
         keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
         return picture(self._part, plans, keeps)
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def results(self) -> pa.Table:
-        """What became certain since the last call, in temporal order."""
+    def results(self, harvests: Sequence[Harvest] = ()) -> pa.Table:
+        """What became certain since the last call, in temporal order; `harvests` are those of the join it asks."""
         schema = self.query.schema
         tables = []
-        for batch in self._sink.read(int(FOREVER)) if self._sink is not None else ():
+        waiting = self._sink.read(int(FOREVER)) if self._sink is not None else []
+        for batch in waiting if self.asked is None else self.asked.results(harvests):
             times = as_times(batch.times, schema.field("_ts").type)
             tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
         return pa.concat_tables(tables) if tables else schema.empty_table()
@@ -137,38 +155,41 @@ class RunningQuery:
         if self._sink is not None:
             self._sink.buffer.close(self._sink)
         for stage in reversed(self._stages):
+            if isinstance(stage, JoinStage):
+                stage.join.leave(stage.member)
+                if stage.join.members:
+                    continue
+                self._groups.remove(stage.join)
             self._graph.remove(stage.node)
 
     def metrics(self) -> dict[str, object]:
-        found = self._joins
-        operators = {stage.node.id: stage.node.operator.metrics() for stage in self._stages}
-        single = found[0][0].join.metrics() if len(found) == 1 else {}
-        last = self.last.operator.metrics()
+        last = self._stages[-1]
+        emitted = {key: value for key, value in last.told().items() if key == "emitted"}
         error = {} if self.failure is None else {"error": str(self.failure)}
         return {
             "plan": self.plan_text,
             "state": self.state,
-            **single,
-            **{key: value for key, value in last.items() if key == "emitted"},
-            "operators": operators,
+            **(self._joins[0].told() if len(self._joins) == 1 else {}),
+            **emitted,
+            "operators": {_id(stage): stage.told() for stage in self._stages},
             **error,
         }
 
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self) -> list[Rest]:
-        """The base data of every stage."""
-        return [stage.dump() for stage in self._stages]
+    def dump(self, shared: dict[JoinOperator, int]) -> list[Rest]:
+        """The base data of every stage; of joins that queries share, once."""
+        return [stage.dump(shared) for stage in self._stages]
 
     def revive(self, rests: Sequence[Rest], failed: str | None = None) -> None:
         """Go on where a snapshot stopped, or stay stopped."""
         living: dict[str, Batch | None] = {}
         for stage, rest in zip(self._stages, rests, strict=True):
-            living[stage.node.id] = stage.revive(rest, [living[_id(below)] for below in stage.inputs])
+            living[_id(stage)] = stage.revive(rest, [living[_id(below)] for below in stage.inputs])
         for aggregate in self._aggregates:
             if failed is not None:
                 aggregate.failure = QueryError("AGGREGATE_FAILED", failed)
 
 
 def _id(stage: Stage) -> str:
-    return stage.node.id
+    return stage.member.name if isinstance(stage, JoinStage) else stage.node.id

@@ -21,12 +21,13 @@ from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
 from penstock.ops.emit import DerivedStreamOperator
+from penstock.ops.join import JoinOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
 from penstock.state.instants import ticks
 
-_VERSION = 2
+_VERSION = 3
 _INDEX = "index.json"
 
 
@@ -61,6 +62,11 @@ class SavedQuery:
     rests: tuple[Rest, ...]
     derived: Mapping[str, Any] | None
     unread: pa.Table | None
+
+    @property
+    def seats(self) -> list[int]:
+        """The numbers of its joins: queries that had one in common have the same."""
+        return [rest.values["seat"] for rest in self.rests if "seat" in rest.values]
 
     def apply(self, running: RunningQuery) -> None:
         running.revive(self.rests, self.failed)
@@ -121,7 +127,7 @@ class Parts:
         """The streams in the order of their declaration, and the names of user-defined aggregates."""
         self._index["names"] = {"order": list(order), "aggregates": list(aggregates)}
 
-    def add_query(self, running: RunningQuery) -> None:
+    def add_query(self, running: RunningQuery, shared: dict[JoinOperator, int]) -> None:
         derived = unread = None
         stream = running.last.operator
         if isinstance(stream, DerivedStreamOperator):
@@ -136,7 +142,7 @@ class Parts:
             "failed": None if running.failure is None else running.failure.message,
             "rests": [
                 {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}
-                for rest in running.dump()
+                for rest in running.dump(shared)
             ],
             "derived": derived,
             "unread": unread,

@@ -1,7 +1,8 @@
 """The query graph: operators joined by arcs, with the strategies and break nodes by which it is run.
 
-An operator's outlet is one `Buffer` with a reader per successor, so that a shared input is stored once. Nodes stand in
-the order they were added: producers before consumers. Every edit makes a new state table.
+An operator's outlet is one `Buffer` with a reader per successor, so that a shared input is stored once; a join that
+queries share has one for each of them that reads on. Nodes stand in the order they were added: producers before
+consumers. Every edit makes a new state table.
 """
 
 from __future__ import annotations

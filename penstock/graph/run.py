@@ -95,9 +95,9 @@ class Cycle:
         return state if state in self._ready else self.enabler(state)
 
     def furthest_behind(self, fork: Row) -> Sequence[str]:
-        arc = self._graph[fork.predecessors[0]].outlet
+        before = self._graph[fork.predecessors[0]]
         waiting = {
-            state: sum(reader.waiting() for reader in self._graph[state].readers if reader.buffer is arc)
+            state: sum(reader.waiting() for reader, node in self._graph[state].producers.items() if node is before)
             for state in fork.successors
         }
         return sorted(waiting, key=waiting.__getitem__, reverse=True)

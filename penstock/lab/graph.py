@@ -20,7 +20,6 @@ import pyarrow as pa
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from penstock.graph.buffers import Reader
 from penstock.graph.graph import Graph, Node
 from penstock.graph.run import Cycle
 from penstock.graph.virtual import Cost, VirtualTime
@@ -45,6 +44,7 @@ from penstock.lab.query_graphs import (
 )
 from penstock.lab.report import Check, Report, Section, at_most, equals
 from penstock.lab.workloads import steady
+from penstock.ops.join import JoinOperator
 from penstock.ops.source import SourceOperator
 from penstock.progress import steps
 from penstock.state.kernels import I64
@@ -262,11 +262,11 @@ def _overhead(scale: Scale, report: Report) -> None:
 
 @dataclass(frozen=True)
 class Contender:
-    """A graph, its sink, and how the n-th push is fed to it."""
+    """A graph, how the n-th push is fed to it, and how its results are taken: how many there were."""
 
     graph: Graph
-    sink: Reader
     feed: Callable[[int], None]
+    take: Callable[[], int]
 
 
 PUSH = 4096
@@ -285,14 +285,16 @@ def _uniting() -> Contender:
         for source in bench.sources.values():
             source.feed(times, {**columns, "ts": pa.array(times)})
 
-    return Contender(bench.graph, last.outlet.open(), feed)
+    sink = last.outlet.open()
+    return Contender(bench.graph, feed, lambda: sum(len(batch) for batch in sink.take(sink.waiting())))
 
 
 def _joining() -> Contender:
     streams = steady(2, 10_000)
     engine = streams.engine()
     graph = engine._graph
-    last = list(graph)[-1]
+    join = list(graph)[-1].operator
+    assert isinstance(join, JoinOperator)
 
     def feed(push: int) -> None:
         stretch = streams.between(push * PUSH, (push + 1) * PUSH)
@@ -302,7 +304,7 @@ def _joining() -> Contender:
             assert isinstance(source, SourceOperator)
             source.feed(columns["ts"].to_numpy(), columns)
 
-    return Contender(graph, last.outlet.open(), feed)
+    return Contender(graph, feed, lambda: sum(len(harvest) for harvest in join.harvested()))
 
 
 def _timed_pair(by_cycle: Contender, direct: Contender, strategy: str, pushes: int) -> tuple[float, float]:
@@ -327,7 +329,7 @@ def _timed_pair(by_cycle: Contender, direct: Contender, strategy: str, pushes: i
             begin = time.thread_time()
             run_push()
             seconds[place].append(time.thread_time() - begin)
-            results[place] += sum(len(batch) for batch in contender.sink.take(contender.sink.waiting()))
+            results[place] += contender.take()
     assert results[0] == results[1] > 0
     return median(seconds[1]), median(cycle - called for cycle, called in zip(*seconds, strict=True))
 

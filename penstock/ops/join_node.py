@@ -90,9 +90,10 @@ class JoinNode:
             other = self.right if side is self.left else self.left
             given = {id_: side.codes(id_, rows) for id_ in self.plan.key}
             spans = None if self._range is None else self._spans(side, rows)
-            for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans)):
+            oldest = self._tree.oldest_wanted(side.plan, rows, other.plan)
+            for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest)):
                 combined = self._combine(side, rows.ids[:, found.probe], found.rows)
-                yield combined.take(keep) if (keep := self._residual(combined)) is not None else combined
+                yield self._fitting(found.probe, combined).rows
 
     def _spans(self, side: TreeNode, rows: Rows) -> tuple[F64, F64]:
         """Where the partners' numbers must lie: low <= left - right <= high."""
@@ -106,11 +107,16 @@ class JoinNode:
         halves = (ids, partner.ids) if side is self.left else (partner.ids, ids)
         return Rows(np.concatenate(halves), partner.born, partner.dies)
 
-    def _residual(self, rows: Rows) -> Mask | None:
-        """Which rows satisfy the predicates of this node; None if all do because there are none."""
-        if not self.plan.residuals:
-            return None
-        return mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows))
+    def _fitting(self, probe: I64, rows: Rows) -> Found:
+        """The rows that somebody wants and that satisfy the predicates of this node."""
+        if self._tree.interest is not None:
+            rows = self._tree.wanted(self.plan, rows)
+            alive = rows.born < rows.dies
+            probe, rows = probe[alive], rows.take(alive)
+        if self.plan.residuals:
+            keep = mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows))
+            probe, rows = probe[keep], rows.take(keep)
+        return Found(probe, rows)
 
     def demanded(self, rows: Rows) -> Rows:
         return demanded(self, rows)
@@ -187,9 +193,7 @@ class JoinNode:
             known |= {id_: first.codes(id_, partial) for id_ in self.plan.key}
             for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
                 rows = self._combine(first, partial.ids[:, partner.probe], partner.rows)
-                probe = found.probe[partner.probe]
-                keep = self._residual(rows)
-                yield Found(probe, rows) if keep is None else Found(probe[keep], rows.take(keep))
+                yield self._fitting(found.probe[partner.probe], rows)
 
     def expand(self, alias: str, ids: I64) -> Rows:
         """All rows of the node that hold one of some rows of a leaf, computed from the children."""
@@ -279,6 +283,15 @@ class JoinNode:
             rows = rows.take(alive)
         rows = self.demanded(rows)
         self.state.rebuild(rows, self._state_codes(rows))
+
+    def tighten(self, bound: int) -> None:
+        """Drop rows that nobody wants any more: their parts die earlier, or all who are left have a predicate more."""
+        if self.state is not None and len(self.state):
+            rows = self.living()
+            rows = self._tree.wanted(self.plan, rows.take(rows.dies > bound))
+            rows = rows.take((rows.dies > bound) & (rows.born < rows.dies))
+            rows = rows.take(mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows)))
+            self.state.rebuild(rows, self._state_codes(rows))
 
     def adopt(self, former: JoinNode) -> None:
         """Take over the rows of a node over the same leaves in an earlier tree."""

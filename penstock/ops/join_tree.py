@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Literal
 
 import numpy as np
@@ -23,12 +23,13 @@ from penstock.ops.gating import builds_few, is_worth_gating
 from penstock.ops.join_node import JoinNode, TreeNode
 from penstock.ops.leaf_node import LeafNode, codes_of
 from penstock.plan.migration import takeover
-from penstock.plan.physical import JoinPlan, Key, LeafPlan, Part
+from penstock.plan.physical import JoinPlan, Key, LeafPlan, NodePlan, Part
 from penstock.state.codeset import CodeSet
 from penstock.state.demand import Gate
+from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
-from penstock.state.kernels import ALWAYS, I32
+from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import LeafStore, Renumbering
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows
@@ -88,6 +89,8 @@ class JoinTree:
         self._exceptions: dict[frozenset[str], Policy] = {}
         self.keys = KeySpace([class_.type for class_ in plan.classes])
         self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
+        self.interest: Interest | None = None
+        """Who wants which tuples, where queries with different filters share the tree."""
         self.scratch = Scratch()
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
@@ -278,6 +281,42 @@ class JoinTree:
                 yield node.state.codes()
             if node.gate is not None:
                 yield from node.gate.used(key)
+
+    # ── sharing (State-Slice) ────────────────────────────────────────────────────────────────────────────────────
+
+    def share(self, plan: JoinPlan, interest: Interest | None, wanted: Mapping[str, I32]) -> None:
+        """Go on for other queries, between two batches: `wanted` are the codes of the rows that the leaves hold."""
+        for leaf in plan.leaves:
+            self.stores[leaf.alias].share(leaf, interest, wanted.get(leaf.alias))
+        self.interest = interest
+        self.rearrange(plan)
+        for node in self.nodes():
+            node.tighten(self._bound)
+
+    def wanted(self, part: Part, rows: Rows) -> Rows:
+        """The rows with the ends of those who want them: nobody wants a row that dies before it is born."""
+        if self.interest is None:
+            lives = [self.stores[alias].dies_now(ids) for alias, ids in zip(part.aliases, rows.ids, strict=True)]
+            return Rows(rows.ids, rows.born, np.minimum.reduce([rows.dies, *lives]))
+        codes, dies = self.interested(part, rows), rows.dies
+        for alias, ids in zip(part.aliases, rows.ids, strict=True):
+            store = self.stores[alias]
+            dies = np.minimum(dies, ends(store.lives(ids)[0], self.interest.reach(alias, codes)))
+        return Rows(rows.ids, rows.born, np.where(codes == NOBODY, ALWAYS, dies))
+
+    def interested(self, part: Part, rows: Rows) -> I32:
+        """The codes of those who want all parts of a row."""
+        assert self.interest is not None
+        codes = [self.stores[alias].wanted(ids) for alias, ids in zip(part.aliases, rows.ids, strict=True)]
+        return reduce(self.interest.meet, codes)
+
+    def oldest_wanted(self, part: Part, rows: Rows, partner: Part) -> I64 | None:
+        """For each row, the time after which a tuple of a leaf must be born to be wanted together with it."""
+        if self.interest is None or isinstance(partner, NodePlan) or partner.source.is_table:
+            return None
+        reach = self.interest.reach(partner.alias, self.interested(part, rows))
+        oldest: I64 = rows.born - reach
+        return np.where((reach == FOREVER) | (oldest > rows.born), ALWAYS, oldest)
 
     # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -32,6 +32,8 @@ class Probes:
     old_only: bool = False
     """Only rows without a tuple of the batch in progress."""
     spans: tuple[F64, F64] | None = None
+    oldest: I64 | None = None
+    """Rows born at this time or before count for nothing."""
 
     def __len__(self) -> int:
         return self.born.size
@@ -93,7 +95,7 @@ class LeafNode:
             column = self.ordered_by.left if self.ordered_by.left.alias == self.plan.alias else self.ordered_by.right
             blocks = self.store.probe_range(column, *probes.spans, probes.born, probes.dies, probes.old_only, scratch)
         else:
-            blocks = self.store.probe(probes.given, probes.born, probes.dies, probes.old_only, scratch)
+            blocks = self.store.probe(probes.given, probes.born, probes.dies, probes.old_only, scratch, probes.oldest)
         for block in blocks:
             yield Found(block.probe, Rows(block.row[np.newaxis, :], block.born, block.dies))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.errors import UnsupportedError
 from penstock.ops.join_tree import JoinTree
 from penstock.plan.physical import JoinPlan, LeafPlan
-from penstock.state.kernels import ALWAYS, I64
+from penstock.state.kernels import ALWAYS, I32, I64
 from penstock.state.rows import Rows, concat
 
 
@@ -35,16 +35,19 @@ class ParallelTrack:
         self.tree = JoinTree(plan, old.policy)
         self._marks: dict[str, int] = {}
         """For each stream, the first id of a tuple that both tracks have."""
+        self.tree.interest = old.interest
         for alias, store in self.tree.stores.items():
+            if old.interest is not None:
+                store.share(store.plan, old.interest, np.empty(0, np.int32))
             if store.plan.source.is_table:
                 store.revive(old.stores[alias].dump(int(ALWAYS)))
             else:
                 self._marks[alias] = store.base = store.end = old.stores[alias].end
         self.tree.rebuild(plan)
 
-    def ingest(self, alias: str, times: I64, columns: Mapping[str, pa.Array]) -> None:
+    def ingest(self, alias: str, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None) -> None:
         """What the old tree's leaf takes in as well."""
-        self.tree.stores[alias].ingest(times, columns)
+        self.tree.stores[alias].ingest(times, columns, wanted)
 
     def step(self, rows: Rows) -> Rows:
         """The new rows of both tracks without duplicates, given those of the old one; aliases in the old order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -37,6 +37,13 @@ def leaves(tree: Tree) -> tuple[str, ...]:
     if isinstance(tree, Leaf):
         return (tree.alias,)
     return leaves(tree.left) + leaves(tree.right)
+
+
+def renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+    """The tree with other aliases."""
+    if isinstance(tree, Leaf):
+        return Leaf(names[tree.alias])
+    return Pair(renamed(tree.left, names), renamed(tree.right, names))
 
 
 def left_deep(aliases: Sequence[str]) -> Tree:

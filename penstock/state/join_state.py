@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.state.codeset import Mask
 from penstock.state.intern import empty_codes
 from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
-from penstock.state.matches import Block, Scratch, Stored
+from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.rows import Rows
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import F64, SortedIndex
@@ -81,7 +81,7 @@ class JoinState:
         return scratch.blocks(
             lambda at, row, out: probe_chain(
                 codes, born, dies, at, row, self._head, self._following, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, stored.fresh, False, *out,
+                stored.born, stored.dies, stored.fresh, False, ANY_AGE, *out,
             ),
             codes.size,
         )  # fmt: skip

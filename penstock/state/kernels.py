@@ -104,13 +104,14 @@ def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -
 def probe_chain(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
-    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
+    oldest: I64, out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Pairs (probe i, row) with equal codes and overlapping validity, rows with base <= id < limit only.
 
     Where `fresh` has a byte per row, rows marked there do not count. Works from probe `at` (inside its chain at `row`,
     or NONE) until the end or until the output is full; returns (pairs, at, row) to go on from. In a `fifo` store older
-    rows die earlier, so a chain ends at the first dead row.
+    rows die earlier, so a chain ends at the first dead row. Where `oldest` has a time per probe, a chain ends at the
+    first row not born after it: there, rows are in the order of their births.
     """
     n = 0
     room = out_probe.size
@@ -122,6 +123,8 @@ def probe_chain(
         while row >= base:
             slot = row & mask
             other_dies = row_dies[slot]
+            if oldest.size and row_born[slot] <= oldest[at]:
+                break
             if row < limit and (fresh.size == 0 or not fresh[row]):
                 low = max(b, row_born[slot])
                 high = min(d, other_dies)

@@ -2,6 +2,8 @@
 
 Law: after `ingest` the leaf holds, under ascending ids, every tuple that passed its filters, has no NULL in a join term
 and is not known to be dead. Leaf states are always complete. Filters thin what is stored, never what ROWS counts.
+Where several queries share the leaf, a tuple lives as long as one of those that want it (`interest`) needs it: its ring
+is the chain of their slices, and what no later slice wants is squeezed out of it.
 
 State: rings (see `columns`) with born, dies, a code per equality class and the columns read above; indexes are made
 when first asked for. Cost: O(1) per tuple, and per match when probed.
@@ -18,15 +20,17 @@ import pyarrow as pa
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
 from penstock.plan.physical import Key, LeafPlan
+from penstock.state.codeset import Mask
 from penstock.state.columns import FIRST_CAPACITY, ring_column, ring_read, ring_resized, ring_write
 from penstock.state.index import ChainIndex
+from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace, empty_codes
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain
-from penstock.state.matches import Block, Scratch, Stored
+from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
-_THINNED = 4
+SCATTERED = 3.0
 _ALL_COUNT = np.empty(0, np.uint8)
 
 Given = Mapping[int, I32]
@@ -72,7 +76,12 @@ class LeafStore:
         self._codes = {id_: empty_codes(self._capacity) for id_, _ in plan.terms}
         self._indexes: dict[Key, ChainIndex] = {}
         self._ordered: dict[str, SortedIndex] = {}
-        self._checked_at = 4096
+        self.slack = SCATTERED
+        """How many dead rows between living ones are put up with, for each living one."""
+        self._looked_at = 0
+        self._last_death = int(ALWAYS)
+        self.interest: Interest | None = None
+        self._wanted: I32 = np.empty(0, np.int32)
         self.seen = 0
 
     def __len__(self) -> int:
@@ -85,16 +94,24 @@ class LeafStore:
     @property
     def nbytes(self) -> int:
         parts = (*self._columns.values(), *self._indexes.values(), *self._codes.values())
-        return self.born.nbytes + self.dies.nbytes + sum(part.nbytes for part in parts)
+        return self.born.nbytes + self.dies.nbytes + self._wanted.nbytes + sum(part.nbytes for part in parts)
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes a stored row takes, the room that a ring keeps free left out."""
+        return self.nbytes / self._capacity
 
     # ── tuples come ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ingest(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        """One batch of tuples in their order, with times not before those of earlier batches."""
+    def ingest(self, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None = None) -> None:
+        """One batch of tuples in their order, with times not before those of earlier batches.
+
+        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been looked at then.
+        """
         rows = times.size
         self.seen += rows
         self.fresh_from = self.end
-        chosen = self._passing(columns, rows)
+        chosen = self._passing(columns, rows) if wanted is None else _positions(wanted != NOBODY)
         codes = self._terms(columns, chosen, rows if chosen is None else chosen.size)
         lacking = [column for column in codes.values() if column.min(initial=0) < 0]
         if lacking:
@@ -104,7 +121,9 @@ class LeafStore:
         stored = times if chosen is None else times[chosen]
         read = _reader(columns, chosen)
         payload = {name: read(Column(self.alias, name, pa.null())) for name in self._columns}
-        first = self._append(stored, deaths(stored, self._lifetime), codes, payload)
+        if wanted is not None and chosen is not None:
+            wanted = wanted[chosen]
+        first = self._append(stored, self._ends(stored, wanted), codes, payload, wanted)
         if self.rows_window is not None:
             parts = self.rows_window.partitions([columns[name] for name in self._partition], rows)
             ids = np.full(rows, NONE, np.int64)
@@ -115,8 +134,13 @@ class LeafStore:
         """The positions of the tuples that pass the filters; None for all."""
         if not self.plan.filters:
             return None
-        passing = mask(self.plan.filters, lambda column: columns[column.name], rows)
-        return None if passing.all() else np.flatnonzero(passing)
+        return _positions(mask(self.plan.filters, lambda column: columns[column.name], rows))
+
+    def _ends(self, born: I64, wanted: I32 | None) -> I64:
+        """When tuples die that came at `born`: at the end of the window, or of the longest one that wants them."""
+        if wanted is None or self.interest is None or self.rows_window is not None:
+            return deaths(born, self._lifetime)
+        return ends(born, self.interest.reach(self.alias, wanted))
 
     def _terms(self, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int) -> dict[int, I32]:
         """The codes of the chosen tuples in every class, NONE where the term is NULL."""
@@ -137,11 +161,17 @@ class LeafStore:
         window = self.plan.source.window
         return window.partition if window is not None else ()
 
-    def _append(self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array]) -> int:
+    def _append(
+        self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array], wanted: I32 | None
+    ) -> int:
         first = self.end
         self._reserve(born.size)
         self.end += born.size
         if born.size:
+            if self.interest is not None and wanted is not None:
+                ring_write(self._wanted, first, wanted)
+                self._fifo = self._fifo and dies[0] >= self._last_death and bool((dies[1:] >= dies[:-1]).all())
+                self._last_death = int(dies[-1])
             ring_write(self.born, first, born)
             ring_write(self.dies, first, dies)
             for id_, ring in self._codes.items():
@@ -165,6 +195,8 @@ class LeafStore:
         self.born = ring_resized(self.born, capacity, base, end)
         self.dies = ring_resized(self.dies, capacity, base, end)
         self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}
+        if self.interest is not None:
+            self._wanted = ring_resized(self._wanted, capacity, base, end)
         for part in (*self._columns.values(), *self._indexes.values()):
             part.resize(capacity, base, end)
         if self.rows_window is not None:
@@ -192,16 +224,22 @@ class LeafStore:
     def take(self, name: str, ids: I64) -> pa.Array:
         return self._columns[name].take(ids)
 
-    def probe(self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch) -> Iterator[Block]:
-        """Blocks of (probe, row id) where the row has the given codes and the two lives overlap."""
+    def probe(
+        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, oldest: I64 | None = None
+    ) -> Iterator[Block]:
+        """Blocks of (probe, row id) where the row has the given codes and the two lives overlap.
+
+        `oldest` is for each probe a time after which the row must be born.
+        """
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
         stored = self._stored(old_only)
+        since = ANY_AGE if oldest is None else oldest
         yield from scratch.blocks(
             lambda at, row, out: probe_chain(
                 codes, born, dies, at, row, index.head, index.following, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, stored.fresh, self._fifo, *out,
+                stored.born, stored.dies, stored.fresh, self._fifo, since, *out,
             ),
             codes.size,
         )  # fmt: skip
@@ -249,7 +287,7 @@ class LeafStore:
     def purge(self, bound: int) -> Renumbering | None:
         """Forget rows that die at or before `bound`; ids may change where rows die out of order."""
         self.base = dead_prefix(self.dies, self._capacity - 1, self.base, self.end, bound)
-        if not self._fifo and len(self) > self._checked_at:
+        if not self._fifo and self.end - self._looked_at > self.slack * len(self) + FIRST_CAPACITY:
             return self._thin(bound)
         if self._capacity > 8 * max(len(self), FIRST_CAPACITY):
             self._resize(max(FIRST_CAPACITY, 1 << (2 * len(self)).bit_length()))
@@ -260,20 +298,66 @@ class LeafStore:
         self.base = self.fresh_from = self.end
 
     def _thin(self, bound: int) -> Renumbering | None:
+        """Close the gaps that dead rows leave between living ones, if they are too many."""
         ids = np.arange(self.base, self.end)
         kept = ids[self.dies[ids & (self._capacity - 1)] > bound]
-        self._checked_at = max(4096, 2 * kept.size)
-        if _THINNED * kept.size > ids.size:
+        self._looked_at = self.end
+        if ids.size - kept.size <= self.slack * kept.size:
             return None
+        return self._squeeze(kept)
+
+    def _squeeze(self, kept: I64) -> Renumbering:
         born, dies = self.lives(kept)
+        wanted = None if self.interest is None else self.wanted(kept)
         codes = {id_: self.codes(id_, kept) for id_ in self._codes}
         payload = {name: self.take(name, kept) for name in self._columns}
         self.base = self.end
-        first = self._append(born, dies, codes, payload)
+        self._last_death = int(ALWAYS)
+        self._fifo = self.rows_window is None or self.rows_window.fifo
+        first = self._append(born, dies, codes, payload, wanted)
         if self.rows_window is not None:
             self.rows_window.renumber(kept, first)
         self.settle()
+        self._looked_at = self.end
         return Renumbering(kept, first)
+
+    # ── queries come and go ──────────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self) -> I64:
+        """The ids of all rows, those that died in between included."""
+        return np.arange(self.base, self.end)
+
+    def wanted(self, ids: I64) -> I32:
+        """The codes of interest of rows."""
+        codes: I32 = self._wanted[ids & (self._capacity - 1)]
+        return codes
+
+    def share(self, plan: LeafPlan, interest: Interest | None, wanted: I32 | None) -> None:
+        """Keep other columns, and tuples for other queries: `wanted` are the new codes of the rows that are stored.
+
+        A column that is new is NULL in the rows there are: the queries that read it do not want them.
+        """
+        schema = plan.source.relation.schema
+        new = {name: ring_column(schema.field(name).type) for name in plan.columns if name not in self._columns}
+        for name, column in new.items():
+            column.resize(self._capacity, self.base, self.end)
+            if len(self):
+                column.append(self.base, self.base, pa.nulls(len(self), schema.field(name).type))
+        self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
+        self.plan, self.interest = plan, interest
+        self._lifetime = lifetime(plan.source.window)
+        self._wanted = empty_codes(self._capacity if interest is not None else 0)
+        if interest is not None and wanted is not None:
+            ring_write(self._wanted, self.base, wanted)
+        born, dies = self.lives(self.stored())
+        if self.rows_window is None and not plan.source.is_table:
+            dies = self._ends(born, None if interest is None else wanted)
+        if wanted is not None:
+            dies = np.where(wanted == NOBODY, ALWAYS, dies)
+        ring_write(self.dies, self.base, dies)
+        in_order = bool((dies[1:] >= dies[:-1]).all())
+        self._fifo = in_order and (self.rows_window is None or self.rows_window.fifo)
+        self._last_death = int(dies[-1]) if dies.size else int(ALWAYS)
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,6 +367,8 @@ class LeafStore:
         ids = ids[self.lives(ids)[1] > bound]
         born, dies = self.lives(ids)
         columns = {"_born": pa.array(born), "_dies": pa.array(dies)}
+        if self.interest is not None:
+            columns["_wanted"] = pa.array(self.wanted(ids))
         if self.rows_window is not None:
             columns["_age"] = pa.array(self.rows_window.ages(ids))
         for id_, _ in self.plan.terms:
@@ -296,12 +382,18 @@ class LeafStore:
         born, dies = (columns[name].to_numpy() for name in ("_born", "_dies"))
         codes = {id_: self.keys.classes[id_].intern(columns[f"_term{id_}"]) for id_, _ in self.plan.terms}
         self.fresh_from = self.end
-        first = self._append(born, dies, codes, {name: columns[f"column {name}"] for name in self._columns})
+        wanted = columns["_wanted"].to_numpy() if "_wanted" in columns else None
+        first = self._append(born, dies, codes, {name: columns[f"column {name}"] for name in self._columns}, wanted)
         if self.rows_window is not None:
             partition = [columns[f"column {name}"] for name in self._partition]
             self.rows_window.revive(
                 self.rows_window.partitions(partition, born.size), columns["_age"].to_numpy(), first
             )
+
+
+def _positions(chosen: Mask) -> I64 | None:
+    """Where a mask is true; None for everywhere."""
+    return None if chosen.all() else np.flatnonzero(chosen)
 
 
 def _reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:

@@ -11,6 +11,9 @@ from penstock.state.kernels import I64, NONE, U8
 
 _BLOCK = 1 << 16
 
+ANY_AGE: I64 = np.empty(0, np.int64)
+"""For probes that do not ask how old a row is."""
+
 Out = tuple[I64, I64, I64, I64]
 
 

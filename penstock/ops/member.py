@@ -1,0 +1,220 @@
+"""A query's part in a join that it may share: which combinations are its own, and what it shows of them.
+
+Law: of a batch's combinations, which come in temporal order, a member takes those whose parts all pass its filters
+(its party's interest), lie within its windows and satisfy its own predicates; in the same order. With `ends` each is
+written again, with sign -1, when the first of its parts leaves the member's window.
+
+A `Harvest` is stored once for all members. Members whose windows are the same on every stream take theirs by age: a
+combination is theirs if its oldest part is younger than the window. State: living rows, where ends are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.nodes import Column, Expr
+from penstock.ops.lives import Lives
+from penstock.ops.operator import Batch, Outlet, concat
+from penstock.ops.sharing import Sharers
+from penstock.plan.share import Need
+from penstock.state.codeset import Mask
+from penstock.state.interest import ends
+from penstock.state.kernels import I64
+from penstock.state.leaf import Renumbering
+from penstock.state.rows import Rows
+
+_FEW = 8
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """New combinations of a join in temporal order, with all that its members ask of them.
+
+    `rows.dies` is when they die in the join's own windows; `born` is told for every stream with a window in time.
+    `wanted`: which combinations a party wants, None if there is only one party.
+    """
+
+    rows: Rows
+    born: Mapping[str, I64]
+    counted: I64 | None
+    """When the first part in a ROWS window dies, where there are such windows."""
+    columns: Mapping[tuple[str, str], pa.Array]
+    widest: tuple[tuple[str, int], ...]
+    """The join's own windows."""
+    tested: frozenset[Expr]
+    """The predicates the combinations satisfy."""
+    wanted: Callable[[Sharers], Mask] | None
+    parties: int
+    """How many times parties had become one by then."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def oldest(self) -> I64:
+        """When the oldest part was born."""
+        return np.minimum.reduce(list(self.born.values())) if self.born else self.rows.born
+
+    @cached_property
+    def age(self) -> I64:
+        return self.rows.born - self.oldest
+
+    @cached_property
+    def _by_age(self) -> tuple[I64, I64]:
+        order = np.argsort(self.age, kind="stable")
+        return order, self.age[order]
+
+    def within(self, life: int) -> I64 | None:
+        """The combinations younger than `life`, in temporal order; None for all of them."""
+        order, ages = self._by_age
+        count = int(np.searchsorted(ages, life))
+        if count == len(self):
+            return None
+        return np.sort(order[:count]) if _FEW * count < len(self) else np.flatnonzero(self.age < life)
+
+    def take(self, places: I64) -> Harvest:
+        """Some of the combinations."""
+        indices, wanted = pa.array(places), self.wanted
+        return replace(
+            self,
+            rows=self.rows.take(places),
+            born={alias: born[places] for alias, born in self.born.items()},
+            counted=None if self.counted is None else self.counted[places],
+            columns={name: column.take(indices) for name, column in self.columns.items()},
+            wanted=None if wanted is None else lambda party: wanted(party)[places],
+        )
+
+    def column(self, column: Column) -> pa.Array:
+        return self.columns[column.alias, column.name]
+
+
+class Member:
+    """One query's join. Without an outlet its rows are shown when somebody asks for them."""
+
+    def __init__(
+        self, name: str, need: Need, outlet: Outlet | None, renaming: Mapping[str, str], *, ends: bool
+    ) -> None:
+        self.name = name
+        self.need = need
+        self.outlet = outlet
+        self.renaming = renaming
+        """The join's alias for each of the query's."""
+        self.ends = ends
+        self.party: Sharers
+        self.lives: Lives
+        self.emitted = 0
+        self.before = 0
+        """How many results of its slices there were when it came."""
+        self._number = 0
+        self._formerly: list[tuple[int, Sharers]] = []
+
+    # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def chosen(self, harvest: Harvest) -> I64 | None:
+        """The positions of its combinations; None for all."""
+        places = None if self._covers(harvest) else self._in_windows(harvest)
+        if harvest.wanted is not None:
+            places = _among(places, harvest.wanted(self._party_in(harvest)))
+        own = self._own(harvest, places)
+        return places if own is None else _among(places, own, narrowed=True)
+
+    def move(self, party: Sharers, times: int) -> None:
+        """Its party has become one with another, as the so-many-th."""
+        self._formerly.append((times, self.party))
+        self.party = party
+
+    def _party_in(self, harvest: Harvest) -> Sharers:
+        """Its party when a harvest was brought in: it may be shown long after."""
+        return next((party for times, party in self._formerly if harvest.parties < times), self.party)
+
+    def _covers(self, harvest: Harvest) -> bool:
+        """Whether the join has no wider windows than this query."""
+        return self.need.lives == harvest.widest
+
+    def _in_windows(self, harvest: Harvest) -> I64 | None:
+        if self.need.life is not None:
+            return harvest.within(self.need.life)
+        return _among(None, harvest.rows.born < self._dies(harvest))
+
+    def _own(self, harvest: Harvest, places: I64 | None) -> Mask | None:
+        """Which of its rows satisfy the predicates that others do not have."""
+        own = self.need.residuals - harvest.tested
+        if not own:
+            return None
+        return mask(tuple(own), _reading(harvest, places), len(harvest) if places is None else places.size)
+
+    def _dies(self, harvest: Harvest) -> I64:
+        """When combinations leave the member's windows."""
+        life = self.need.life
+        if self._covers(harvest):
+            return harvest.rows.dies
+        if life is not None:
+            dies = ends(harvest.oldest, np.full(len(harvest), life))
+        else:
+            full = [ends(harvest.born[alias], np.full(len(harvest), life)) for alias, life in self.need.lives]
+            dies = np.minimum.reduce(full)
+        return dies if harvest.counted is None else np.minimum(dies, harvest.counted)
+
+    # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def births(self, harvest: Harvest, mortal: Sequence[int]) -> Batch:
+        """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
+        places = self.chosen(harvest)
+        count = len(harvest) if places is None else places.size
+        read = _reading(harvest, places)
+        columns = {name: evaluate(expr, read, count) for name, expr in self.need.outputs}
+        born = harvest.rows.born if places is None else harvest.rows.born[places]
+        if not self.ends:
+            return Batch(born, columns)
+        numbers = np.arange(self._number, self._number + count)
+        self._number += count
+        at = slice(None) if places is None else places
+        self.lives.add(self._dies(harvest)[at], numbers, harvest.rows.ids[list(mortal)][:, at], columns)
+        return Batch(born, columns, np.ones(count, np.int8), numbers)
+
+    def living(self, harvest: Harvest, bound: int, mortal: Sequence[int]) -> Batch:
+        """As `births`, of those that die after `bound` in the member's windows."""
+        return self.births(harvest.take(np.flatnonzero(self._dies(harvest) > bound)), mortal)
+
+    def write(self, harvest: Harvest | None, until: int, mortal: Sequence[int]) -> None:
+        """Write what is born in this batch and what dies by `until`."""
+        assert self.outlet is not None
+        born = None if harvest is None else self.births(harvest, mortal)
+        dead = self.lives.due(until) if self.ends else None  # after the births: some die at once
+        changes = [batch for batch in (dead, born) if batch is not None and len(batch)]
+        if changes:
+            batch = concat(changes)
+            if len(changes) > 1:  # within an instant, rows leave before others enter
+                batch = batch.take(np.argsort(batch.times, kind="stable"))
+            self.emitted += len(batch)
+            self.outlet.write(batch)
+
+    def advance(self, frontier: int) -> None:
+        """Nothing before `frontier` will be written any more."""
+        assert self.outlet is not None
+        self.outlet.advance(frontier)
+
+    def renumber(self, renumbered: Mapping[str, Renumbering], mortal: Sequence[str]) -> None:
+        for place, alias in enumerate(mortal):
+            if alias in renumbered:
+                self.lives.renumber(place, renumbered[alias])
+
+
+def _among(places: I64 | None, keep: Mask, *, narrowed: bool = False) -> I64 | None:
+    """Those of some positions that a mask keeps: a mask over all, or (`narrowed`) over the positions."""
+    if places is None:
+        return None if keep.all() else np.flatnonzero(keep)
+    return places[keep] if narrowed else places[keep[places]]
+
+
+def _reading(harvest: Harvest, places: I64 | None) -> Callable[[Column], pa.Array]:
+    if places is None:
+        return harvest.column
+    indices = pa.array(places)
+    return lambda column: harvest.column(column).take(indices)

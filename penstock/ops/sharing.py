@@ -1,0 +1,157 @@
+"""Who shares a join: the queries' needs summed up into one plan and one interest.
+
+Law: the plan keeps every column some query reads, every tuple as long as some query needs it, and tests only the
+predicates that all queries have. Queries with equal filters, that take tuples from the same arrival on, are one party.
+Cost: a query that comes or goes is counted in or out; nothing is summed up again for the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from penstock.expr.nodes import Column, Expr, columns
+from penstock.plan.joins import JoinGraph
+from penstock.plan.physical import JoinPlan, plan_join
+from penstock.plan.query import JoinPart
+from penstock.plan.share import ENDLESS, Need, widest
+from penstock.plan.tree import Tree
+from penstock.state.interest import Interest, Party
+
+
+@dataclass(frozen=True)
+class Since:
+    """From when on a query takes tuples: for each stream, the first arrival number that counts.
+
+    All tuples with smaller numbers are of the time `drained` at the latest: after it, none of them can come any more.
+    """
+
+    numbers: tuple[tuple[str, int], ...]
+    drained: int
+
+
+@dataclass(eq=False)
+class Sharers:
+    """A party: queries with the same filters. `lives` counts their windows."""
+
+    filters: tuple[tuple[str, Expr], ...]
+    since: Since
+    lives: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
+
+    def first(self, alias: str) -> int:
+        """The first arrival number of a stream that counts."""
+        return dict(self.since.numbers)[alias]
+
+    def windows(self) -> list[int]:
+        """The windows of queries with the same window on every stream."""
+        return [lives[0][1] for lives in self.lives if lives and len({life for _, life in lives}) == 1]
+
+    def longest(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for lives in self.lives:
+            for alias, life in lives:
+                found[alias] = max(life, found.get(alias, 0))
+        return found
+
+    def filters_of(self, alias: str) -> tuple[Expr, ...]:
+        return tuple(expr for owner, expr in self.filters if owner == alias)
+
+
+class Sharing:
+    """The sum of what some queries need of one join. `host` is the query that founded it; its aliases are used."""
+
+    def __init__(self, host: JoinPart) -> None:
+        self.host = host
+        self.parties: list[Sharers] = []
+        self._columns: Counter[tuple[str, str]] = Counter()
+        self._shown: Counter[tuple[str, str]] = Counter()
+        self._residuals: Counter[Expr] = Counter()
+        self._queries = 0
+
+    def enter(self, need: Need, since: Since) -> Sharers:
+        """Count a query in; returns its party."""
+        party = next((p for p in self.parties if p.filters == need.filters and p.since == since), None)
+        if party is None:
+            party = Sharers(need.filters, since)
+            self.parties.append(party)
+        self._count(need, party, 1)
+        return party
+
+    def leave(self, need: Need, party: Sharers) -> None:
+        """Count a query out."""
+        self._count(need, party, -1)
+        if not party.lives:
+            self.parties.remove(party)
+
+    def arrange(self, needs: Sequence[Need], places: Sequence[int], sinces: Sequence[Since]) -> list[Sharers]:
+        """Divide the queries into parties by their places in a list of these; returns each query's party."""
+        filters = dict(zip(places, (need.filters for need in needs), strict=True))
+        self.parties = [Sharers(filters[place], since) for place, since in enumerate(sinces)]
+        for need, place in zip(needs, places, strict=True):
+            self.parties[place].lives[need.lives] += 1
+        return [self.parties[place] for place in places]
+
+    def merge(self, party: Sharers, into: Sharers) -> None:
+        """Count the queries of one party to another."""
+        self.parties.remove(party)
+        into.lives.update(party.lives)
+
+    def _count(self, need: Need, party: Sharers, by: int) -> None:
+        self._queries += by
+        _add(self._columns, need.columns, by)
+        _add(self._shown, need.shown, by)
+        _add(self._residuals, need.residuals, by)
+        _add(party.lives, [need.lives], by)
+
+    def plan(self, tree: Tree) -> JoinPlan:
+        """The plan of the join in a shape. A single party's filters are the leaves' own."""
+        sources = self.host.sources
+        schemas = {source.alias: source.relation.schema for source in sources}
+        longest = self.longest()
+        wide = tuple(widest(source, longest.get(source.alias)) for source in sources)
+        filters = self.parties[0].filters if len(self.parties) == 1 else self._on_tables()
+        graph = JoinGraph(self.host.graph.aliases, self.host.graph.classes, filters, self.common())
+        read = [Column(alias, name, schemas[alias].field(name).type) for alias, name in sorted(self._columns)]
+        return plan_join(graph, wide, tuple(read), tree)
+
+    def common(self) -> tuple[Expr, ...]:
+        """The predicates that all queries have, the founder's first in the order of its text."""
+        order = dict.fromkeys((*self.host.graph.residuals, *self._residuals))
+        return tuple(expr for expr in order if self._residuals[expr] == self._queries)
+
+    def shown(self) -> list[tuple[str, str]]:
+        """The columns that are read of results: for what queries show, and for predicates that not all have."""
+        found = Counter(self._shown)
+        for expr, count in self._residuals.items():
+            if count < self._queries:
+                found.update((column.alias, column.name) for column in columns(expr))
+        return sorted(found)
+
+    def _on_tables(self) -> tuple[tuple[str, Expr], ...]:
+        tables = {source.alias for source in self.host.sources if source.is_table}
+        return tuple((alias, expr) for alias, expr in self.parties[0].filters if alias in tables)
+
+    def longest(self) -> dict[str, int]:
+        """The longest window on every stream that has windows in time."""
+        found: dict[str, int] = {}
+        for party in self.parties:
+            for alias, life in party.longest().items():
+                found[alias] = max(life, found.get(alias, 0))
+        return found
+
+    def interest(self) -> Interest:
+        """Who wants what."""
+        endless = dict.fromkeys((source.alias for source in self.host.sources), ENDLESS)
+        return Interest([Party({**endless, **party.longest()}) for party in self.parties])
+
+
+Thing = TypeVar("Thing")
+
+
+def _add(counter: Counter[Thing], things: Iterable[Thing], by: int) -> None:
+    for thing in things:
+        counter[thing] += by
+        if not counter[thing]:
+            del counter[thing]

@@ -1,0 +1,36 @@
+"""Results counted by slice: between which two windows of a party their age lies.
+
+Law: `within(w)` is the number of results added whose age was below w, for every window w that was there when they were
+added or came later and is not below one that was there. A window that comes splits a slice from then on; one that goes
+leaves its results to the next larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from penstock.state.kernels import I64
+
+
+class SliceCounts:
+    """The results of one party by slice."""
+
+    def __init__(self, windows: Iterable[int]) -> None:
+        self.windows: I64 = np.array(sorted(set(windows)), np.int64)
+        self.counts: I64 = np.zeros(self.windows.size + 1, np.int64)
+
+    def add(self, ages: I64) -> None:
+        self.counts += np.bincount(np.searchsorted(self.windows, ages, side="right"), minlength=self.counts.size)
+
+    def within(self, window: int) -> int:
+        return int(self.counts[: int(np.searchsorted(self.windows, window)) + 1].sum())
+
+    def resliced(self, windows: Iterable[int]) -> SliceCounts:
+        """The same counts by other windows."""
+        new = SliceCounts(windows)
+        places = np.searchsorted(new.windows, self.windows)
+        np.add.at(new.counts, places, self.counts[:-1])
+        new.counts[-1] += self.counts[-1]
+        return new

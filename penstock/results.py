@@ -1,0 +1,74 @@
+"""What a push returns: a table for every query, made when it is first looked at.
+
+Ten thousand queries that share a join find their results at once; what each of them shows costs something only if
+somebody looks. Tables that nobody has looked at are dropped with the mapping that holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.ops.join import JoinOperator
+from penstock.ops.member import Harvest
+from penstock.running import RunningQuery
+
+
+class Results(dict[str, pa.Table]):
+    """A dictionary of tables by query."""
+
+    def __init__(self, queries: Mapping[str, RunningQuery], harvests: Mapping[JoinOperator, list[Harvest]]) -> None:
+        """`queries` in their order; those that ask a join for their rows find them in its harvests."""
+        super().__init__(queries)
+        self._harvests = harvests
+
+    def __getitem__(self, name: str) -> pa.Table:
+        value = super().__getitem__(name)
+        if isinstance(value, RunningQuery):
+            value = value.results(self._harvests.get(value.asked.join, ()) if value.asked is not None else ())
+            super().__setitem__(name, value)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def pop(self, name: str, *default: Any) -> Any:
+        value = self.get(name, *default) if default else self[name]
+        super().pop(name, None)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def items(self) -> ItemsView[str, pa.Table]:  # type: ignore[override]
+        return dict.items(self._made())
+
+    def values(self) -> ValuesView[pa.Table]:  # type: ignore[override]
+        return dict.values(self._made())
+
+    def copy(self) -> dict[str, pa.Table]:
+        return dict.copy(self._made())
+
+    def __eq__(self, other: object) -> bool:
+        return dict.__eq__(self._made(), other)
+
+    __hash__ = dict.__hash__
+
+    def __repr__(self) -> str:
+        return dict.__repr__(self._made())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.copy(),)
+
+    def _made(self) -> Results:
+        for name in self:
+            self[name]
+        return self

@@ -1,0 +1,140 @@
+"""Interest: which of the queries that share a join want a tuple, and for how long.
+
+Queries that put the same filters on the same streams want the same tuples: they are one party. A tuple's interest is
+the set of parties it passes the filters of; the interest of a combination is the intersection of its parts'. Sets are
+interned to small codes, NOBODY being the empty one, so that a row keeps four bytes, an intersection is a table look-up,
+and the longest window any interested party has (`reach`) is known per code.
+
+Law: a combination is wanted exactly while some party in the intersection has a window that holds all of its parts.
+An intersection only shrinks as combinations grow, and with it the reach: so a combination that nobody wants any more is
+part of none that somebody wants, and tuples may be freed as soon as their own reach is over (State-Slice, Theorem 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.state.codeset import Mask
+from penstock.state.intern import CodeTable
+from penstock.state.kernels import FOREVER, I32, I64
+
+NOBODY = 0
+
+U64 = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Party:
+    """What a set of queries with equal filters needs of each stream: `reach` is their longest window by alias.
+
+    A stream that the party's queries do not read has no entry.
+    """
+
+    reach: Mapping[str, int]
+
+
+class Interest:
+    """The codes for sets of parties."""
+
+    def __init__(self, parties: Sequence[Party]) -> None:
+        self.parties = tuple(parties)
+        self._words = max(1, -(-len(self.parties) // 64))
+        self._tables = [CodeTable() for _ in range(2 * self._words - 1)]
+        self._codes: dict[int, int] = {0: NOBODY}
+        self.sets = [0]
+        """For each code, its parties as the bits of a number."""
+        self._interned: I32 = np.empty(0, np.int32)
+        self._pairs = CodeTable()
+        self._met: I32 = np.empty(0, np.int32)
+        self._reach: dict[str, I64] = {}
+        self._has: dict[int, Mask] = {}
+
+    # ── codes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def codes(self, passes: Sequence[Mask | None], rows: int) -> I32:
+        """The code of each tuple, given by party which tuples pass its filters; None where all do."""
+        words = np.zeros((self._words, rows), np.uint64)
+        for place, passing in enumerate(passes):
+            bit = np.uint64(1) << np.uint64(place % 64)
+            if passing is None:
+                words[place // 64] |= bit
+            else:
+                words[place // 64][passing] |= bit
+        return self._intern(words)
+
+    def _intern(self, words: U64) -> I32:
+        """Codes of the sets in the columns of `words`."""
+        dense = self._tables[0].intern(words[0].view(np.int64))
+        for place in range(1, self._words):
+            word = self._tables[2 * place - 1].intern(words[place].view(np.int64))
+            dense = self._tables[2 * place].intern((dense.astype(np.int64) << 32) | word)
+        if self._tables[-1].bound > self._interned.size:
+            present, first = np.unique(dense, return_index=True)
+            new = words[:, first[present >= self._interned.size]].T.tolist()
+            codes = [self._code(sum(word << 64 * place for place, word in enumerate(set_))) for set_ in new]
+            self._interned = np.concatenate([self._interned, np.array(codes, np.int32)])
+        return self._interned[dense]
+
+    def _code(self, parties: int) -> int:
+        code = self._codes.setdefault(parties, len(self.sets))
+        if code == len(self.sets):
+            self.sets.append(parties)
+        return code
+
+    def code(self, parties: Iterable[int]) -> int:
+        """The code of a set of parties by number."""
+        return self._code(sum(1 << party for party in parties))
+
+    def meet(self, one: I32, other: I32) -> I32:
+        """The codes of the intersections."""
+        if np.array_equal(one, other):
+            return one
+        pairs = self._pairs.intern((one.astype(np.int64) << 32) | other)
+        if self._pairs.bound > self._met.size:
+            keys = self._pairs.values(np.arange(self._met.size, self._pairs.bound, dtype=np.int32))
+            met = [self._code(self.sets[key >> 32] & self.sets[key & 0xFFFFFFFF]) for key in keys.tolist()]
+            self._met = np.concatenate([self._met, np.array(met, np.int32)])
+        return self._met[pairs]
+
+    # ── what a code means ────────────────────────────────────────────────────────────────────────────────────────
+
+    def wants(self, party: int, codes: I32) -> Mask:
+        """Which tuples or combinations a party wants."""
+        known = self._has.get(party)
+        if known is None or known.size < len(self.sets):
+            known = self._has[party] = np.array([bool(s >> party & 1) for s in self.sets])
+        return known[codes]
+
+    def agree(self, one: int, other: int, codes: I32) -> bool:
+        """Whether two parties want the same of some tuples."""
+        return bool((self.wants(one, codes) == self.wants(other, codes)).all())
+
+    def reach(self, alias: str, codes: I32) -> I64:
+        """The longest window on a stream that an interested party has; 0 if none has."""
+        known = self._reach.get(alias)
+        if known is None or known.size < len(self.sets):
+            known = self._reach[alias] = np.array([self._longest(alias, s) for s in self.sets], np.int64)
+        return known[codes]
+
+    def _longest(self, alias: str, parties: int) -> int:
+        wanting = (party for place, party in enumerate(self.parties) if parties >> place & 1)
+        return max((party.reach.get(alias, 0) for party in wanting), default=0)
+
+    def recoded(self, codes: I32, sets: Sequence[int]) -> I32:
+        """Codes by another list of sets of the same parties, as codes here."""
+        return np.array([self._code(set_) for set_ in sets], np.int32)[codes]
+
+    def survivors(self, codes: I32, others: Interest, kept: Sequence[int | None]) -> I32:
+        """Codes of `others` as codes here: `kept` says for each party here which party it was there, if it was one."""
+        moved = [sum(1 << new for new, old in enumerate(kept) if old is not None and s >> old & 1) for s in others.sets]
+        return self.recoded(codes, moved)
+
+
+def ends(born: I64, reach: I64) -> I64:
+    """When tuples die that live for `reach`; a sum past the end of time is FOREVER."""
+    dies: I64 = born + reach
+    return np.where((dies < born) | (reach == FOREVER), FOREVER, dies)

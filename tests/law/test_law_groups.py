@@ -1,0 +1,185 @@
+"""The law for groups: a query that shares its join with others answers what it answers alone.
+
+Random queries over the same streams, with their own windows, filters, predicates, select lists, aliases and emission,
+come and go under way, with snapshots, migrations and changes of policy in between.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lawkit import CHUNKS, engine, seeds
+
+from penstock.testing import difference
+
+STREAMS = {"A": {"ts": "bigint", "x": "bigint", "y": "bigint"}, "B": {"ts": "bigint", "x": "bigint", "y": "bigint"},
+           "C": {"ts": "bigint", "x": "bigint", "s": "string"}}  # fmt: skip
+TABLE = pa.table({"x": pa.array([0, 1, 2, 3, 4, 4]), "name": ["zero", "one", "two", "three", "four", "vier"]})
+LATENESS = 3
+
+
+@dataclass
+class Story:
+    """What happens to an engine: pushes, and queries that come and go, by step."""
+
+    rng: random.Random
+    pushes: list[dict[str, pa.Table]] = field(default_factory=list)
+    births: dict[str, int] = field(default_factory=dict)
+    deaths: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def story(seed: int) -> Story:
+    rng = random.Random(f"groups {seed}")
+    told = Story(rng)
+    steps, time = rng.randint(3, 12), 0
+    joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3])) + (["T"] if rng.random() < 0.2 else [])
+    if rng.random() < 0.1:
+        joined = [joined[0], joined[0]]
+    for _ in range(steps):
+        time += rng.randint(0, 30)
+        told.pushes.append({
+            name: _rows(rng, name, time) for name in STREAMS if rng.random() < 0.9
+        })  # fmt: skip
+    wide = rng.choice([5, 20, 60])
+    for number in range(rng.choice([1, 2, 3, 5, 8, 14])):
+        name = f"q{number}"
+        told.texts[name] = _query(rng, joined, wide)
+        told.births[name] = rng.choice([0, 0, rng.randrange(steps)])
+        told.deaths[name] = rng.choice([steps, steps, rng.randint(told.births[name], steps)])
+    return told
+
+
+def _rows(rng: random.Random, name: str, time: int) -> pa.Table:
+    count = rng.choice([0, 1, 3, 12, 40])
+    columns: dict[str, Any] = {"ts": [time + rng.randint(0, 30) for _ in range(count)]}
+    for column, kind in STREAMS[name].items():
+        if column != "ts":
+            values = [None if rng.random() < 0.05 else rng.randrange(5) for _ in range(count)]
+            columns[column] = values if kind == "bigint" else [None if v is None else "abcde"[v] for v in values]
+    types = {"bigint": pa.int64(), "string": pa.string()}
+    return pa.table({c: pa.array(v, types[STREAMS[name][c]]) for c, v in columns.items()})
+
+
+def _query(rng: random.Random, joined: list[str], wide: int) -> str:
+    order = rng.sample(range(len(joined)), len(joined))
+    names = [f"{joined[place].lower()}{place}{rng.choice(['', 'x'])}" for place in range(len(joined))]
+    size = rng.randint(1, wide)
+
+    def window() -> str:
+        kinds = ["range"] * 8 + ["other"] * 3 + ["now", "unbounded", "rows", "partition"]
+        kind = kinds[0] if uniform else rng.choice(kinds)
+        return {
+            "range": f"[RANGE {size}]", "other": f"[RANGE {rng.randint(1, wide)}]", "now": "[NOW]",
+            "unbounded": "[UNBOUNDED]", "rows": "[ROWS 4]", "partition": "[PARTITION BY x ROWS 2]",
+        }[kind]  # fmt: skip
+
+    uniform = rng.random() < 0.6
+    items = [f"{joined[p]} {'' if joined[p] == 'T' else window()} AS {names[p]}" for p in order]
+    where = [f"{names[0]}.x = {names[place]}.x" for place in range(1, len(names))]
+    streams = [place for place in range(len(joined)) if joined[place] != "T"]
+    for place in streams:
+        if rng.random() < 0.35:
+            where.append(
+                rng.choice([f"{names[place]}.x > 1", f"{names[place]}.ts % 3 = 0", f"{names[place]}.x IN (0, 4)"])
+            )
+    first, second = names[streams[0]], names[streams[1]]
+    if rng.random() < 0.25:
+        where.append(rng.choice([f"{first}.ts < {second}.ts", f"ABS({first}.ts - {second}.ts) > 2"]))
+    rng.shuffle(where)
+    shown = rng.sample([f"{name}.{column}" for name in names for column in ("x",)], rng.randint(1, len(names)))
+    shown += [f"{first}.ts AS t1", f"{second}.ts - {first}.ts AS apart"][: rng.randint(0, 2)]
+    text = f"SELECT {', '.join(f'{s} AS c{n}' if ' AS ' not in s else s for n, s in enumerate(shown))}"
+    tail = f" FROM {', '.join(items)} WHERE {' AND '.join(where)}"
+    match rng.choice(["plain"] * 8 + ["dstream", "rstream", "distinct", "count"]):
+        case "dstream" | "rstream" as emit:
+            return f"{emit.upper()} ({text}{tail})"
+        case "distinct":
+            return text.replace("SELECT", "SELECT DISTINCT") + tail
+        case "count":
+            return f"SELECT {first}.x, COUNT(*) AS n{tail} GROUP BY {first}.x"
+    return text + tail
+
+
+def fresh(**options: Any) -> Any:
+    eng = engine(**options)
+    for name, columns in STREAMS.items():
+        eng.stream(name, columns, time="ts", lateness=LATENESS if name == "B" else 0)
+    eng.table("T", TABLE)
+    return eng
+
+
+Happens = Callable[[Any, int], Any]
+
+
+def played(eng: Any, told: Story, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
+    """What the named queries answered; `happens` may change the engine before a step, or give another one."""
+    answers: dict[str, list[pa.Table]] = {name: [] for name in names}
+    for step, push in enumerate(told.pushes):
+        for name in names:
+            if told.births[name] == step:
+                eng.query(name, told.texts[name])
+        eng = happens(eng, step) if happens else eng
+        out = eng.push(push)
+        for name, table in out.items():
+            assert table.column("_ts").to_pylist() == sorted(table.column("_ts").to_pylist())
+            answers[name].append(table)
+        for name in names:
+            if told.births[name] <= step and told.deaths[name] == step:
+                eng.drop(name)
+    for name, table in eng.flush().items():
+        answers[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in answers.items() if tables}
+
+
+def changes(rng: random.Random) -> Happens:
+    """Snapshots, migrations and changes of policy."""
+    import penstock as ps
+
+    def happens(eng: Any, step: int) -> Any:  # noqa: ARG001
+        running = [running.name for running in eng._queries.values()]
+        if running and rng.random() < 0.4:
+            name = rng.choice(running)
+            match rng.choice(["snapshot", "migrate", "policy"]):
+                case "snapshot":
+                    return ps.Engine.restore(eng.snapshot())
+                case "policy":
+                    eng.policy(name, rng.choice(["eager", "lazy", "jit", "auto", "none"]))
+                case "migrate":
+                    plan = eng.metrics(name)["plan"]
+                    aliases = plan.replace("(", " ").replace(")", " ").split()
+                    rng.shuffle(aliases)
+                    how = rng.choice(["jisc", "moving-state", "parallel-track"])
+                    with suppress(ps.UnsupportedError):  # a parallel track beside an endless window
+                        eng.migrate(name, f"({' '.join(aliases)})", how)
+        return eng
+
+    return happens
+
+
+def apart(told: Story) -> Iterator[tuple[str, pa.Table]]:
+    for name in told.texts:
+        alone = played(fresh(share=False, state="eager"), told, [name])
+        if name in alone:
+            yield name, alone[name]
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_sharing_changes_nothing(chunk: int) -> None:
+    for seed in seeds(chunk):
+        told = story(seed)
+        options = {
+            "state": told.rng.choice(["eager", "lazy", "jit", "auto", "none"]),
+            "batch": told.rng.choice([1, 7, 4096]),
+        }
+        happens = changes(told.rng) if seed % 2 else None
+        together = played(fresh(**options), told, list(told.texts), happens)
+        for name, answer in apart(told):
+            fault = difference(together[name], answer)
+            assert fault is None, f"seed {seed}, {options}, {name}: {told.texts[name]}\n{fault}"
