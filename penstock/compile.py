@@ -3,9 +3,6 @@
 A plan is a tree of parts; each becomes a stage: an operator (a sequence: one a step) behind the stages of its inputs.
 A stage below others writes changes: rows that enter with +1 and, where `ends` are asked for, rows that leave with -1,
 and with `whole` only whole instants. A stage asked for no ends writes the rows that enter, and nothing else.
-
-Stages also rest: `dump` gives base data only (windows, waiting tuples, unread tuples of arcs between operators), and
-`revive` rebuilds the rest from the rows that live, stage by stage.
 """
 
 from __future__ import annotations
@@ -13,201 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.cql.bound import Emit, Source
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.groups import Groups, dump_join, revive_join
+from penstock.groups import Groups
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
-from penstock.ops.changelog import as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.join import Arrivals, JoinOperator
-from penstock.ops.member import Harvest, Member
+from penstock.ops.member import Member
 from penstock.ops.merge import within_time
-from penstock.ops.operator import Batch, Operator
+from penstock.ops.operator import Operator
 from penstock.ops.sequence import SequenceInput, SequenceOperator
 from penstock.ops.sharing import Since
 from penstock.ops.source import LatentSource, SourceOperator
 from penstock.ops.union import UnionOperator
-from penstock.plan.physical import JoinPlan
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
 from penstock.plan.share import need
-from penstock.plan.tree import Tree, parse_tree, renamed
+from penstock.stages import JoinStage, PipeStage, SequenceStage, Stage
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.windows import lifetime
-
-
-@dataclass(frozen=True)
-class Rest:
-    """A stage at rest: plain values and tables."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-
-
-class Stage(Protocol):
-    """A part of a query in the graph."""
-
-    @property
-    def node(self) -> Node: ...
-
-    @property
-    def inputs(self) -> tuple[Stage, ...]: ...
-
-    @property
-    def outlet(self) -> Buffer: ...
-
-    def told(self) -> dict[str, object]:
-        """The metrics of its operator, as the query sees them."""
-
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
-        """`shared` numbers the joins that were dumped already."""
-
-    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
-        """Come back from a dump, given the living rows of the inputs; returns those of the stage, None if unknown."""
-
-
-@dataclass(frozen=True)
-class JoinStage:
-    """A query's place in a join over its sources, which others may share."""
-
-    node: Node
-    part: JoinPart
-    join: JoinOperator
-    member: Member
-    buffer: Buffer | None
-    """Where the member writes; None if it shows its rows when asked."""
-    inputs: tuple[Stage, ...] = ()
-
-    @property
-    def outlet(self) -> Buffer:
-        assert self.buffer is not None, "nothing is read behind a query that shows its rows when asked"
-        return self.buffer
-
-    def tree(self) -> Tree:
-        """The shape of the join in the query's own aliases."""
-        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
-        return renamed(self.join.tree.plan.tree, own)
-
-    def replanned(self, text: str) -> JoinPlan:
-        """The join in another shape, given in the query's own aliases."""
-        tree = parse_tree(text, self.part.graph.aliases)
-        return self.join.sharing.plan(renamed(tree, self.member.renaming))
-
-    def told(self) -> dict[str, object]:
-        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
-        living = {"living": len(self.member.lives), "emitted": self.join.emitted(self.member)}
-        return {**self.join.metrics(own), **living}
-
-    def results(self, harvests: Sequence[Harvest]) -> list[Batch]:
-        """What the member shows of harvests."""
-        return [self.member.births(harvest, ()) for harvest in harvests]
-
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
-        """The join as it rests is told by the first of those who share it."""
-        if self.join in shared:
-            return Rest({"seat": shared[self.join]})
-        shared[self.join] = len(shared)
-        values, tables = dump_join(self.join, self.member, self.part)
-        return Rest({"seat": shared[self.join], **values}, tables)
-
-    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
-        if "members" in rest.values:
-            revive_join(self.join, rest.values, rest.tables)
-        return self.join.living(self.member)
-
-
-@dataclass(frozen=True)
-class SequenceStage:
-    """One step of a sequence; `readers` are those of its streams."""
-
-    node: Node
-    step: SequenceOperator
-    readers: tuple[Reader, ...]
-    inputs: tuple[Stage, ...]
-    arcs: tuple[Reader, ...]
-
-    @property
-    def outlet(self) -> Buffer:
-        return self.node.outlet
-
-    def told(self) -> dict[str, object]:
-        return self.node.operator.metrics()
-
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
-        values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
-        return Rest(values, {**self.step.dump(), **_unread(self.arcs)})
-
-    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
-        for reader, rows in zip(self.readers, rest.values["unread"], strict=True):
-            reader.rewind(rows)
-        _restock(self.arcs, rest, living)
-        return self.step.revive(rest.tables, rest.values["since"])
-
-
-@dataclass(frozen=True)
-class PipeStage:
-    """An operator that reads other stages only."""
-
-    node: Node
-    inputs: tuple[Stage, ...]
-    arcs: tuple[Reader, ...]
-
-    @property
-    def outlet(self) -> Buffer:
-        return self.node.outlet
-
-    def told(self) -> dict[str, object]:
-        return self.node.operator.metrics()
-
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
-        return Rest({}, _unread(self.arcs))
-
-    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
-        before = _restock(self.arcs, rest, living)
-        if None in before:
-            return None
-        known = [batch for batch in before if batch is not None]
-        match self.node.operator:
-            case UnionOperator() | DifferenceOperator() as merging:
-                return merging.revive(known)
-            case AggregateOperator() | SlidingAggregateOperator() | DistinctOperator() as changing:
-                return changing.revive(known[0])
-            case IStreamOperator() | DStreamOperator() | RStreamOperator() as emitting:
-                emitting.revive(known[0])
-        return None
-
-
-def _unread(arcs: Sequence[Reader]) -> dict[str, pa.Table]:
-    """What waits on arcs between the operators of a query."""
-    waiting = {f"arc {place}": arc.buffer.unread() for place, arc in enumerate(arcs)}
-    return {name: as_table(batch) for name, batch in waiting.items() if batch is not None}
-
-
-def _restock(arcs: Sequence[Reader], rest: Rest, living: Sequence[Batch | None]) -> list[Batch | None]:
-    """Put back what waited on the arcs; returns what lived, by input, when the reader stopped."""
-    before = list(living)
-    for place, (arc, rows) in enumerate(zip(arcs, living, strict=True)):
-        table = rest.tables.get(f"arc {place}")
-        if table is None:
-            continue
-        unread = as_batch(table)
-        if rows is not None:
-            before[place], unread = undo(rows, unread)
-        arc.buffer.restock(unread)
-    return before
 
 
 @dataclass
 class Compiler:
     """Places the operators of one query.
 
-    `classes` are the user-defined aggregates, `groups` the joins it may share; `planned`: its plan was asked for.
+    `classes` are the user-defined aggregates, `groups` the joins it may share; `planned`: its plan was asked for;
+    `history`: it looks back at what the windows of a join it shares hold.
     """
 
     name: str
@@ -217,6 +52,7 @@ class Compiler:
     classes: Mapping[str, type]
     groups: Groups
     planned: bool
+    history: bool
     stages: list[Stage] = field(default_factory=list)
 
     def query(self, part: Part, emit: Emit, *, read_on: bool) -> Stage:
@@ -281,7 +117,7 @@ class Compiler:
         member = Member(self._id("join"), needed, buffer, renaming, ends=ends)
         since = _since({renaming[alias]: producer for alias, producer in producers.items()})
         if host is not None:
-            host.join.enter(member, since)
+            host.join.enter(member, since, history=self.history)
             return self._added(JoinStage(host.node, part, host.join, member, buffer))
         readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
         arrivals = [Arrivals(alias, reader) for alias, reader in readers.items()]
@@ -308,7 +144,13 @@ class Compiler:
                 left = SequenceInput(arcs[0])
             right = self._item(part.sources[place + 1], part.filters[place + 1], readers)
             operator = SequenceOperator(
-                self._id("sequence"), step, left, right, outlet, ends=ends and last, strict=whole and last
+                self._free_id(self._id("sequence")),
+                step,
+                left,
+                right,
+                outlet,
+                ends=ends and last,
+                strict=whole and last,
             )
             producers = {**({arcs[0]: stage.node} if stage is not None else {}), **readers}
             node = self.graph.add(operator, outlet, producers)
@@ -326,7 +168,7 @@ class Compiler:
     def _behind(self, what: str, below: Sequence[Stage], make: Any) -> Stage:
         arcs = [stage.outlet.open() for stage in below]
         outlet = Buffer()
-        operator: Operator = make(self._id(what), arcs, outlet)
+        operator: Operator = make(self._free_id(self._id(what)), arcs, outlet)
         node = self.graph.add(operator, outlet, dict(zip(arcs, (stage.node for stage in below), strict=True)))
         return self._added(PipeStage(node, tuple(below), tuple(arcs)))
 

@@ -137,17 +137,38 @@ class Engine:
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def query(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
+    def query(
+        self, name: str, text: str, plan: str | None = None, state: str | None = None, *, history: bool = False
+    ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
-        semicolons. `state` is its state policy, the engine's by default.
+        semicolons. `state` is its state policy, the engine's by default. With `history` a query that can share a
+        running join also sees what its windows hold; the metric `complete_since` says from when on it lacks nothing.
         """
         self._free_query(name)
         if len(self._queries) >= self._max_queries:
             message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        self._queries.add(self._start(name, bind_query(text, self._catalog), plan, state))
+        running = self._start(name, bind_query(text, self._catalog), plan, state, history=history)
+        self._queries.add(running)
+        self._by_name[name] = running
+        if running.asked is None:
+            self._staged.append(running)
+
+    def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
+        """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
+
+        Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
+        goes on as it was.
+        """
+        running = self._running(name)
+        if running.feeds is not None:
+            message = f"{running.name} is a stream that others may read; drop it and declare it again"
+            raise QueryError("DERIVED_STREAM", message, stream=running.name)
+        query = bind_query(text, self._catalog)
+        self._queries.add(self._start(running.name, query, plan, state or running.state, history=True))
+        running.remove()
         self._list()
 
     def derive(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
@@ -169,7 +190,14 @@ class Engine:
         self._know(stream)
 
     def _start(
-        self, name: str, query: Query, plan: str | None, state: str | None, feeds: Stream | None = None
+        self,
+        name: str,
+        query: Query,
+        plan: str | None,
+        state: str | None,
+        feeds: Stream | None = None,
+        *,
+        history: bool = False,
     ) -> RunningQuery:
         if plan is not None and not isinstance(plan, str):
             raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
@@ -177,7 +205,9 @@ class Engine:
         _known(state, _STATES, "state policy")
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, self._groups, feeds)
+        return RunningQuery(
+            name, query, plan, state, self._graph, self._tables, ranks, classes, self._groups, feeds, history=history
+        )
 
     def _list(self) -> None:
         """Tell the queries apart whose results must be taken at once; the others are asked."""
@@ -270,14 +300,17 @@ class Engine:
         return results
 
     def failures(self) -> dict[str, QueryError]:
-        """The queries and derived streams that stopped because a user-defined aggregate raised, and why.
+        """The queries and derived streams that stopped, because an expression or an aggregate of theirs raised.
 
         A stopped query writes nothing more until it is dropped and started again; the others go on.
         """
-        running = [*self._staged, *self._derived.values()]
+        running = [*self._queries.values(), *self._derived.values()]
         return {each.name: each.failure for each in running if each.failure is not None}
 
     def _warn(self) -> None:
+        staged = any(each.failure is not None for each in (*self._staged, *self._derived.values()))
+        if not staged and not any(join.failing for join in self._groups):
+            return
         for name, error in self.failures().items():
             if name not in self._warned:
                 self._warned.add(name)
@@ -334,7 +367,11 @@ class Engine:
         if format != "text":
             raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
         plan = "" if running.plan_text is None else f", plan {running.plan_text}"
-        return f"{running.name}: {running.query.emit.upper()}{plan}\n{as_text(picture)}"
+        return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *running.shared()])
+
+    def slices(self, name: str) -> pa.Table:
+        """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
+        return self._running(name).slices()
 
     def picture(self, name: str) -> Description:
         """What a query does, as a tree to draw."""

@@ -63,7 +63,7 @@ class Groups:
     def _sort(self) -> None:
         self._by_sight = {}
         for node, join, whole in self._joins:
-            self._by_sight.setdefault(_sight(join.sharing.host, join.state, whole), []).append((node, join))
+            self._by_sight.setdefault(_sight(join.group.sharing.host, join.state, whole), []).append((node, join))
 
     def seat(self, seats: Iterable[int] | None) -> None:
         """From now on the next join to be placed takes the next of these seats, with all who had it; None: no more.
@@ -77,12 +77,12 @@ class Groups:
         if self._seats is not None:
             self._seat = next(self._seats)
             found = self._seated.get(self._seat)
-            renaming = None if found is None else fitting(part, found[1].sharing.host)
+            renaming = None if found is None else fitting(part, found[1].group.sharing.host)
             return None if found is None or renaming is None else Place(*found, renaming)
         if not self._share or sum(not source.is_table for source in part.sources) < 2:
             return None
         for node, join in self._by_sight.get(_sight(part, state, whole), ()):
-            renaming = fitting(part, join.sharing.host)
+            renaming = fitting(part, join.group.sharing.host)
             if renaming is None or not _has_columns(join, part, renaming):
                 continue
             if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
@@ -97,7 +97,7 @@ def _sight(part: JoinPart, state: str, whole: bool) -> object:
 
 def _has_columns(join: JoinOperator, part: JoinPart, renaming: Mapping[str, str]) -> bool:
     """Whether the join keeps all the columns of static tables that the query reads: those were loaded once."""
-    tables = {source.alias for source in join.sharing.host.sources if source.is_table}
+    tables = {source.alias for source in join.group.sharing.host.sources if source.is_table}
     kept = {(leaf.alias, name) for leaf in join.tree.plan.leaves for name in leaf.columns}
     return all(column in kept for column in need(part, renaming).columns if column[0] in tables)
 
@@ -110,7 +110,7 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
     own = {theirs: mine for mine, theirs in founder.renaming.items()}
     mine = {terms(class_, founder.renaming): class_.id for class_ in part.graph.classes}
     classes = {class_.id: mine[frozenset(class_.terms)] for class_ in join.tree.plan.classes}
-    parties = join.sharing.parties
+    parties = join.group.sharing.parties
     values = {
         "done": join.done,
         "unread": {own[alias]: rows for alias, rows in join.unread().items()},
@@ -118,7 +118,7 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
             {"numbers": {own[a]: n for a, n in party.since.numbers}, "drained": party.since.drained}
             for party in parties
         ],
-        "members": {member.name: parties.index(member.party) for member in join.members},
+        "members": {member.name: parties.index(member.party) for member in join.group.members},
         "interest": None if join.tree.interest is None else join.tree.interest.sets,
     }
     tables = {}
@@ -131,5 +131,5 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
 def revive_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
     """Put a join that all of its queries have entered back to where a dump found it."""
     sinces = [Since(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
-    join.arrange(sinces, values["members"])
+    join.group.arrange(sinces, values["members"])
     join.revive(tables, values["unread"], values["done"], values["interest"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.compile import Compiler, JoinStage, Rest, Stage
+from penstock.compile import Compiler
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
 from penstock.errors import QueryError
@@ -23,6 +23,7 @@ from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import plan_body, split_plans
 from penstock.plan.tree import renamed
+from penstock.stages import JoinStage, Rest, Stage
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
@@ -46,6 +47,8 @@ class RunningQuery:
         classes: Mapping[str, type],
         groups: Groups,
         feeds: Stream | None = None,
+        *,
+        history: bool = False,
     ) -> None:
         self.name = name
         self.query = query
@@ -55,7 +58,7 @@ class RunningQuery:
         rows = {table: data.num_rows for table, data in tables.items()}
         self._part = plan_body(query.body, plan, rows, ranks)
         self._groups = groups
-        compiler = Compiler(name, graph, tables, state, classes, groups, plan is not None)
+        compiler = Compiler(name, graph, tables, state, classes, groups, plan is not None, history)
         last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
@@ -128,6 +131,36 @@ class RunningQuery:
         keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
         return picture(self._part, plans, keeps)
 
+    # ── sharing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def slices(self) -> pa.Table:
+        """The slices of its join, youngest first, with the tuples they hold by alias and the results they brought."""
+        if len(self._joins) != 1:
+            raise QueryError("NO_SINGLE_PLAN", f"{self.name} has {len(self._joins)} joins, not one", query=self.name)
+        stage = self._joins[0]
+        found = stage.slices()
+        span = pa.duration("us") if pa.types.is_timestamp(self.query.time_type) else pa.int64()
+        ages = {
+            "from": pa.array([each.low for each in found], pa.int64()).cast(span),
+            "to": pa.array([each.high for each in found], pa.int64()).cast(span),
+            "queries": pa.array([each.readers for each in found], pa.list_(pa.string())),
+        }
+        aliases = found[0].rows if found else {}
+        rows = {f"rows of {alias}": pa.array([each.rows[alias] for each in found], pa.int64()) for alias in aliases}
+        return pa.table({**ages, **rows, "results": pa.array([each.results for each in found], pa.int64())})
+
+    def shared(self) -> list[str]:
+        """Who it shares its joins with, and by which slices, as lines to read."""
+        lines = []
+        for stage in self._joins:
+            group = stage.join.group
+            if len(group.members) > 1:
+                parties = len(group.sharing.parties)
+                told = "the same tuples" if parties == 1 else f"{parties} sets of tuples"
+                lines.append(f"shared: one join for {len(group.members)} queries that want {told}")
+                lines += [f"  {line}" for line in stage.told_slices(self.query.time_type)]
+        return lines
+
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def results(self, harvests: Sequence[Harvest] = ()) -> pa.Table:
@@ -143,7 +176,8 @@ class RunningQuery:
     @property
     def failure(self) -> QueryError | None:
         """Why the query stopped, None if it did not."""
-        return next((each.failure for each in self._aggregates if each.failure is not None), None)
+        joins = [stage.join.failure(stage.member) for stage in self._joins]
+        return next((each for each in (*joins, *(a.failure for a in self._aggregates)) if each is not None), None)
 
     @property
     def _aggregates(self) -> list[AggregateOperator | SlidingAggregateOperator]:
@@ -157,7 +191,7 @@ class RunningQuery:
         for stage in reversed(self._stages):
             if isinstance(stage, JoinStage):
                 stage.join.leave(stage.member)
-                if stage.join.members:
+                if stage.join.group.members:
                     continue
                 self._groups.remove(stage.join)
             self._graph.remove(stage.node)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.compile import Rest
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
@@ -25,6 +24,7 @@ from penstock.ops.join import JoinOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
+from penstock.stages import Rest
 from penstock.state.instants import ticks
 
 _VERSION = 3

@@ -14,31 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import QueryError
 from penstock.expr.evaluate import mask
+from penstock.expr.sql import to_sql
+from penstock.ops.group import Group
 from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import POLICIES, JoinTree
 from penstock.ops.leaf_node import LeafNode
-from penstock.ops.lives import Lives
-from penstock.ops.member import Harvest, Member
+from penstock.ops.member import EVALUATION_ERRORS, Harvest, Member, failed
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
 from penstock.ops.parallel_track import ParallelTrack
-from penstock.ops.sharing import Sharers, Sharing, Since
-from penstock.ops.slices import SliceCounts
+from penstock.ops.sharing import Sharers, Since
 from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import renamed
+from penstock.plan.tree import Tree, renamed
 from penstock.state.codeset import Mask
-from penstock.state.interest import Interest
-from penstock.state.kernels import ALWAYS, I32, I64
-from penstock.state.leaf import SCATTERED
+from penstock.state.kernels import ALWAYS, I32
 from penstock.state.rows import Rows
 
 _TIGHT = 1 / 20
@@ -73,118 +70,40 @@ class JoinOperator:
         self.id = id_
         self.state = state
         """The name of its policy."""
-        self.members: list[Member] = []
+        self.group = Group(part, first, since, state)
         self._arrivals = tuple(arrivals)
         self._inlets = [arrival.inlet for arrival in arrivals]
-        self._strict = strict or any(source.window and source.window.kind == "rows" for source in part.sources)
-        self.sharing = Sharing(part)
-        self._mortal = [s.alias for s in part.sources if s.window is not None and s.window.kind == "rows"]
-        self._admit(first, since)
-        self.tree = JoinTree(self.sharing.plan(part.plan.tree), POLICIES[state])
+        self._strict = strict or bool(self.group.mortal)
         self._track: ParallelTrack | None = None
         self._done = int(ALWAYS)
         self._runs = 0
-        self._united = 0
         self._revived: tuple[Harvest, int] | None = None
-        self._counts: dict[Sharers, SliceCounts] = {}
         self._harvests: list[Harvest] = []
-        self._overlook()
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
             self.tree.stores[alias].load(columns, table.num_rows)
         if tables:
             self.tree.rebuild(self.tree.plan)
 
+    @property
+    def tree(self) -> JoinTree:
+        return self.group.tree
+
     # ── who shares it ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, member: Member, since: Since) -> None:
-        member.party = self.sharing.enter(member.need, since)
-        member.lives = Lives([partial(self._dies_now, alias) for alias in self._mortal])
-        self.members.append(member)
-        self._sliced = False
-
-    @property
-    def _writing(self) -> list[Member]:
-        """The members that write what they show at once."""
-        return [member for member in self.members if member.outlet is not None]
-
-    def enter(self, member: Member, since: Since) -> None:
-        """Take in one more query, between two batches. It takes tuples from the arrivals `since` on."""
-        before = list(self.sharing.parties)
-        self._admit(member, since)
-        member.before = self._slices(member.party).within(member.need.life or 0)
-        self._share(before)
+    def enter(self, member: Member, since: Since, *, history: bool) -> None:
+        """Take in one more query, between two batches."""
+        self.group.enter(member, since, self._done, self._shape(), history=history)
 
     def leave(self, member: Member) -> None:
-        """Let a query go; what only it wanted is freed."""
-        before = list(self.sharing.parties)
-        self.members.remove(member)
-        self.sharing.leave(member.need, member.party)
-        self._sliced = False
-        if self.members:
-            self._share(before)
+        """Let a query go."""
+        self.group.leave(member, self._shape())
 
-    def _share(self, before: Sequence[Sharers]) -> None:
-        """Make the tree fit those who share it now. Interest is told apart while there are two parties."""
-        parties = self.sharing.parties
-        plan, interest = self.sharing.plan(self.tree.plan.tree), self.sharing.interest()
-        self._overlook()
-        same_reach = len(parties) == 1 or (self.tree.interest and self.tree.interest.parties == interest.parties)
-        if plan == self.tree.plan and parties == before and same_reach:
-            return
-        if self._track is not None:  # the old tree has everything; the new shape is reached from there
-            plan, self._track = self.sharing.plan(self._track.tree.plan.tree), None
-        self.tree.share(plan, interest if len(parties) > 1 else None, self._recoded(interest, before))
-        for store in self.tree.stores.values():
-            store.slack = _TIGHT if len(parties) > 1 and len(self.tree.stores) == 2 else SCATTERED
-
-    def _overlook(self) -> None:
-        """Sum up what is asked of results."""
-        self._gathers = self.sharing.shown()
-        self._widest = tuple(sorted(self.sharing.longest().items()))
-        self._sliced = False
-
-    def _recoded(self, interest: Interest, before: Sequence[Sharers]) -> dict[str, I32]:
-        """Who wants the tuples there are: those of the parties from before that wanted them already."""
-        kept = [before.index(party) if party in before else None for party in self.sharing.parties]
-        old = interest.code(place for place, party in enumerate(kept) if party is not None)
-        everybody = interest.code(range(len(kept)))
-        wanted = {}
-        for alias, store in self.tree.stores.items():
-            ids = store.stored()
-            if store.plan.source.is_table:
-                wanted[alias] = np.full(ids.size, everybody, np.int32)
-            elif self.tree.interest is None:
-                wanted[alias] = np.full(ids.size, old, np.int32)
-            else:
-                wanted[alias] = interest.survivors(store.wanted(ids), self.tree.interest, kept)
-        return wanted
-
-    def _unite(self) -> None:
-        """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
-        interest, before = self.tree.interest, list(self.sharing.parties)
-        if interest is None or len({party.filters for party in before}) == len(before):
-            return
-        held = [store.wanted(store.stored()) for store in self.tree.stores.values() if not store.plan.source.is_table]
-        for later, earlier in combinations(reversed(before), 2):
-            drained = max(later.since.drained, earlier.since.drained) < self._done
-            if later.filters == earlier.filters and drained and later in self.sharing.parties:
-                places = before.index(later), before.index(earlier)
-                if all(interest.agree(*places, codes) for codes in held):
-                    self._merge(later, earlier)
-        if before != self.sharing.parties:
-            self._share(before)
-
-    def _merge(self, party: Sharers, into: Sharers) -> None:
-        moving = [member for member in self.members if member.party is party]
-        for member in moving:
-            member.emitted = self.emitted(member)
-        self.sharing.merge(party, into)
-        self._sliced = False
-        self._united += 1
-        for member in moving:
-            member.move(into, self._united)
-            member.before = self._slices(into).within(member.need.life or 0)
+    def _shape(self) -> Tree:
+        """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
+        shape = self.tree.plan.tree if self._track is None else self._track.tree.plan.tree
+        self._track = None
+        return shape
 
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -193,7 +112,8 @@ class JoinOperator:
         return bound > self._done or ready(self._inlets, bound)
 
     def awaits(self) -> int | None:
-        dues = [due for member in self._writing if member.ends and (due := member.lives.next_due()) is not None]
+        ending = (member for member in self.group.writing if member.ends)
+        dues = [due for member in ending if (due := member.lives.next_due()) is not None]
         return min(dues) + self._strict if dues else None
 
     def run(self, budget: int) -> int:
@@ -203,7 +123,7 @@ class JoinOperator:
         taken = self._ingest(until)
         self._emit(self._step() if taken else None, until)
         if until == bound:
-            for member in self._writing:
+            for member in self.group.writing:
                 member.advance(bound + 1 if self._strict else bound)
         return taken
 
@@ -233,25 +153,8 @@ class JoinOperator:
             + sum(state.nbytes for state in states.values())
             + sum(gate.nbytes for gate in gates.values()),
             "waiting": {names[alias]: rows for alias, rows in self.unread().items()},
-            "members": len(self.members),
+            "members": len(self.group.members),
         }
-
-    def emitted(self, member: Member) -> int:
-        """How many changes a member was given."""
-        if member.outlet is not None:
-            return member.emitted
-        return member.emitted + self._slices(member.party).within(member.need.life or 0) - member.before
-
-    def _slices(self, party: Sharers) -> SliceCounts:
-        """The results of a party by slice."""
-        if not self._sliced:
-            known = self._counts
-            self._counts = {
-                each: known[each].resliced(each.windows()) if each in known else SliceCounts(each.windows())
-                for each in self.sharing.parties
-            }
-            self._sliced = True
-        return self._counts[party]
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,17 +175,25 @@ class JoinOperator:
     def _admitted(self, alias: str, batch: Batch) -> tuple[Batch, I32 | None]:
         """The tuples that count for somebody and, if there are several parties, for whom."""
         interest = self.tree.interest
-        parties = self.sharing.parties
+        parties = self.group.sharing.parties
         first = min(party.first(alias) for party in parties)
         batch = _since(batch, first)
-        if interest is None:
-            return batch, None
-        return batch, interest.codes([self._passing(party, alias, batch) for party in parties], len(batch))
+        passing = [self._passing(party, alias, batch) for party in parties]
+        if interest is not None:
+            return batch, interest.codes(passing, len(batch))
+        return batch, None if passing[0] is None else passing[0].astype(np.int32)
 
     def _passing(self, party: Sharers, alias: str, batch: Batch) -> Mask | None:
-        """Which tuples a party wants; None for all."""
+        """Which tuples a party wants; None for all. A filter that cannot be evaluated stops the party's queries."""
         filters, since = party.filters_of(alias), party.first(alias)
-        passing = None if not filters else mask(filters, lambda column: batch.columns[column.name], len(batch))
+        passing: Mask | None = None
+        if filters and party.failure is None:
+            try:
+                passing = mask(filters, lambda column: batch.columns[column.name], len(batch))
+            except EVALUATION_ERRORS as error:
+                party.failure = failed(" AND ".join(map(to_sql, filters)), error)
+        if party.failure is not None:
+            return np.zeros(len(batch), np.bool_)
         if batch.numbers is None or batch.numbers.min(initial=since) >= since:
             return passing
         came = batch.numbers >= since
@@ -293,62 +204,38 @@ class JoinOperator:
         return rows if self._track is None else self._track.step(rows)
 
     def _emit(self, rows: Rows | None, until: int) -> None:
-        harvest = self._harvest(rows) if rows is not None and len(rows) else None
-        mortal = self._mortal_places()
-        for member in self._writing:
-            member.write(harvest, until, mortal)
-        if harvest is not None and len(self._writing) < len(self.members):
-            self._keep(harvest)
+        group = self.group
+        harvest = group.harvest(rows) if rows is not None and len(rows) else None
+        for member in group.writing:
+            member.write(harvest, until, group.mortal_places())
+        if harvest is not None and len(group.writing) < len(group.members):
+            self._harvests.append(harvest)
+            group.count(harvest)
         renumbered = self.tree.settle(until)
-        if not isinstance(self.tree.root, JoinNode) and not self._mortal and not any(m.ends for m in self.members):
+        if not isinstance(self.tree.root, JoinNode) and not any(m.ends for m in group.members) and not group.mortal:
             self.tree.root.store.clear()
-        for member in self._writing:
-            member.renumber(renumbered, self._mortal)
+        for member in group.writing:
+            member.renumber(renumbered, group.mortal)
         if self._track is not None and self._track.settle(until):
-            self.tree, self._track = self._track.tree, None
+            group.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         self._runs += 1
-        if not self._runs % _UNITES_EVERY:
-            self._unite()
+        if not self._runs % _UNITES_EVERY and self._track is None:
+            group.unite(self._done, self.tree.plan.tree)
 
-    def _harvest(self, rows: Rows) -> Harvest:
-        """The new combinations in temporal order, with what members may ask of them."""
-        rows = rows.take(np.argsort(rows.born, kind="stable"))
-        plan, stores, interest = self.tree.plan, self.tree.stores, self.tree.interest
-        ids = dict(zip(plan.root.aliases, rows.ids, strict=True))
-        wanted = None
-        if interest is not None:
-            places = {party: place for place, party in enumerate(self.sharing.parties)}
-            codes = self.tree.interested(plan.root, rows)
-            wanted = lambda party: interest.wants(places[party], codes)  # noqa: E731
-        return Harvest(
-            rows,
-            {alias: stores[alias].lives(ids[alias])[0] for alias, _ in self._widest},
-            np.minimum.reduce([self._dies_now(a, ids[a]) for a in self._mortal]) if self._mortal else None,
-            {(alias, name): stores[alias].take(name, ids[alias]) for alias, name in self._gathers},
-            self._widest,
-            frozenset(expr for node in plan.nodes() for expr in node.residuals),
-            wanted,
-            self._united,
-        )
+    def failure(self, member: Member) -> QueryError | None:
+        """Why a member stopped, None if it did not."""
+        return member.failure or member.party.failure
 
-    def _keep(self, harvest: Harvest) -> None:
-        """Hold results until somebody asks for them, and count them by slice."""
-        self._harvests.append(harvest)
-        for party in self.sharing.parties:
-            ages = harvest.age if harvest.wanted is None else harvest.age[harvest.wanted(party)]
-            self._slices(party).add(ages)
+    @property
+    def failing(self) -> bool:
+        """Whether a filter could not be evaluated; members that show their rows when asked fail when asked."""
+        return any(party.failure for party in self.group.sharing.parties)
 
     def harvested(self) -> list[Harvest]:
         """What was found since the last call, for the members that show theirs when asked."""
         harvests, self._harvests = self._harvests, []
         return harvests
-
-    def _mortal_places(self) -> list[int]:
-        return [self.tree.plan.root.aliases.index(alias) for alias in self._mortal]
-
-    def _dies_now(self, alias: str, ids: I64) -> I64:
-        return self.tree.stores[alias].dies_now(ids)
 
     # ── change and rest ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -385,15 +272,6 @@ class JoinOperator:
         """The base windows of the streams, by alias."""
         return {arrival.alias: self.tree.stores[arrival.alias].dump(self._done) for arrival in self._arrivals}
 
-    def arrange(self, sinces: Sequence[Since], places: Mapping[str, int]) -> None:
-        """Divide the members into parties as they were once, before anything has come."""
-        needs = [member.need for member in self.members]
-        parties = self.sharing.arrange(needs, [places[member.name] for member in self.members], sinces)
-        for member, party in zip(self.members, parties, strict=True):
-            member.party, member.before = party, 0
-        self._counts = {}
-        self._share([])
-
     def revive(
         self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], done: int, sets: Sequence[int] | None
     ) -> None:
@@ -411,18 +289,18 @@ class JoinOperator:
                 codes = interest.recoded(table.column(place).to_numpy(), sets)
                 rows = table.set_column(place, "_wanted", pa.array(codes))
             self.tree.stores[alias].revive(rows)
-        if self.tree.policy.lazy and not any(member.ends for member in self.members):
+        if self.tree.policy.lazy and not any(member.ends for member in self.group.members):
             for store in self.tree.stores.values():
                 store.settle()
             self.tree.restart()
         else:
-            self._revived = self._harvest(self.tree.rebuild(self.tree.plan)), done
+            self._revived = self.group.harvest(self.tree.rebuild(self.tree.plan)), done
 
     def living(self, member: Member) -> Batch | None:
         """The rows of a member that lived in a snapshot, None if it does not ask for ends."""
         if not member.ends or self._revived is None:
             return None
-        return member.living(*self._revived, self._mortal_places())
+        return member.living(*self._revived, self.group.mortal_places())
 
 
 def _since(batch: Batch, number: int) -> Batch:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import QueryError
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column, Expr
 from penstock.ops.lives import Lives
@@ -25,11 +26,21 @@ from penstock.ops.sharing import Sharers
 from penstock.plan.share import Need
 from penstock.state.codeset import Mask
 from penstock.state.interest import ends
-from penstock.state.kernels import I64
+from penstock.state.kernels import ALWAYS, I64
 from penstock.state.leaf import Renumbering
 from penstock.state.rows import Rows
 
 _FEW = 8
+
+EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
+
+
+def failed(what: str, error: Exception) -> QueryError:
+    """A query that stops because something of it cannot be evaluated."""
+    message = f"{what} could not be evaluated: {error}; drop the query and start it again with another text"
+    stopped = QueryError("EVALUATION_FAILED", message)
+    stopped.__cause__ = error
+    return stopped
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,10 @@ class Member:
         self.ends = ends
         self.party: Sharers
         self.lives: Lives
+        self.failure: QueryError | None = None
         self.emitted = 0
+        self.complete_since = int(ALWAYS)
+        """From this time on it lacks no result for having come late."""
         self.before = 0
         """How many results of its slices there were when it came."""
         self._number = 0
@@ -163,6 +177,19 @@ class Member:
 
     # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def shown(self, harvest: Harvest) -> Batch | None:
+        """The rows it shows, without ends; None if it has stopped, or stops at them."""
+        return self._unless_failing(harvest, ())
+
+    def _unless_failing(self, harvest: Harvest, mortal: Sequence[int]) -> Batch | None:
+        if self.failure is not None:
+            return None
+        try:
+            return self.births(harvest, mortal)
+        except EVALUATION_ERRORS as error:
+            self.failure = failed(self.name, error)
+            return None
+
     def births(self, harvest: Harvest, mortal: Sequence[int]) -> Batch:
         """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
         places = self.chosen(harvest)
@@ -185,7 +212,7 @@ class Member:
     def write(self, harvest: Harvest | None, until: int, mortal: Sequence[int]) -> None:
         """Write what is born in this batch and what dies by `until`."""
         assert self.outlet is not None
-        born = None if harvest is None else self.births(harvest, mortal)
+        born = None if harvest is None else self._unless_failing(harvest, mortal)
         dead = self.lives.due(until) if self.ends else None  # after the births: some die at once
         changes = [batch for batch in (dead, born) if batch is not None and len(batch)]
         if changes:

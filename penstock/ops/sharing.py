@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from penstock.errors import QueryError
 from penstock.expr.nodes import Column, Expr, columns
 from penstock.plan.joins import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
@@ -39,6 +40,10 @@ class Sharers:
     filters: tuple[tuple[str, Expr], ...]
     since: Since
     lives: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
+    longest: dict[str, int] = field(default_factory=dict)
+    """The longest window on each stream that has windows in time."""
+    failure: QueryError | None = None
+    """Why its queries stopped: a filter could not be evaluated."""
 
     def first(self, alias: str) -> int:
         """The first arrival number of a stream that counts."""
@@ -48,12 +53,15 @@ class Sharers:
         """The windows of queries with the same window on every stream."""
         return [lives[0][1] for lives in self.lives if lives and len({life for _, life in lives}) == 1]
 
-    def longest(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for lives in self.lives:
-            for alias, life in lives:
-                found[alias] = max(life, found.get(alias, 0))
-        return found
+    def count(self, lives: tuple[tuple[str, int], ...], by: int) -> None:
+        """Count a query's windows in or out."""
+        _add(self.lives, [lives], by)
+        if by > 0:
+            self.longest = {alias: max(life, self.longest.get(alias, 0)) for alias, life in lives}
+        elif any(life == self.longest[alias] for alias, life in lives):
+            self.longest = {}
+            for each in self.lives:
+                self.longest = {alias: max(life, self.longest.get(alias, 0)) for alias, life in each}
 
     def filters_of(self, alias: str) -> tuple[Expr, ...]:
         return tuple(expr for owner, expr in self.filters if owner == alias)
@@ -90,20 +98,21 @@ class Sharing:
         filters = dict(zip(places, (need.filters for need in needs), strict=True))
         self.parties = [Sharers(filters[place], since) for place, since in enumerate(sinces)]
         for need, place in zip(needs, places, strict=True):
-            self.parties[place].lives[need.lives] += 1
+            self.parties[place].count(need.lives, 1)
         return [self.parties[place] for place in places]
 
     def merge(self, party: Sharers, into: Sharers) -> None:
         """Count the queries of one party to another."""
         self.parties.remove(party)
-        into.lives.update(party.lives)
+        for lives, queries in party.lives.items():
+            into.count(lives, queries)
 
     def _count(self, need: Need, party: Sharers, by: int) -> None:
         self._queries += by
         _add(self._columns, need.columns, by)
         _add(self._shown, need.shown, by)
         _add(self._residuals, need.residuals, by)
-        _add(party.lives, [need.lives], by)
+        party.count(need.lives, by)
 
     def plan(self, tree: Tree) -> JoinPlan:
         """The plan of the join in a shape. A single party's filters are the leaves' own."""
@@ -137,14 +146,14 @@ class Sharing:
         """The longest window on every stream that has windows in time."""
         found: dict[str, int] = {}
         for party in self.parties:
-            for alias, life in party.longest().items():
+            for alias, life in party.longest.items():
                 found[alias] = max(life, found.get(alias, 0))
         return found
 
     def interest(self) -> Interest:
         """Who wants what."""
         endless = dict.fromkeys((source.alias for source in self.host.sources), ENDLESS)
-        return Interest([Party({**endless, **party.longest()}) for party in self.parties])
+        return Interest([Party({**endless, **party.longest}) for party in self.parties])
 
 
 Thing = TypeVar("Thing")

@@ -100,6 +100,11 @@ class Interest:
             self._met = np.concatenate([self._met, np.array(met, np.int32)])
         return self._met[pairs]
 
+    def joined(self, codes: I32, party: int, wants: Mask) -> I32:
+        """The codes with a party added where it wants the tuples, too."""
+        grown = np.array([self._code(set_ | 1 << party) for set_ in list(self.sets)], np.int32)
+        return np.where(wants, grown[codes], codes)
+
     # ── what a code means ────────────────────────────────────────────────────────────────────────────────────────
 
     def wants(self, party: int, codes: I32) -> Mask:

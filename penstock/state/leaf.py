@@ -332,6 +332,16 @@ class LeafStore:
         codes: I32 = self._wanted[ids & (self._capacity - 1)]
         return codes
 
+    def freed(self, ids: I64) -> Mask:
+        """Which rows nobody wanted any more: they stand between others only until those close up."""
+        freed: Mask = self.lives(ids)[1] == ALWAYS
+        return freed
+
+    def between(self, after: int, until: int) -> int:
+        """How many living tuples were born after a time and not after another."""
+        born, dies = self.lives(self.stored())
+        return int(np.count_nonzero((born > after) & (born <= until) & (dies > until)))
+
     def share(self, plan: LeafPlan, interest: Interest | None, wanted: I32 | None) -> None:
         """Keep other columns, and tuples for other queries: `wanted` are the new codes of the rows that are stored.
 

@@ -7,12 +7,14 @@ come and go under way, with snapshots, migrations and changes of policy in betwe
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from lawkit import CHUNKS, engine, seeds
 
@@ -183,3 +185,41 @@ def test_sharing_changes_nothing(chunk: int) -> None:
         for name, answer in apart(told):
             fault = difference(together[name], answer)
             assert fault is None, f"seed {seed}, {options}, {name}: {told.texts[name]}\n{fault}"
+
+
+def _since(table: pa.Table, time: int) -> pa.Table:
+    return table.filter(pc.greater_equal(table.column("_ts"), time))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_query_that_looks_back_lacks_nothing_from_the_time_it_says(chunk: int) -> None:
+    """It answers no more than one that was there from the start, and no less once it says that it is complete."""
+    for seed in seeds(chunk):
+        told = story(seed)
+        plain = [name for name, text in told.texts.items() if text.startswith("SELECT ") and "COUNT" not in text]
+        plain = [name for name in plain if "DISTINCT" not in told.texts[name] and "ROWS" not in told.texts[name]]
+        if not plain or len(told.pushes) < 2:
+            continue
+        late, step = plain[-1], told.rng.randrange(1, len(told.pushes))
+        told.births |= dict.fromkeys(told.texts, 0) | {late: len(told.pushes)}
+        told.deaths |= dict.fromkeys(told.texts, len(told.pushes))
+        state = told.rng.choice(["eager", "lazy", "jit", "auto", "none"])
+        says: list[Any] = []
+
+        def looks_back(
+            eng: Any, now: int, told: Story = told, late: str = late, step: int = step, says: list[Any] = says
+        ) -> Any:
+            if now == step:
+                eng.query(late, told.texts[late], history=True)
+                says.append(eng.metrics(late)["complete_since"])
+            return eng
+
+        answer = played(fresh(state=state), told, list(told.texts), looks_back)[late]
+        told.births[late] = 0
+        whole = played(fresh(share=False, state="eager"), told, [late])[late]
+        context = f"seed {seed}, {state}, at {step}, complete since {says}: {told.texts[late]}"
+        more = Counter(map(str, answer.to_pylist())) - Counter(map(str, whole.to_pylist()))
+        assert not more, f"{context}\nunexpected: {list(more)[:5]}"
+        if says[0] is not None:
+            fault = difference(_since(answer, says[0]), _since(whole, says[0]))
+            assert fault is None, f"{context}\n{fault}"

@@ -1,0 +1,286 @@
+"""The queries that share a join: who they are, what they want, and the tree that finds it for all of them.
+
+Law: whoever comes, goes or becomes one with others, between two batches, the tree finds every combination that some
+member wants, and each is told only of combinations whose parts it wants. What only one who left wanted is freed.
+A member that comes takes tuples from then on; one that looks back also takes what the windows hold already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.evaluate import mask
+from penstock.expr.nodes import Column, columns
+from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.lives import Lives
+from penstock.ops.member import Harvest, Member
+from penstock.ops.sharing import Sharers, Sharing, Since
+from penstock.ops.slices import SliceCounts
+from penstock.plan.query import JoinPart
+from penstock.plan.share import Need
+from penstock.plan.tree import Tree
+from penstock.state.interest import NOBODY, Interest
+from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
+from penstock.state.leaf import SCATTERED, LeafStore
+from penstock.state.rows import Rows
+
+_TIGHT = 1 / 20
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of the windows from age `low` to `high`: the queries whose window ends here, tuples held, results."""
+
+    low: int
+    high: int
+    readers: tuple[str, ...]
+    rows: Mapping[str, int]
+    results: int
+
+
+class Group:
+    """The members of one join."""
+
+    def __init__(self, host: JoinPart, first: Member, since: Since, state: str) -> None:
+        self.members: list[Member] = []
+        self.writing: list[Member] = []
+        """The members that write what they show at once; the others show it when asked."""
+        self.sharing = Sharing(host)
+        self.mortal = [s.alias for s in host.sources if s.window is not None and s.window.kind == "rows"]
+        self._counts: dict[Sharers, SliceCounts] = {}
+        self._all = SliceCounts(())
+        self._sliced = False
+        self._united = 0
+        self._admit(first, since)
+        self.tree = JoinTree(self.sharing.plan(host.plan.tree), POLICIES[state])
+        self._overlook()
+
+    # ── coming and going ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self, member: Member, since: Since) -> None:
+        member.party = self.sharing.enter(member.need, since)
+        member.complete_since = _later(since.drained, _longest(member.need))
+        member.lives = Lives([partial(self.dies_now, alias) for alias in self.mortal])
+        self._sliced = False
+        self.members.append(member)
+        if member.outlet is not None:
+            self.writing.append(member)
+
+    def enter(self, member: Member, since: Since, done: int, shape: Tree, *, history: bool) -> None:
+        """Take in one more query. It takes tuples from the arrivals `since` on; with `history` those held already, too.
+
+        `done` is the time up to which all is known, `shape` the tree to go on with.
+        """
+        before = list(self.sharing.parties)
+        reach = {party: dict(party.longest) for party in before}
+        lacks, looks_back = since.drained, history and self._can_look_back(member)
+        if looks_back:
+            lacks = self._lacking(member.need, since, done)
+            since = Since(tuple((alias, 0) for alias, _ in since.numbers), int(ALWAYS))
+        self._admit(member, since)
+        if self._counts:
+            member.before = self._slices(member.party).within(member.need.life or 0)
+        if looks_back:
+            member.complete_since = max(_later(lacks, _longest(member.need)), _later(done, 1))
+        self._share(before, shape, older=looks_back and reach.get(member.party) != member.party.longest)
+
+    def leave(self, member: Member, shape: Tree) -> None:
+        """Let a query go; what only it wanted is freed."""
+        before = list(self.sharing.parties)
+        self.members.remove(member)
+        if member.outlet is not None:
+            self.writing.remove(member)
+        self.sharing.leave(member.need, member.party)
+        self._sliced = False
+        if self.members:
+            self._share(before, shape)
+
+    def arrange(self, sinces: Sequence[Since], places: Mapping[str, int]) -> None:
+        """Divide the members into parties as they were once, before anything has come."""
+        needs = [member.need for member in self.members]
+        parties = self.sharing.arrange(needs, [places[member.name] for member in self.members], sinces)
+        for member, party in zip(self.members, parties, strict=True):
+            member.party, member.before = party, 0
+        self._counts, self._sliced = {}, False
+        self._share([], self.tree.plan.tree)
+
+    def _share(self, before: Sequence[Sharers], shape: Tree, *, older: bool = False) -> None:
+        """Make the tree fit those who share it now. Interest is told apart while there are two parties.
+
+        `older`: somebody wants tuples there are for longer than anybody did, so that combinations may be missing.
+        """
+        parties = self.sharing.parties
+        plan, interest = self.sharing.plan(shape), self.sharing.interest()
+        self._overlook()
+        same_reach = len(parties) == 1 or (self.tree.interest and self.tree.interest.parties == interest.parties)
+        if plan == self.tree.plan and parties == before and same_reach:
+            return
+        self.tree.share(plan, interest if len(parties) > 1 else None, self._recoded(interest, before, older))
+        if older:
+            self.tree.restart()
+        for store in self.tree.stores.values():
+            store.slack = _TIGHT if len(parties) > 1 and len(self.tree.stores) == 2 else SCATTERED
+
+    def _overlook(self) -> None:
+        """Sum up what is asked of results."""
+        self._gathers = self.sharing.shown()
+        self.widest = tuple(sorted(self.sharing.longest().items()))
+
+    # ── who wants the tuples there are ───────────────────────────────────────────────────────────────────────────
+
+    def _recoded(self, interest: Interest, before: Sequence[Sharers], older: bool) -> dict[str, I32]:
+        """The codes of stored tuples: parties from before want what they wanted, one that looks back what passes."""
+        parties = self.sharing.parties
+        kept = [before.index(party) if party in before else None for party in parties]
+        wanted = {}
+        for alias, store in self.tree.stores.items():
+            ids = store.stored()
+            if store.plan.source.is_table:
+                wanted[alias] = np.full(ids.size, interest.code(range(len(kept))), np.int32)
+                continue
+            if self.tree.interest is None:
+                old = interest.code(place for place, party in enumerate(kept) if party is not None)
+                codes = np.where(store.freed(ids), NOBODY, old).astype(np.int32)
+            else:
+                codes = interest.survivors(store.wanted(ids), self.tree.interest, kept)
+            if older and kept[-1] is None:
+                passing = mask(parties[-1].filters_of(alias), partial(_read, store, ids), ids.size)
+                codes = interest.joined(codes, len(parties) - 1, passing)
+            wanted[alias] = codes
+        return wanted
+
+    def _can_look_back(self, member: Member) -> bool:
+        """Whether what is stored tells all that the query asks of a tuple; rows that end are followed from birth on."""
+        need, stores = member.need, self.tree.stores
+        known = {(alias, name) for alias, store in stores.items() for name in store.plan.columns}
+        filters = {(alias, column.name) for alias, expr in need.filters for column in columns(expr)}
+        mine = next((party for party in self.sharing.parties if party.filters == need.filters), None)
+        told = filters <= known or (mine is not None and mine.since.drained == ALWAYS)
+        return member.outlet is None and need.columns <= known and told
+
+    def _lacking(self, need: Need, since: Since, done: int) -> int:
+        """A time after which no tuple is missing that the query wants."""
+        horizons = []
+        for alias, _ in need.lives:
+            mine = {expr for owner, expr in need.filters if owner == alias}
+            wider = [party for party in self.sharing.parties if set(party.filters_of(alias)) <= mine]
+            held = [max(_earlier(done, party.longest[alias]), party.since.drained) for party in wider]
+            horizons.append(min(held, default=since.drained))
+        return max(horizons, default=since.drained)
+
+    def unite(self, done: int, shape: Tree) -> None:
+        """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
+        interest, before = self.tree.interest, list(self.sharing.parties)
+        if interest is None or len({party.filters for party in before}) == len(before):
+            return
+        held = [store.wanted(store.stored()) for store in self.tree.stores.values() if not store.plan.source.is_table]
+        for later, earlier in combinations(reversed(before), 2):
+            drained = max(later.since.drained, earlier.since.drained) < done
+            if later.filters == earlier.filters and drained and later in self.sharing.parties:
+                places = before.index(later), before.index(earlier)
+                if all(interest.agree(*places, codes) for codes in held):
+                    self._merge(later, earlier)
+        if before != self.sharing.parties:
+            self._share(before, shape)
+
+    def _merge(self, party: Sharers, into: Sharers) -> None:
+        moving = [member for member in self.members if member.party is party]
+        for member in moving:
+            member.emitted = self.emitted(member)
+        self.sharing.merge(party, into)
+        self._sliced = False
+        self._united += 1
+        for member in moving:
+            member.move(into, self._united)
+            member.before = self._slices(into).within(member.need.life or 0)
+
+    # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def harvest(self, rows: Rows) -> Harvest:
+        """New combinations in temporal order, with what members may ask of them."""
+        rows = rows.take(np.argsort(rows.born, kind="stable"))
+        plan, stores, interest = self.tree.plan, self.tree.stores, self.tree.interest
+        ids = dict(zip(plan.root.aliases, rows.ids, strict=True))
+        wanted = None
+        if interest is not None:
+            places = {party: place for place, party in enumerate(self.sharing.parties)}
+            codes = self.tree.interested(plan.root, rows)
+            wanted = lambda party: interest.wants(places[party], codes)  # noqa: E731
+        return Harvest(
+            rows,
+            {alias: stores[alias].lives(ids[alias])[0] for alias, _ in self.widest},
+            np.minimum.reduce([self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
+            {(alias, name): stores[alias].take(name, ids[alias]) for alias, name in self._gathers},
+            self.widest,
+            frozenset(expr for node in plan.nodes() for expr in node.residuals),
+            wanted,
+            self._united,
+        )
+
+    def dies_now(self, alias: str, ids: I64) -> I64:
+        return self.tree.stores[alias].dies_now(ids)
+
+    def mortal_places(self) -> list[int]:
+        """Where the ids of tuples that die by a count stand in a row."""
+        return [self.tree.plan.root.aliases.index(alias) for alias in self.mortal]
+
+    def count(self, harvest: Harvest) -> None:
+        """Count results that are shown when somebody asks, by slice."""
+        for party in self.sharing.parties:
+            ages = harvest.age if harvest.wanted is None else harvest.age[harvest.wanted(party)]
+            self._slices(party).add(ages)
+        self._all.add(harvest.age)
+
+    def emitted(self, member: Member) -> int:
+        """How many changes a member was given."""
+        if member.outlet is not None:
+            return member.emitted
+        return member.emitted + self._slices(member.party).within(member.need.life or 0) - member.before
+
+    def _slices(self, party: Sharers) -> SliceCounts:
+        """The results of a party by slice."""
+        if not self._sliced:
+            known = self._counts
+            self._counts = {
+                each: known[each].resliced(each.windows()) if each in known else SliceCounts(each.windows())
+                for each in self.sharing.parties
+            }
+            self._all = self._all.resliced({life for each in self.sharing.parties for life in each.windows()})
+            self._sliced = True
+        return self._counts[party]
+
+    def slices(self, done: int) -> list[Slice]:
+        """The slices of the windows, youngest first: who reads them, what they hold, the combinations found."""
+        self._slices(self.sharing.parties[0])
+        slices, low = [], 0
+        for high, results in zip(self._all.windows.tolist(), self._all.counts.tolist(), strict=False):
+            readers = tuple(member.name for member in self.members if member.need.life == high)
+            rows = {alias: store.between(_earlier(done, high), _earlier(done, low)) for alias, store in self._timed()}
+            slices.append(Slice(low, high, readers, rows, results))
+            low = high
+        return slices
+
+    def _timed(self) -> Iterator[tuple[str, LeafStore]]:
+        return ((alias, self.tree.stores[alias]) for alias, _ in self.widest)
+
+
+def _read(store: LeafStore, ids: I64, column: Column) -> pa.Array:
+    return store.take(column.name, ids)
+
+
+def _longest(need: Need) -> int:
+    return max((life for _, life in need.lives), default=0)
+
+
+def _later(time: int, by: int) -> int:
+    return min(time + by, int(FOREVER)) if time > ALWAYS else time
+
+
+def _earlier(time: int, by: int) -> int:
+    return max(time - by, int(ALWAYS))

@@ -1,0 +1,224 @@
+"""Stages: the parts of a running query in the graph, what they tell of themselves, and how they rest.
+
+A stage is an operator of the graph, or a place in a join that queries share. It rests as base data only (windows,
+waiting tuples, unread tuples of arcs between operators); `revive` rebuilds everything else from the rows that live,
+stage by stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.graph.buffers import Buffer, Reader
+from penstock.graph.graph import Node
+from penstock.groups import dump_join, revive_join
+from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.changelog import as_batch, as_table, undo
+from penstock.ops.difference import DifferenceOperator
+from penstock.ops.distinct import DistinctOperator
+from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
+from penstock.ops.group import Slice
+from penstock.ops.join import JoinOperator
+from penstock.ops.member import Harvest, Member
+from penstock.ops.operator import Batch
+from penstock.ops.sequence import SequenceOperator
+from penstock.ops.union import UnionOperator
+from penstock.plan.explain import duration_text
+from penstock.plan.physical import JoinPlan
+from penstock.plan.query import JoinPart
+from penstock.plan.tree import Tree, parse_tree, renamed
+from penstock.state.kernels import ALWAYS
+
+_SLICES_TOLD = 10
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A stage at rest: plain values and tables."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+class Stage(Protocol):
+    """A part of a query in the graph."""
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def inputs(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def outlet(self) -> Buffer: ...
+
+    def told(self) -> dict[str, object]:
+        """The metrics of its operator, as the query sees them."""
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+        """`shared` numbers the joins that were dumped already."""
+
+    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
+        """Come back from a dump, given the living rows of the inputs; returns those of the stage, None if unknown."""
+
+
+@dataclass(frozen=True)
+class JoinStage:
+    """A query's place in a join over its sources, which others may share."""
+
+    node: Node
+    part: JoinPart
+    join: JoinOperator
+    member: Member
+    buffer: Buffer | None
+    """Where the member writes; None if it shows its rows when asked."""
+    inputs: tuple[Stage, ...] = ()
+
+    @property
+    def outlet(self) -> Buffer:
+        assert self.buffer is not None, "nothing is read behind a query that shows its rows when asked"
+        return self.buffer
+
+    def tree(self) -> Tree:
+        """The shape of the join in the query's own aliases."""
+        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        return renamed(self.join.tree.plan.tree, own)
+
+    def replanned(self, text: str) -> JoinPlan:
+        """The join in another shape, given in the query's own aliases."""
+        tree = parse_tree(text, self.part.graph.aliases)
+        return self.join.group.sharing.plan(renamed(tree, self.member.renaming))
+
+    def told(self) -> dict[str, object]:
+        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        own_figures = {
+            "living": len(self.member.lives),
+            "emitted": self.join.group.emitted(self.member),
+            "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
+        }
+        return {**self.join.metrics(own), **own_figures}
+
+    def slices(self) -> list[Slice]:
+        """The slices of the join, with the query's own aliases."""
+        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        return [
+            replace(each, rows={own[alias]: rows for alias, rows in each.rows.items()})
+            for each in self.join.group.slices(self.join.done)
+        ]
+
+    def told_slices(self, time_type: pa.DataType) -> Iterator[str]:
+        """The slices as lines: the first ones, and how many more there are."""
+        found = self.slices()
+        for each in found[:_SLICES_TOLD]:
+            ages = f"{duration_text(each.low, time_type)} to {duration_text(each.high, time_type)}"
+            held = ", ".join(f"{alias} {rows}" for alias, rows in each.rows.items())
+            names = [reader.partition(":")[0] for reader in each.readers]
+            readers = ", ".join(names[:_SLICES_TOLD]) + (
+                f" and {len(names) - _SLICES_TOLD} more" if len(names) > _SLICES_TOLD else ""
+            )
+            yield f"age {ages}: tuples {held}; results {each.results}; up to here read {readers}"
+        if len(found) > _SLICES_TOLD:
+            yield f"and {len(found) - _SLICES_TOLD} slices more"
+
+    def results(self, harvests: Sequence[Harvest]) -> list[Batch]:
+        """What the member shows of harvests."""
+        shown = (self.member.shown(harvest) for harvest in harvests)
+        return [batch for batch in shown if batch is not None]
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+        """The join as it rests is told by the first of those who share it."""
+        if self.join in shared:
+            return Rest({"seat": shared[self.join]})
+        shared[self.join] = len(shared)
+        values, tables = dump_join(self.join, self.member, self.part)
+        return Rest({"seat": shared[self.join], **values}, tables)
+
+    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
+        if "members" in rest.values:
+            revive_join(self.join, rest.values, rest.tables)
+        return self.join.living(self.member)
+
+
+@dataclass(frozen=True)
+class SequenceStage:
+    """One step of a sequence; `readers` are those of its streams."""
+
+    node: Node
+    step: SequenceOperator
+    readers: tuple[Reader, ...]
+    inputs: tuple[Stage, ...]
+    arcs: tuple[Reader, ...]
+
+    @property
+    def outlet(self) -> Buffer:
+        return self.node.outlet
+
+    def told(self) -> dict[str, object]:
+        return self.node.operator.metrics()
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
+        values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
+        return Rest(values, {**self.step.dump(), **_unread(self.arcs)})
+
+    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
+        for reader, rows in zip(self.readers, rest.values["unread"], strict=True):
+            reader.rewind(rows)
+        _restock(self.arcs, rest, living)
+        return self.step.revive(rest.tables, rest.values["since"])
+
+
+@dataclass(frozen=True)
+class PipeStage:
+    """An operator that reads other stages only."""
+
+    node: Node
+    inputs: tuple[Stage, ...]
+    arcs: tuple[Reader, ...]
+
+    @property
+    def outlet(self) -> Buffer:
+        return self.node.outlet
+
+    def told(self) -> dict[str, object]:
+        return self.node.operator.metrics()
+
+    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
+        return Rest({}, _unread(self.arcs))
+
+    def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
+        before = _restock(self.arcs, rest, living)
+        if None in before:
+            return None
+        known = [batch for batch in before if batch is not None]
+        match self.node.operator:
+            case UnionOperator() | DifferenceOperator() as merging:
+                return merging.revive(known)
+            case AggregateOperator() | SlidingAggregateOperator() | DistinctOperator() as changing:
+                return changing.revive(known[0])
+            case IStreamOperator() | DStreamOperator() | RStreamOperator() as emitting:
+                emitting.revive(known[0])
+        return None
+
+
+def _unread(arcs: Sequence[Reader]) -> dict[str, pa.Table]:
+    """What waits on arcs between the operators of a query."""
+    waiting = {f"arc {place}": arc.buffer.unread() for place, arc in enumerate(arcs)}
+    return {name: as_table(batch) for name, batch in waiting.items() if batch is not None}
+
+
+def _restock(arcs: Sequence[Reader], rest: Rest, living: Sequence[Batch | None]) -> list[Batch | None]:
+    """Put back what waited on the arcs; returns what lived, by input, when the reader stopped."""
+    before = list(living)
+    for place, (arc, rows) in enumerate(zip(arcs, living, strict=True)):
+        table = rest.tables.get(f"arc {place}")
+        if table is None:
+            continue
+        unread = as_batch(table)
+        if rows is not None:
+            before[place], unread = undo(rows, unread)
+        arc.buffer.restock(unread)
+    return before

@@ -1,0 +1,284 @@
+"""Queries that share a join: who can, what they tell, and what happens when one of them fails, comes or goes."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.ops import join as join_module
+from penstock.testing import same_rows
+
+
+def pairs(window: int = 10, where: str = "", shown: str = "a.x, b.ts AS t", names: str = "a b") -> str:
+    a, b = names.split()
+    text = f"SELECT {shown} FROM A [RANGE {window}] AS a, B [RANGE {window}] AS b WHERE a.x = b.x{where}"
+    return text.replace("a.", f"{a}.").replace("b.", f"{b}.").replace("AS a,", f"AS {a},").replace("AS b ", f"AS {b} ")
+
+
+def engine(**options: Any) -> ps.Engine:
+    eng = ps.Engine(**options)
+    for name in "ABC":
+        eng.stream(name, {"ts": "bigint", "x": "bigint", "v": "bigint"}, time="ts")
+    eng.table("T", pa.table({"x": [1, 2], "name": ["one", "two"], "size": [10, 20]}))
+    return eng
+
+
+def rows(*tuples: tuple[int, int]) -> pa.Table:
+    times, keys = zip(*tuples, strict=True)
+    return pa.table({"ts": times, "x": keys, "v": [time % 3 for time in times]})
+
+
+def joins(eng: ps.Engine) -> int:
+    return len(list(eng._groups))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pairs(3),
+        pairs(10, " AND a.v > 1"),
+        pairs(10, " AND a.ts < b.ts"),
+        pairs(10, shown="b.v"),
+        pairs(7, names="left right"),
+        "SELECT b.x FROM B [RANGE 2] AS b JOIN A [UNBOUNDED] AS a ON b.x = a.x",
+    ],
+)
+def test_windows_filters_predicates_and_select_lists_may_differ(other: str) -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", other)
+    assert joins(eng) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pairs().replace("a.x = b.x", "a.x = b.v"),
+        pairs().replace("a.x = b.x", "a.x = b.x AND a.v = b.v"),
+        "SELECT a.x FROM A [RANGE 10] AS a, C [RANGE 10] AS c WHERE a.x = c.x",
+        "SELECT a.x FROM A [ROWS 3] AS a, B [RANGE 10] AS b WHERE a.x = b.x",
+        f"RSTREAM ({pairs()})",
+        "SELECT a.x FROM A [RANGE 10] AS a WHERE a.x > 1",
+    ],
+)
+def test_streams_classes_counted_windows_and_whole_instants_must_agree(other: str) -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", other)
+    assert joins(eng) == 2
+
+
+def test_joins_without_equality_share_only_with_equal_predicates() -> None:
+    eng = engine()
+    less = "SELECT a.x FROM A [RANGE 10] AS a, B [RANGE {}] AS b WHERE a.x < b.x"
+    eng.query("p", less.format(10))
+    eng.query("q", less.format(5))
+    eng.query("r", less.format(5).replace("<", ">"))
+    assert joins(eng) == 2
+
+
+def test_a_table_column_that_was_not_loaded_and_a_filter_on_a_table_need_a_join_of_their_own() -> None:
+    text = "SELECT {} FROM A [RANGE 9] AS a, B [RANGE 9] AS b, T WHERE a.x = b.x AND b.x = T.x{}"
+    eng = engine()
+    eng.query("p", text.format("T.name", ""))
+    eng.query("same", text.format("T.name, a.v", ""))
+    assert joins(eng) == 1
+    eng.query("other", text.format("T.size", ""))
+    eng.query("filtered", text.format("T.name", " AND T.size > 10"))
+    assert joins(eng) == 3
+
+
+def test_a_plan_that_was_asked_for_is_shared_only_in_that_shape() -> None:
+    text = "SELECT a.x FROM A [RANGE 9] AS a, B [RANGE 9] AS b, C [RANGE 9] AS c WHERE a.x = b.x AND b.x = c.x"
+    eng = engine()
+    eng.query("p", text, plan="((a b) c)")
+    eng.query("q", text, plan="((a b) c)")
+    eng.query("any", text)
+    assert joins(eng) == 1
+    eng.query("r", text, plan="(a (b c))")
+    assert joins(eng) == 2
+
+
+def test_other_policies_and_unshared_engines_stay_apart() -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", pairs(3), state="none")
+    assert joins(eng) == 2
+    apart = engine(share=False)
+    apart.query("p", pairs())
+    apart.query("q", pairs(3))
+    assert joins(apart) == 2
+
+
+def test_a_migration_and_a_policy_are_for_all_who_share() -> None:
+    text = (
+        "SELECT {0}.x FROM A [RANGE {1}] AS {0}, B [RANGE {1}] AS b, C [RANGE {1}] AS c WHERE {0}.x = b.x AND b.x = c.x"
+    )
+    eng = engine()
+    eng.query("p", text.format("a", 9), plan="((a b) c)")
+    eng.query("q", text.format("z", 5))
+    eng.migrate("q", "(z (b c))")
+    eng.policy("q", "none")
+    assert (eng.metrics("p")["plan"], eng.metrics("q")["plan"]) == ("(a (b c))", "(z (b c))")
+    assert eng.metrics("p")["state"] == eng.metrics("q")["state"] == "none"
+
+
+def test_the_last_who_leaves_takes_the_join_along() -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", pairs(3))
+    eng.drop("p")
+    assert joins(eng) == 1
+    eng.query("p", pairs(5))
+    assert [node.id for node in eng._graph][3:] == ["p: join"]
+    eng.drop("q")
+    eng.drop("p")
+    assert joins(eng) == 0
+    with pytest.raises(ps.QueryError, match="no query p"):
+        eng.drop("p")
+
+
+def test_explain_and_slices_tell_who_reads_what() -> None:
+    eng = engine()
+    eng.query("wide", pairs(10))
+    eng.query("narrow", pairs(3, " AND a.v = 1"))
+    eng.push({"A": rows((1, 1), (7, 1)), "B": rows((8, 1))})
+    eng.advance("A", 8)
+    eng.push({})
+    text = eng.explain("narrow")
+    assert "shared: one join for 2 queries that want 2 sets of tuples" in text
+    assert "age 0 to 3: tuples a 1, b 1; results 1; up to here read narrow" in text
+    assert "age 3 to 10: tuples a 1, b 0; results 1; up to here read wide" in text
+    assert eng.slices("wide").column("to").to_pylist() == [3, 10]
+    assert eng.metrics("narrow")["emitted"] == 1
+    assert eng.metrics("wide")["emitted"] == 2
+
+
+def test_metrics_are_told_in_the_names_of_the_query() -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", pairs(3, names="left right"))
+    assert set(eng.metrics("q")["rows_in"]) == {"left", "right"}
+    assert eng.metrics("q")["plan"] == "(left right)"
+
+
+def test_a_late_comer_says_since_when_it_is_complete() -> None:
+    eng = engine()
+    eng.query("p", pairs(10))
+    eng.push({"A": rows((1, 1), (20, 1)), "B": rows((20, 1))})
+    eng.query("now", pairs(6))
+    eng.query("back", pairs(6), history=True)
+    eng.query("wider", pairs(30), history=True)
+    assert eng.metrics("p")["complete_since"] is None
+    assert eng.metrics("now")["complete_since"] == 26
+    assert eng.metrics("back")["complete_since"] == 21
+    assert eng.metrics("wider")["complete_since"] == 40
+    out = eng.push({"B": rows((21, 1)), "A": rows((30, 5))})
+    assert out["now"].num_rows == 0
+    assert out["back"].to_pylist() == [{"x": 1, "t": 21, "_ts": 21}]
+
+
+def test_a_query_can_be_altered_and_keeps_what_its_windows_hold() -> None:
+    eng = engine()
+    eng.query("p", pairs(10))
+    eng.query("q", pairs(3))
+    eng.push({"A": rows((1, 1), (5, 1)), "B": rows((6, 2))})
+    with pytest.raises(ps.QueryError):
+        eng.alter("q", "SELECT nonsense")
+    eng.alter("q", pairs(6))
+    out = eng.push({"A": rows((7, 3)), "B": rows((7, 1))})
+    assert list(out) == ["p", "q"]
+    assert out["q"].num_rows == 1
+    eng.alter("p", pairs(2))
+    eng.drop("q")
+    assert eng.flush()["p"].num_rows == 0
+
+
+def test_what_a_push_returns_is_a_dictionary() -> None:
+    eng = engine()
+    eng.query("p", pairs())
+    eng.query("q", pairs(3))
+    data = {"A": rows((1, 1)), "B": rows((5, 1))}
+    eng.push(data)
+    eng.advance("A", 9)
+    out = eng.push({})
+    kept = eng.flush()
+    assert isinstance(out, dict)
+    assert list(out) == ["p", "q"]
+    assert [table.num_rows for table in out.values()] == [1, 0]
+    assert {name: table.num_rows for name, table in dict(out).items()} == {"p": 1, "q": 0}
+    assert {**out}["p"].num_rows == 1
+    assert out.get("nobody") is None
+    assert out == out.copy()
+    assert pickle.loads(pickle.dumps(out))["p"].num_rows == 1
+    assert out.pop("p").num_rows == 1
+    assert "p" not in out
+    assert kept["q"].num_rows == 0
+
+
+def test_results_looked_at_late_are_those_of_their_push() -> None:
+    eng, now = engine(), engine()
+    for each in (eng, now):
+        each.query("p", pairs())
+        each.query("q", pairs(3, " AND b.v = 2"))
+    late, read = [], []
+    for start in range(0, 60, 5):
+        data = {name: rows(*((start + n, n % 2) for n in range(5))) for name in "AB"}
+        late.append(eng.push(data))
+        read.append(now.push(data)["q"].to_pylist())
+        if start == 20:
+            eng.query("r", pairs(20))
+    eng.drop("q")
+    assert [out["q"].to_pylist() for out in late] == read
+
+
+def test_a_filter_that_cannot_be_evaluated_stops_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = join_module.mask
+
+    def breaking(filters: Any, read: Any, count: int) -> Any:
+        if "13" in repr(filters):
+            raise pa.ArrowInvalid("out of luck")
+        return real(filters, read, count)
+
+    monkeypatch.setattr(join_module, "mask", breaking)
+    eng, alone = engine(), engine()
+    for each in (eng, alone):
+        each.query("good", pairs(10, " AND a.v <> 2"))
+    eng.query("bad", pairs(10, " AND a.v <> 13"))
+    data = {"A": rows((1, 1), (2, 1)), "B": rows((3, 1))}
+    with pytest.warns(RuntimeWarning, match="bad.*out of luck"):
+        out = eng.push(data)
+    assert out["bad"].num_rows == 0
+    assert same_rows(out["good"], alone.push(data)["good"]) is None
+    assert eng.failures()["bad"].condition == "EVALUATION_FAILED"
+    assert list(eng.failures()) == ["bad"]
+    eng.drop("bad")
+    assert not eng.failures()
+
+
+def test_there_may_be_only_so_many_queries() -> None:
+    eng = engine(max_queries=2)
+    eng.query("p", pairs())
+    eng.query("q", pairs())
+    with pytest.raises(ps.ResourceError, match=r"2 queries run.*max_queries"):
+        eng.query("r", pairs())
+    eng.drop("p")
+    eng.query("r", pairs())
+    with pytest.raises(ps.QueryError, match="max_queries"):
+        engine(max_queries=0)
+
+
+def test_tuples_nobody_wants_any_more_are_freed() -> None:
+    eng = engine()
+    eng.query("short", pairs(10))
+    eng.query("long", pairs(1_000, " AND a.v = 0"))
+    for start in range(0, 3_000, 100):
+        data = {name: rows(*((start + n, 7 if name == "A" else 8) for n in range(100))) for name in "AB"}
+        eng.push(data)
+    held = eng.metrics("short")["window_rows"]["a"]
+    least = 10 + 990 / 3
+    assert least <= held <= least * 1.1 + 100
