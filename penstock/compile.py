@@ -25,7 +25,7 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.join import Arrivals, JoinOperator
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.join_tree import Policy
 from penstock.ops.operator import Batch, Operator
 from penstock.ops.sequence import SequenceInput, SequenceOperator
 from penstock.ops.source import SourceOperator
@@ -146,7 +146,7 @@ class Compiler:
     name: str
     graph: Graph
     tables: Mapping[str, pa.Table]
-    state: str
+    policy: Policy
     classes: Mapping[str, type]
     stages: list[Stage] = field(default_factory=list)
 
@@ -208,7 +208,7 @@ class Compiler:
         outlet = Buffer()
         join = JoinOperator(
             self._id("join"), part.plan, dict(part.outputs), arrivals, tables, outlet,
-            ends=ends, strict=whole, policy=POLICIES[self.state],
+            ends=ends, strict=whole, policy=self.policy,
         )  # fmt: skip
         node = self.graph.add(join, outlet, {readers[alias]: producers[alias] for alias in readers})
         return self._added(JoinStage(node, join))

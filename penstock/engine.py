@@ -20,13 +20,16 @@ from penstock.graph.graph import Graph, Node
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.ingest import fitted
+from penstock.ops.join_tree import POLICIES
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.running import RunningQuery
+from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
 
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
+_DEMANDS = {"exact": True, "bloom": True}
 _MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": True}
 
 
@@ -44,12 +47,19 @@ class Engine:
     """
 
     def __init__(
-        self, state: str = "auto", schedule: str = "dfs", batch: int = 4096, clock: Clock | None = None
+        self,
+        state: str = "auto",
+        schedule: str = "dfs",
+        batch: int = 4096,
+        clock: Clock | None = None,
+        demand: Kept = "exact",
     ) -> None:
         _known(state, _STATES, "state policy")
+        _known(demand, _DEMANDS, "way to keep demand")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
         self._state = state
+        self._demand: Kept = demand
         self._batch = batch
         self._catalog = Catalog()
         self._graph = Graph()
@@ -120,16 +130,21 @@ class Engine:
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def query(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
+    def query(
+        self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
+    ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
-        semicolons. `state` is its state policy, the engine's by default.
+        semicolons. `state` is its state policy, `demand` how "jit" and "auto" keep what is demanded of a state:
+        "exact", or "bloom", a filter that lets some rows too many be built; both the engine's by default.
         """
         self._free_query(name)
-        self._queries.add(self._start(name, bind_query(text, self._catalog), plan, state))
+        self._queries.add(self._start(name, bind_query(text, self._catalog), plan, state, demand))
 
-    def derive(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
+    def derive(
+        self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
+    ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._free_name(name)
         self._free_query(name)
@@ -144,19 +159,36 @@ class Engine:
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
         stream = Stream(name, query.schema, "_ts")
-        self._derived.add(self._start(name, query, plan, state, stream))
+        self._derived.add(self._start(name, query, plan, state, demand, stream))
         self._know(stream)
 
     def _start(
-        self, name: str, query: Query, plan: str | None, state: str | None, feeds: Stream | None = None
+        self,
+        name: str,
+        query: Query,
+        plan: str | None,
+        state: str | None,
+        demand: Kept | None,
+        feeds: Stream | None = None,
     ) -> RunningQuery:
         if plan is not None and not isinstance(plan, str):
             raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
-        state = self._state if state is None else state
-        _known(state, _STATES, "state policy")
+        state, demand = self._chosen(state, demand)
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, feeds)
+        return RunningQuery(name, query, plan, state, demand, self._graph, self._tables, ranks, classes, feeds)
+
+    def _chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
+        """What is kept: as asked for, else as the engine has it."""
+        state = self._state if state is None else state
+        _known(state, _STATES, "state policy")
+        if demand is None:
+            return state, self._demand
+        _known(demand, _DEMANDS, "way to keep demand")
+        if POLICIES[state].gated == "never":
+            message = f"the state policy {state} asks for no demand to keep ({demand}); jit and auto do"
+            raise QueryError("NO_DEMAND", message, state=state)
+        return state, demand
 
     def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -195,11 +227,11 @@ class Engine:
         _known(how, _MIGRATIONS, "way to migrate")
         running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
 
-    def policy(self, name: str, state: str, node: str | None = None) -> None:
+    def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
         running = self._running(name)
-        _known(state, _STATES, "state policy")
-        running.adopt(state, node)
+        state, kept = self._chosen(state, demand)
+        running.adopt(state, running.demand if demand is None else kept, node)
 
     def _running(self, name: str) -> RunningQuery:
         found = self._queries.get(name) or self._derived.get(name)
@@ -329,7 +361,9 @@ class Engine:
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
         parts = snapshot.Parts()
-        options = {"state": self._state, "schedule": self._schedule, "batch": self._batch}
+        options = {
+            "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
+        }  # fmt: skip
         parts.add_options(options)
         for name, table in self._tables.items():
             parts.add_table(name, table)
@@ -361,7 +395,8 @@ class Engine:
             message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
             raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)
         for query in parts.queries():
-            (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan, query.state)
+            start = engine.derive if query.derived else engine.query
+            start(query.name, query.text, query.plan, query.state, query.demand)
             query.apply(engine._running(query.name))
         return engine
 

@@ -15,12 +15,13 @@ from penstock.graph.graph import Graph
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import Migration
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.join_tree import POLICIES, policy_named
 from penstock.ops.operator import Batch
 from penstock.plan.explain import Description
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, joins, plan_body, split_plans
+from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
@@ -38,6 +39,7 @@ class RunningQuery:
         query: Query,
         plan: str | None,
         state: str,
+        demand: Kept,
         graph: Graph,
         tables: Mapping[str, pa.Table],
         ranks: Mapping[str, int],
@@ -47,11 +49,12 @@ class RunningQuery:
         self.name = name
         self.query = query
         self.state = state
+        self.demand = demand
         self.feeds = feeds
         self._graph = graph
         rows = {table: data.num_rows for table, data in tables.items()}
         self._part = plan_body(query.body, plan, rows, ranks)
-        compiler = Compiler(name, graph, tables, state, classes)
+        compiler = Compiler(name, graph, tables, policy_named(state, demand), classes)
         last = compiler.query(self._part, query.emit)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
@@ -79,6 +82,11 @@ class RunningQuery:
         """The shapes of the query's joins as a plan string."""
         return "; ".join(str(stage.join.tree.plan.tree) for stage, _ in self._joins) or None
 
+    @property
+    def demanding(self) -> bool:
+        """Whether its policy keeps demand."""
+        return POLICIES[self.state].gated != "never"
+
     def planned(self, plan: str) -> list[JoinPlan]:
         """The physical plans for a plan string."""
         found = self._joins
@@ -89,17 +97,18 @@ class RunningQuery:
         for (stage, _), plan in zip(self._joins, plans, strict=True):
             stage.join.migrate(plan, how)
 
-    def adopt(self, state: str, node: str | None) -> None:
+    def adopt(self, state: str, demand: Kept, node: str | None) -> None:
         """Change what the joins keep, or what one node of them keeps."""
+        policy = policy_named(state, demand)
         if node is None:
-            self.state = state
+            self.state, self.demand = state, demand
             for stage, _ in self._joins:
-                stage.join.adopt(POLICIES[state])
+                stage.join.adopt(policy)
             return
         for stage, _ in self._joins:
             for part in stage.join.tree.plan.nodes():
                 if str(part.tree) == node and part is not stage.join.tree.plan.root:
-                    stage.join.adopt(POLICIES[state], frozenset(part.aliases))
+                    stage.join.adopt(policy, frozenset(part.aliases))
                     return
         raise QueryError(
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
@@ -148,6 +157,7 @@ class RunningQuery:
         return {
             "plan": self.plan_text,
             "state": self.state,
+            "demand": self.demand,
             **single,
             **{key: value for key, value in last.items() if key == "emitted"},
             "operators": operators,

@@ -24,9 +24,10 @@ from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
+from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
-_VERSION = 2
+_VERSION = 3
 _INDEX = "index.json"
 
 
@@ -57,6 +58,7 @@ class SavedQuery:
     text: str
     plan: str | None
     state: str
+    demand: Kept | None
     failed: str | None
     rests: tuple[Rest, ...]
     derived: Mapping[str, Any] | None
@@ -133,6 +135,7 @@ class Parts:
             "text": running.query.text,
             "plan": running.plan_text,
             "state": running.state,
+            "demand": running.demand if running.demanding else None,
             "failed": None if running.failure is None else running.failure.message,
             "rests": [
                 {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}

@@ -117,6 +117,9 @@ class JoinOperator:
             "sought": {leaf.plan.alias: leaf.sought for leaf in self.tree.parts() if isinstance(leaf, LeafNode)},
             "tested": {str(node.plan.tree): node.gate.tested for node in nodes if node.gate is not None},
             "demanded_keys": {str(n.plan.tree): len(n.gate) for n in nodes if n.gate is not None and n.gate.shut},
+            "false_positives": {
+                str(n.plan.tree): rate for n in nodes if n.gate is not None and (rate := n.gate.false_positives)
+            },
             "incomplete": [str(node.plan.tree) for node in nodes if node.complete_keys is not None],
             "bytes": sum(store.nbytes for store in stores.values())
             + sum(node.state.nbytes for node in nodes if node.state is not None)

@@ -12,6 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.ops import gating, join_tree
+from penstock.state import bloom
+from penstock.state.demand import Kept
 from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")
@@ -30,14 +32,17 @@ class Adventure:
     restarts: float
     switches: float = 0.0
     pace: float = 1.0
+    demand: Kept = "exact"
 
     def fault(self) -> str | None:
         """What is wrong with the answer; None if it is the oracle's."""
         with pytest.MonkeyPatch.context() as patch:
             for name, policy in join_tree.POLICIES.items():
                 patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace, looks_every=0))
-            patch.setattr(gating, "SHUT_ABOVE", 0.5)
-            patch.setattr(gating, "OPEN_BELOW", 0.2)
+            for cost, rows in {"BATCH": 0.0, "TESTED": 0.1, "ASKED": 0.5, "TAKEN": 0.0, "_PATIENCE": 0}.items():
+                patch.setattr(gating, cost, rows)
+            patch.setattr(bloom, "_FIRST_BITS", 8)  # so small that they are often mistaken
+            patch.setattr(bloom, "_BITS_PER_KEY", 2)
             try:
                 answer = run(self._engine, self.case, plan=self.plan, events=self._events())
             except Exception as error:
@@ -45,7 +50,7 @@ class Adventure:
         return difference(answer, self.case.expected)
 
     def _engine(self) -> ps.Engine:
-        return ps.Engine(state=self.state, batch=self.batch)
+        return ps.Engine(state=self.state, batch=self.batch, demand=self.demand)
 
     def _events(self) -> Callable[[Any, int], Any]:
         rng = random.Random(self.case.seed)
@@ -63,7 +68,8 @@ class Adventure:
 
     def __str__(self) -> str:
         chances = f"migrates={self.migrates}, restarts={self.restarts}, switches={self.switches}, pace={self.pace}"
-        return f"{self.case}\nstate={self.state!r}, batch={self.batch}, plan={self.plan!r}, {chances}"
+        kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
+        return f"{self.case}\n{kept}, {chances}"
 
 
 def adventure(seed: int) -> Adventure:
@@ -79,6 +85,7 @@ def adventure(seed: int) -> Adventure:
         restarts=rng.choice((0, 0, 0.1, 0.3)),
         switches=rng.choice((0, 0, 0.2)),
         pace=rng.choice((0, 0.2, 1, 16)),
+        demand=rng.choice(("exact", "bloom")),
     )
 
 
