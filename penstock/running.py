@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -15,9 +14,10 @@ from penstock.graph.graph import Graph
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import Migration
+from penstock.ops.join_notes import notes
 from penstock.ops.join_tree import POLICIES, policy_named
 from penstock.ops.operator import Batch
-from penstock.plan.explain import Description
+from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, joins, plan_body, split_plans
@@ -116,9 +116,8 @@ class RunningQuery:
 
     def picture(self) -> Description:
         """What the query does, for people."""
-        plans = {id(part): replace(part, plan=stage.join.tree.plan) for stage, part in self._joins}
-        keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
-        return picture(self._part, plans, keeps)
+        joins = {id(part): describe(stage.join.tree.plan, notes(stage.join.tree)) for stage, part in self._joins}
+        return picture(self._part, joins)
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 

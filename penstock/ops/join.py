@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from penstock.expr.evaluate import evaluate
 from penstock.expr.nodes import Expr
-from penstock.ops.join_node import JoinNode
+from penstock.ops.eddy import EddyNode
 from penstock.ops.join_tree import JoinTree, Policy
 from penstock.ops.leaf_node import LeafNode
 from penstock.ops.lives import Lives
@@ -117,6 +117,7 @@ class JoinOperator:
             "sought": {leaf.plan.alias: leaf.sought for leaf in self.tree.parts() if isinstance(leaf, LeafNode)},
             "tested": {str(node.plan.tree): node.gate.tested for node in nodes if node.gate is not None},
             "demanded_keys": {str(n.plan.tree): len(n.gate) for n in nodes if n.gate is not None and n.gate.shut},
+            **self._routing(),
             "false_positives": {
                 str(n.plan.tree): rate for n in nodes if n.gate is not None and (rate := n.gate.false_positives)
             },
@@ -127,6 +128,18 @@ class JoinOperator:
             "waiting": self.unread(),
             "living": len(self._lives),
             "emitted": self._emitted,
+        }
+
+    def _routing(self) -> dict[str, object]:
+        """What an eddy did: the routes of the last batch, and the rows made on them."""
+        root = self.tree.root
+        if not isinstance(root, EddyNode):
+            return {}
+        return {
+            "routes": {origin: list(route) for origin, route in root.routes.items()},
+            "routed": dict(root.built),
+            "tested": {alias: gate.tested for alias, gate in root.gates.items()},
+            "demanded_keys": {alias: len(gate) for alias, gate in root.gates.items()},
         }
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +169,7 @@ class JoinOperator:
         born = None if rows is None or not len(rows) else self._births(rows)
         dead = self._lives.due(until) if self._ends else None
         renumbered = self.tree.settle(until)
-        if not self._ends and not isinstance(self.tree.root, JoinNode) and not self._mortal:
+        if not self._ends and isinstance(self.tree.root, LeafNode) and not self._mortal:
             self.tree.root.store.clear()
         for place, alias in enumerate(self._mortal):
             if alias in renumbered:

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column
+from penstock.ops.eddy import EddyNode
 from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
 from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
 from penstock.ops.leaf_node import LeafNode, codes_of
 from penstock.plan.migration import takeover
-from penstock.plan.physical import JoinPlan, Key, LeafPlan, Part
+from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
 from penstock.state.codeset import CodeSet
 from penstock.state.demand import Gate, Kept
 from penstock.state.intern import KeySpace
@@ -108,10 +109,16 @@ class JoinTree:
         self.plan = plan
         self._missing: dict[JoinNode, Missing] = {}
         self._looks: dict[Gate, Look] = {}
+        self.root: TreeNode | EddyNode
+        if isinstance(plan.root, EddyPlan):
+            self.root = EddyNode(plan.root, self)
+            if self.policy.gated == "always":
+                self.root.hang_gates(self.policy.demand)
+            return
         self.root = self._build(plan.root, None)
         self._hang_gates(self.root, ())
 
-    def _build(self, part: Part, state_key: Key | None) -> TreeNode:
+    def _build(self, part: Branch, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
             return LeafNode(part, self.stores[part.alias], self)
         keeps = state_key is not None and self.policy_of(part).states
@@ -288,6 +295,9 @@ class JoinTree:
                 yield node.state.codes()
             if node.gate is not None:
                 yield from node.gate.used(key)
+        if isinstance(self.root, EddyNode):
+            for gate in self.root.gates.values():
+                yield from gate.used(key)
 
     # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -296,6 +306,8 @@ class JoinTree:
         self._since_forgetting = sum(store.end for store in self.stores.values())
         if isinstance(self.root, JoinNode):
             self._shut(self.root)
+        if isinstance(self.root, EddyNode):
+            self.root.renew(self._bound)
 
     def _shut(self, node: JoinNode) -> None:
         lazy = node.lazy
@@ -336,11 +348,11 @@ class JoinTree:
 
     def parts(self) -> Iterator[TreeNode]:
         """Leaves and joins, children first."""
-        return parts(self.root)
+        return iter(self.root.stems.values()) if isinstance(self.root, EddyNode) else parts(self.root)
 
     def nodes(self) -> Iterator[JoinNode]:
         """The joins, children first."""
-        return joins(self.root)
+        return (part for part in self.parts() if isinstance(part, JoinNode))
 
     def reader(self, part: Part, rows: Rows) -> Callable[[Column], pa.Array]:
         """Read payload columns of rows of a node."""

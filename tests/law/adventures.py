@@ -33,6 +33,8 @@ class Adventure:
     switches: float = 0.0
     pace: float = 1.0
     demand: Kept = "exact"
+    eddies: float = 0.0
+    """How often a plan is an eddy."""
 
     def fault(self) -> str | None:
         """What is wrong with the answer; None if it is the oracle's."""
@@ -53,13 +55,14 @@ class Adventure:
         return ps.Engine(state=self.state, batch=self.batch, demand=self.demand)
 
     def _events(self) -> Callable[[Any, int], Any]:
-        rng = random.Random(self.case.seed)
+        rng, swirl = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
         aliases = re.findall(r"\w+", self.case.plan)
 
         def event(engine: ps.Engine, _step: int) -> Any:
             if rng.random() < self.migrates:
                 how = rng.choice(("jisc", "jisc", "jisc", "moving-state"))
-                engine.migrate("q", random_plan(rng, aliases), how=how)
+                plan = random_plan(rng, aliases)
+                engine.migrate("q", eddy(plan) if swirl.random() < self.eddies else plan, how=how)
             if rng.random() < self.switches:
                 engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
             return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restarts else None
@@ -67,9 +70,15 @@ class Adventure:
         return event
 
     def __str__(self) -> str:
-        chances = f"migrates={self.migrates}, restarts={self.restarts}, switches={self.switches}, pace={self.pace}"
+        names = ("migrates", "eddies", "restarts", "switches", "pace")
+        chances = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
         return f"{self.case}\n{kept}, {chances}"
+
+
+def eddy(plan: str) -> str:
+    """The eddy over the aliases of a plan, in their order."""
+    return "{" + plan.replace("(", "").replace(")", "") + "}"
 
 
 def adventure(seed: int) -> Adventure:
@@ -80,12 +89,13 @@ def adventure(seed: int) -> Adventure:
         case,
         rng.choice(JUST_IN_TIME),
         rng.choice((1, 3, 20, 4096)),
-        rng.choice((None, case.plan)),
+        rng.choice((None, case.plan, eddy(case.plan))),
         migrates=rng.choice((0, 0.1, 0.3, 0.6)),
         restarts=rng.choice((0, 0, 0.1, 0.3)),
         switches=rng.choice((0, 0, 0.2)),
         pace=rng.choice((0, 0.2, 1, 16)),
         demand=rng.choice(("exact", "bloom")),
+        eddies=rng.choice((0, 0.3)),
     )
 
 

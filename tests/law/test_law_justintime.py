@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from adventures import adventure, small
+from adventures import adventure, eddy, small
 from lawkit import CHUNKS, seeds
 
 import penstock as ps
@@ -23,6 +23,15 @@ def test_whatever_happens_the_answer_is_the_oracles(chunk: int) -> None:
 def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
     for seed in seeds(chunk):
         life = replace(small(seed), demand=("exact", "bloom")[seed % 2])
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::5])
+def test_an_eddy_may_route_as_it_likes(chunk: int) -> None:
+    for seed in seeds(chunk):
+        life = adventure(seed)
+        life = replace(life, plan=eddy(life.case.plan), state=("none", "jit")[seed % 2], migrates=0.0, switches=0.0)
         fault = life.fault()
         assert fault is None, f"{life}\n{fault}"
 
