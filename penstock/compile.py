@@ -182,10 +182,12 @@ class Compiler:
     def _changing(self, part: GroupPart | DistinctPart | DifferencePart) -> Stage:
         """Stages that always write ends: their rows leave when others come."""
         if isinstance(part, DifferencePart):
-            sides = [self._part(side, ends=True, whole=True) for side in (part.left, part.right)]
-            return self._behind(
-                "except", sides, lambda id_, arcs, outlet: DifferenceOperator(id_, arcs, outlet, dict(part.columns))
-            )
+            sides = [self._part(side, ends=True, whole=True) for side in part.inputs]
+
+            def subtracting(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
+                return DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order)
+
+            return self._behind("except", sides, subtracting)
         below = [self._part(part.input, ends=True, whole=True)]
         if isinstance(part, DistinctPart):
             return self._behind(

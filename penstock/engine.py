@@ -222,10 +222,13 @@ class Engine:
         self._warned.discard(running.name)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
-        """Go on with another plan, without losing or repeating a result."""
+        """Go on with another plan, without losing or repeating a result.
+
+        What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
+        """
         running = self._running(name)
         _known(how, _MIGRATIONS, "way to migrate")
-        running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
+        running.migrate(plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""

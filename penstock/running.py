@@ -12,6 +12,7 @@ from penstock.cql.catalog import Stream
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import Migration
 from penstock.ops.join_notes import notes
@@ -20,7 +21,7 @@ from penstock.ops.operator import Batch
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import JoinPart, joins, plan_body, split_plans
+from penstock.plan.query import JoinPart, differences, joins, plan_body, planned_joins, replanned
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
@@ -80,22 +81,24 @@ class RunningQuery:
     @property
     def plan_text(self) -> str | None:
         """The shapes of the query's joins as a plan string."""
-        return "; ".join(str(stage.join.tree.plan.tree) for stage, _ in self._joins) or None
+        shapes = {id(part): str(stage.join.tree.plan.tree) for stage, part in self._joins}
+        return "; ".join(shapes[id(part)] for part in planned_joins(self._part)) or None
 
     @property
     def demanding(self) -> bool:
         """Whether its policy keeps demand."""
         return POLICIES[self.state].gated != "never"
 
-    def planned(self, plan: str) -> list[JoinPlan]:
-        """The physical plans for a plan string."""
-        found = self._joins
-        shapes = split_plans(plan, len(found))
-        return [part.replanned(shape or "") for (_, part), shape in zip(found, shapes, strict=True)]
-
-    def migrate(self, plans: Sequence[JoinPlan], how: Migration) -> None:
-        for (stage, _), plan in zip(self._joins, plans, strict=True):
-            stage.join.migrate(plan, how)
+    def migrate(self, plan: str, how: Migration) -> None:
+        """Go on with another plan; one that does not fit changes nothing."""
+        part = replanned(self._part, plan)
+        for (stage, _), join in zip(self._joins, joins(part), strict=True):
+            stage.join.migrate(join.plan, how)
+        operators = [stage.node.operator for stage in self._stages]
+        subtracting = (each for each in operators if isinstance(each, DifferenceOperator))
+        for operator, difference in zip(subtracting, differences(part), strict=True):
+            operator.order = difference.order
+        self._part = part
 
     def adopt(self, state: str, demand: Kept, node: str | None) -> None:
         """Change what the joins keep, or what one node of them keeps."""
@@ -116,8 +119,8 @@ class RunningQuery:
 
     def picture(self) -> Description:
         """What the query does, for people."""
-        joins = {id(part): describe(stage.join.tree.plan, notes(stage.join.tree)) for stage, part in self._joins}
-        return picture(self._part, joins)
+        running = {id(part): describe(stage.join.tree.plan, notes(stage.join.tree)) for stage, part in self._joins}
+        return picture(self._part, running)
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -39,7 +39,7 @@ def picture(part: Part, joins: Mapping[int, Description]) -> Description:
         case UnionPart():
             return Description("union all", (), tuple(below(each) for each in part.inputs))
         case DifferencePart():
-            return Description("except", (), (below(part.left), below(part.right)))
+            return Description("except", (), tuple(below(each) for each in (part.inputs[0], *part.subtrahends)))
 
 
 def _group(part: GroupPart) -> Properties:
