@@ -181,8 +181,8 @@ def test_set_difference_goes_on_in_another_order() -> None:
     push(A=[1, 2, 3, 4, 5], B=[1])
     push(C=[2])
     engine.migrate("q", "A; D; B; C")
-    push(D=[3])
+    push(D=[3, 8])
     push(B=[4])
     engine.migrate("q", "A; C; D; B")
-    push(A=[2, 3, 6, 7], C=[6])
+    push(A=[2, 3, 6, 7, 8], C=[6])
     assert list(seen.values()) == [{2, 3, 4, 5}, {3, 4, 5}, {4, 5}, {5}, {5, 7}]
