@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.cql.bound import Emit, Source
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.groups import Groups
+from penstock.groups import Groups, Terms
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
@@ -33,6 +33,7 @@ from penstock.ops.union import UnionOperator
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
 from penstock.plan.share import need
 from penstock.stages import JoinStage, PipeStage, SequenceStage, Stage
+from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.windows import lifetime
 
@@ -49,6 +50,7 @@ class Compiler:
     graph: Graph
     tables: Mapping[str, pa.Table]
     state: str
+    demand: Kept
     classes: Mapping[str, type]
     groups: Groups
     planned: bool
@@ -89,10 +91,12 @@ class Compiler:
     def _changing(self, part: GroupPart | DistinctPart | DifferencePart) -> Stage:
         """Stages that always write ends: their rows leave when others come."""
         if isinstance(part, DifferencePart):
-            sides = [self._part(side, ends=True, whole=True) for side in (part.left, part.right)]
-            return self._behind(
-                "except", sides, lambda id_, arcs, outlet: DifferenceOperator(id_, arcs, outlet, dict(part.columns))
-            )
+            sides = [self._part(side, ends=True, whole=True) for side in part.inputs]
+
+            def subtracting(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
+                return DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order)
+
+            return self._behind("except", sides, subtracting)
         below = [self._part(part.input, ends=True, whole=True)]
         if isinstance(part, DistinctPart):
             return self._behind(
@@ -110,7 +114,7 @@ class Compiler:
     def _join(self, part: JoinPart, ends: bool, whole: bool, *, asked: bool = False) -> Stage:
         """A join of its own, or a place in one that fits. `asked`: its rows may be shown when somebody asks."""
         producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
-        host = self.groups.fitting(part, self.state, whole, planned=self.planned)
+        host = self.groups.fitting(part, Terms(self.state, self.demand, whole), planned=self.planned)
         renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
         needed = need(part, renaming)
         buffer = None if asked and needed.life is not None and not needed.residuals else Buffer()
@@ -124,7 +128,7 @@ class Compiler:
         tables = {source.alias: self.tables[source.relation.name] for source in part.sources if source.is_table}
         join = JoinOperator(
             self._free_id(member.name), part, member, since, arrivals, tables,
-            strict=whole, state=self.state,
+            strict=whole, state=self.state, demand=self.demand,
         )  # fmt: skip
         node = self.graph.add(join, Buffer(), {readers[alias]: producers[alias] for alias in readers})
         self.groups.add(node, join, whole)

@@ -22,14 +22,17 @@ from penstock.graph.run import Cycle
 from penstock.groups import Groups
 from penstock.ingest import fitted
 from penstock.ops.join import JoinOperator
+from penstock.ops.join_tree import POLICIES
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.results import Results
 from penstock.running import RunningQuery
+from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
 
 _STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
+_DEMANDS = {"exact": True, "bloom": True}
 _MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": True}
 
 
@@ -52,17 +55,20 @@ class Engine:
         schedule: str = "dfs",
         batch: int = 4096,
         clock: Clock | None = None,
+        demand: Kept = "exact",
         *,
         share: bool = True,
         max_queries: int = 10_000,
     ) -> None:
         """`share`: queries over the same streams run as one join. `max_queries`: how many queries there may be."""
         _known(state, _STATES, "state policy")
+        _known(demand, _DEMANDS, "way to keep demand")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
         if isinstance(max_queries, bool) or not isinstance(max_queries, int) or max_queries < 1:
             raise QueryError("BAD_LIMIT", f"max_queries is a number of queries, at least 1, not {max_queries!r}")
         self._state = state
+        self._demand: Kept = demand
         self._batch = batch
         self._share = share
         self._max_queries = max_queries
@@ -138,19 +144,28 @@ class Engine:
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def query(
-        self, name: str, text: str, plan: str | None = None, state: str | None = None, *, history: bool = False
+        self,
+        name: str,
+        text: str,
+        plan: str | None = None,
+        state: str | None = None,
+        demand: Kept | None = None,
+        *,
+        history: bool = False,
     ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
-        semicolons. `state` is its state policy, the engine's by default. With `history` a query that can share a
-        running join also sees what its windows hold; the metric `complete_since` says from when on it lacks nothing.
+        semicolons. `state` is its state policy, `demand` how "jit" and "auto" keep what is demanded of a state:
+        "exact", or "bloom", a filter that lets some rows too many be built; both the engine's by default. With
+        `history` a query that can share a running join also sees what its windows hold; the metric `complete_since`
+        says from when on it lacks nothing.
         """
         self._free_query(name)
         if len(self._queries) >= self._max_queries:
             message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        running = self._start(name, bind_query(text, self._catalog), plan, state, history=history)
+        running = self._start(name, bind_query(text, self._catalog), plan, state, demand, history=history)
         self._queries.add(running)
         self._by_name[name] = running
         if running.asked is None:
@@ -167,11 +182,14 @@ class Engine:
             message = f"{running.name} is a stream that others may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
         query = bind_query(text, self._catalog)
-        self._queries.add(self._start(running.name, query, plan, state or running.state, history=True))
+        demand = running.demand if state is None else None
+        self._queries.add(self._start(running.name, query, plan, state or running.state, demand, history=True))
         running.remove()
         self._list()
 
-    def derive(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
+    def derive(
+        self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
+    ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._free_name(name)
         self._free_query(name)
@@ -186,7 +204,7 @@ class Engine:
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
         stream = Stream(name, query.schema, "_ts")
-        self._derived.add(self._start(name, query, plan, state, stream))
+        self._derived.add(self._start(name, query, plan, state, demand, stream))
         self._know(stream)
 
     def _start(
@@ -195,24 +213,37 @@ class Engine:
         query: Query,
         plan: str | None,
         state: str | None,
+        demand: Kept | None,
         feeds: Stream | None = None,
         *,
         history: bool = False,
     ) -> RunningQuery:
         if plan is not None and not isinstance(plan, str):
             raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
-        state = self._state if state is None else state
-        _known(state, _STATES, "state policy")
+        state, demand = self._chosen(state, demand)
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
         return RunningQuery(
-            name, query, plan, state, self._graph, self._tables, ranks, classes, self._groups, feeds, history=history
-        )
+            name, query, plan, state, demand, self._graph, self._tables, ranks, classes, self._groups, feeds,
+            history=history,
+        )  # fmt: skip
 
     def _list(self) -> None:
         """Tell the queries apart whose results must be taken at once; the others are asked."""
         self._by_name = {running.name: running for running in self._queries.values()}
         self._staged = [running for running in self._queries.values() if running.asked is None]
+
+    def _chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
+        """What is kept: as asked for, else as the engine has it."""
+        state = self._state if state is None else state
+        _known(state, _STATES, "state policy")
+        if demand is None:
+            return state, self._demand
+        _known(demand, _DEMANDS, "way to keep demand")
+        if POLICIES[state].gated == "never":
+            message = f"the state policy {state} asks for no demand to keep ({demand}); jit and auto do"
+            raise QueryError("NO_DEMAND", message, state=state)
+        return state, demand
 
     def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -250,16 +281,19 @@ class Engine:
         return [running.name for running in (*self._queries.values(), *self._derived.values()) if node in running.nodes]
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
-        """Go on with another plan, without losing or repeating a result."""
+        """Go on with another plan, without losing or repeating a result.
+
+        What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
+        """
         running = self._running(name)
         _known(how, _MIGRATIONS, "way to migrate")
-        running.migrate(running.planned(plan), how)  # type: ignore[arg-type]
+        running.migrate(plan, how)  # type: ignore[arg-type]
 
-    def policy(self, name: str, state: str, node: str | None = None) -> None:
+    def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
         running = self._running(name)
-        _known(state, _STATES, "state policy")
-        running.adopt(state, node)
+        state, kept = self._chosen(state, demand)
+        running.adopt(state, running.demand if demand is None else kept, node)
 
     def _running(self, name: str) -> RunningQuery:
         found = self._queries.get(name) or self._derived.get(name)
@@ -400,7 +434,7 @@ class Engine:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
         parts = snapshot.Parts()
         parts.add_options({
-            "state": self._state, "schedule": self._schedule, "batch": self._batch,
+            "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
             "share": self._share, "max_queries": self._max_queries,
         })  # fmt: skip
         for name, table in self._tables.items():
@@ -436,7 +470,8 @@ class Engine:
         queries = list(parts.queries())
         engine._groups.seat(seat for query in queries for seat in query.seats)
         for query in queries:
-            (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan, query.state)
+            start = engine.derive if query.derived else engine.query
+            start(query.name, query.text, query.plan, query.state, query.demand)
         for query in queries:  # a join comes back when all who share it are there
             query.apply(engine._running(query.name))
         engine._groups.seat(None)

@@ -18,8 +18,9 @@ from penstock.ops.join import JoinOperator
 from penstock.ops.member import Member
 from penstock.ops.sharing import Since
 from penstock.plan.query import JoinPart
-from penstock.plan.share import fitting, need, terms
+from penstock.plan.share import fitting, terms
 from penstock.plan.tree import renamed
+from penstock.state.demand import Kept
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ class Place:
     node: Node
     join: JoinOperator
     renaming: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What queries that share a join must agree on besides the join: what it keeps, and whether instants are whole."""
+
+    state: str
+    demand: Kept
+    whole: bool
 
 
 class Groups:
@@ -55,15 +65,17 @@ class Groups:
         self._joins = [entry for entry in self._joins if entry[1] is not join]
         self._sort()
 
-    def adopt(self, join: JoinOperator, state: str) -> None:
+    def adopt(self, join: JoinOperator, state: str, demand: Kept) -> None:
         """Change the policy of a join for all who share it."""
-        join.adopt(state)
+        join.adopt(state, demand)
         self._sort()
 
     def _sort(self) -> None:
         self._by_sight = {}
         for node, join, whole in self._joins:
-            self._by_sight.setdefault(_sight(join.group.sharing.host, join.state, whole), []).append((node, join))
+            self._by_sight.setdefault(
+                _sight(join.group.sharing.host, Terms(join.state, join.demand, whole)), []
+            ).append((node, join))
 
     def seat(self, seats: Iterable[int] | None) -> None:
         """From now on the next join to be placed takes the next of these seats, with all who had it; None: no more.
@@ -72,7 +84,7 @@ class Groups:
         """
         self._seats = None if seats is None else iter(seats)
 
-    def fitting(self, part: JoinPart, state: str, whole: bool, *, planned: bool) -> Place | None:
+    def fitting(self, part: JoinPart, agreed: Terms, *, planned: bool) -> Place | None:
         """A running join in which the query can take a place; if its plan was asked for, one of that shape."""
         if self._seats is not None:
             self._seat = next(self._seats)
@@ -81,25 +93,17 @@ class Groups:
             return None if found is None or renaming is None else Place(*found, renaming)
         if not self._share or sum(not source.is_table for source in part.sources) < 2:
             return None
-        for node, join in self._by_sight.get(_sight(part, state, whole), ()):
+        for node, join in self._by_sight.get(_sight(part, agreed), ()):
             renaming = fitting(part, join.group.sharing.host)
-            if renaming is None or not _has_columns(join, part, renaming):
+            if renaming is None:
                 continue
             if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
                 return Place(node, join, renaming)
         return None
 
 
-def _sight(part: JoinPart, state: str, whole: bool) -> object:
-    streams = tuple(sorted((source.relation.name, source.is_table) for source in part.sources))
-    return streams, state, whole
-
-
-def _has_columns(join: JoinOperator, part: JoinPart, renaming: Mapping[str, str]) -> bool:
-    """Whether the join keeps all the columns of static tables that the query reads: those were loaded once."""
-    tables = {source.alias for source in join.group.sharing.host.sources if source.is_table}
-    kept = {(leaf.alias, name) for leaf in join.tree.plan.leaves for name in leaf.columns}
-    return all(column in kept for column in need(part, renaming).columns if column[0] in tables)
+def _sight(part: JoinPart, agreed: Terms) -> object:
+    return tuple(sorted((source.relation.name, source.is_table) for source in part.sources)), agreed
 
 
 # ── at rest ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,16 +13,19 @@ from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
 from penstock.groups import Groups
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import JoinOperator, Migration
+from penstock.ops.join_tree import POLICIES
 from penstock.ops.member import Harvest
 from penstock.ops.operator import Batch
-from penstock.plan.explain import Description
+from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import plan_body, split_plans
+from penstock.plan.query import JoinPart, differences, joins, plan_body, planned_joins, replanned
 from penstock.plan.tree import renamed
 from penstock.stages import JoinStage, Rest, Stage
+from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
@@ -41,6 +43,7 @@ class RunningQuery:
         query: Query,
         plan: str | None,
         state: str,
+        demand: Kept,
         graph: Graph,
         tables: Mapping[str, pa.Table],
         ranks: Mapping[str, int],
@@ -52,13 +55,13 @@ class RunningQuery:
     ) -> None:
         self.name = name
         self.query = query
-        self._state = state
+        self._state, self._demand = state, demand
         self.feeds = feeds
         self._graph = graph
         rows = {table: data.num_rows for table, data in tables.items()}
         self._part = plan_body(query.body, plan, rows, ranks)
         self._groups = groups
-        compiler = Compiler(name, graph, tables, state, classes, groups, plan is not None, history)
+        compiler = Compiler(name, graph, tables, state, demand, classes, groups, plan is not None, history)
         last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
@@ -76,9 +79,18 @@ class RunningQuery:
         return [stage for stage in self._stages if isinstance(stage, JoinStage)]
 
     @property
+    def _planned(self) -> list[tuple[JoinStage, JoinPart]]:
+        return list(zip(self._joins, joins(self._part), strict=True))
+
+    @property
     def state(self) -> str:
         """The name of its state policy: that of its joins, which those who share them may have changed."""
         return self._joins[0].join.state if self._joins else self._state
+
+    @property
+    def demand(self) -> Kept:
+        """How its joins keep demand."""
+        return self._joins[0].join.demand if self._joins else self._demand
 
     @property
     def nodes(self) -> list[Node]:
@@ -96,30 +108,37 @@ class RunningQuery:
     @property
     def plan_text(self) -> str | None:
         """The shapes of the query's joins as a plan string."""
-        return "; ".join(str(stage.tree()) for stage in self._joins) or None
+        shapes = {id(part): str(stage.tree()) for stage, part in self._planned}
+        return "; ".join(shapes[id(part)] for part in planned_joins(self._part)) or None
 
-    def planned(self, plan: str) -> list[JoinPlan]:
-        """The physical plans for a plan string."""
-        found = self._joins
-        shapes = split_plans(plan, len(found))
-        return [stage.replanned(shape or "") for stage, shape in zip(found, shapes, strict=True)]
+    @property
+    def demanding(self) -> bool:
+        """Whether its policy keeps demand."""
+        return POLICIES[self.state].gated != "never"
 
-    def migrate(self, plans: Sequence[JoinPlan], how: Migration) -> None:
-        for stage, plan in zip(self._joins, plans, strict=True):
-            stage.join.migrate(plan, how)
+    def migrate(self, plan: str, how: Migration) -> None:
+        """Go on with another plan; one that does not fit changes nothing."""
+        part = replanned(self._part, plan)
+        for stage, join in zip(self._joins, joins(part), strict=True):
+            stage.migrate(join.plan.tree, how)
+        operators = [stage.node.operator for stage in self._stages]
+        subtracting = (each for each in operators if isinstance(each, DifferenceOperator))
+        for operator, difference in zip(subtracting, differences(part), strict=True):
+            operator.order = difference.order
+        self._part = part
 
-    def adopt(self, state: str, node: str | None) -> None:
+    def adopt(self, state: str, demand: Kept, node: str | None) -> None:
         """Change what the joins keep, or what one node of them keeps."""
         if node is None:
-            self._state = state
+            self._state, self._demand = state, demand
             for stage in self._joins:
-                self._groups.adopt(stage.join, state)
+                self._groups.adopt(stage.join, state, demand)
             return
         for stage in self._joins:
-            own = {theirs: mine for mine, theirs in stage.member.renaming.items()}
+            own = stage.own
             for part in stage.join.tree.plan.nodes():
                 if str(renamed(part.tree, own)) == node and part is not stage.join.tree.plan.root:
-                    stage.join.adopt(state, frozenset(part.aliases))
+                    stage.join.adopt(state, demand, frozenset(part.aliases))
                     return
         raise QueryError(
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
@@ -127,9 +146,10 @@ class RunningQuery:
 
     def picture(self) -> Description:
         """What the query does, for people."""
-        plans = {id(s.part): replace(s.part, plan=s.part.replanned(str(s.tree()))) for s in self._joins}
-        keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
-        return picture(self._part, plans, keeps)
+        running = {
+            id(part): describe(part.replanned(str(stage.tree())), stage.notes()) for stage, part in self._planned
+        }
+        return picture(self._part, running)
 
     # ── sharing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,6 +223,7 @@ class RunningQuery:
         return {
             "plan": self.plan_text,
             "state": self.state,
+            "demand": self.demand,
             **(self._joins[0].told() if len(self._joins) == 1 else {}),
             **emitted,
             "operators": {_id(stage): stage.told() for stage in self._stages},

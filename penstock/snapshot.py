@@ -25,6 +25,7 @@ from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
 from penstock.stages import Rest
+from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
 _VERSION = 3
@@ -58,6 +59,7 @@ class SavedQuery:
     text: str
     plan: str | None
     state: str
+    demand: Kept | None
     failed: str | None
     rests: tuple[Rest, ...]
     derived: Mapping[str, Any] | None
@@ -139,6 +141,7 @@ class Parts:
             "text": running.query.text,
             "plan": running.plan_text,
             "state": running.state,
+            "demand": running.demand if running.demanding else None,
             "failed": None if running.failure is None else running.failure.message,
             "rests": [
                 {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}

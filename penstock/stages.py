@@ -22,15 +22,15 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.group import Slice
-from penstock.ops.join import JoinOperator
+from penstock.ops.join import JoinOperator, Migration
+from penstock.ops.join_notes import notes
 from penstock.ops.member import Harvest, Member
 from penstock.ops.operator import Batch
 from penstock.ops.sequence import SequenceOperator
 from penstock.ops.union import UnionOperator
-from penstock.plan.explain import duration_text
-from penstock.plan.physical import JoinPlan
+from penstock.plan.explain import Properties, duration_text
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Tree, parse_tree, renamed
+from penstock.plan.tree import Outline, renamed
 from penstock.state.kernels import ALWAYS
 
 _SLICES_TOLD = 10
@@ -83,28 +83,34 @@ class JoinStage:
         assert self.buffer is not None, "nothing is read behind a query that shows its rows when asked"
         return self.buffer
 
-    def tree(self) -> Tree:
-        """The shape of the join in the query's own aliases."""
-        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
-        return renamed(self.join.tree.plan.tree, own)
+    @property
+    def own(self) -> dict[str, str]:
+        """The query's alias for each of the join's."""
+        return {theirs: mine for mine, theirs in self.member.renaming.items()}
 
-    def replanned(self, text: str) -> JoinPlan:
-        """The join in another shape, given in the query's own aliases."""
-        tree = parse_tree(text, self.part.graph.aliases)
-        return self.join.group.sharing.plan(renamed(tree, self.member.renaming))
+    def tree(self) -> Outline:
+        """The shape of the join in the query's own aliases."""
+        return renamed(self.join.tree.plan.tree, self.own)
+
+    def migrate(self, tree: Outline, how: Migration) -> None:
+        """Go on with another shape, given in the query's own aliases, for all who share the join."""
+        self.join.migrate(self.join.group.sharing.plan(renamed(tree, self.member.renaming)), how)
+
+    def notes(self) -> dict[str, Properties]:
+        """What the parts of the join keep and did, by their text in the query's own aliases."""
+        return notes(self.join.tree, self.own)
 
     def told(self) -> dict[str, object]:
-        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
         own_figures = {
             "living": len(self.member.lives),
             "emitted": self.join.group.emitted(self.member),
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
         }
-        return {**self.join.metrics(own), **own_figures}
+        return {**self.join.metrics(self.own), **own_figures}
 
     def slices(self) -> list[Slice]:
         """The slices of the join, with the query's own aliases."""
-        own = {theirs: mine for mine, theirs in self.member.renaming.items()}
+        own = self.own
         return [
             replace(each, rows={own[alias]: rows for alias, rows in each.rows.items()})
             for each in self.join.group.slices(self.join.done)

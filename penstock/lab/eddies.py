@@ -133,7 +133,8 @@ class Stairs(Jisc):
                 if isinstance(child, LeafNode):
                     self._enter(held, child, child.delta())
             self._enter(held, node, node.joined(self._leave(held, node.lazy), self._leave(held, node.driver)))
-        return len(self._leave(held, self.tree.root))
+            last: TreeNode = node
+        return len(self._leave(held, last))
 
     def _lineage(self, node: TreeNode) -> int:
         return sum(self._bits[alias] for alias in node.plan.aliases)

@@ -33,6 +33,7 @@ class Scale:
     """
 
     sweeps: tuple[Sweep, ...] = SWEEPS
+    fruitful: tuple[Clique, ...] = FRUITFUL
     hours: float = 5
     windows: float = 100
     default_windows: float = 100
@@ -60,7 +61,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    tuple(replace(sweep, values=(sweep.values[0], sweep.values[-1])) for sweep in SWEEPS),
+    sweeps=tuple(replace(sweep, values=(sweep.values[0], sweep.values[-1])) for sweep in SWEEPS),
     windows=2,
     default_windows=6,
     rounds=2,
@@ -133,7 +134,7 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jit", quick)
     swept = [point for sweep in scale.sweeps for point in scale.points(sweep)]
-    points = dict.fromkeys([*scale.defaults.values(), *swept, *FRUITFUL])
+    points = dict.fromkeys([*scale.defaults.values(), *swept, *scale.fruitful])
     with steps("lab jit", len(points) + 2) as step:
         step("warming up")
         _warm_up()
@@ -143,7 +144,7 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
         _show(sweep, scale, measured, report)
     fast = measured[scale.fast]
     report.sections += [
-        Section("fruitful", "Not in the paper: points with many results", _fruitful(measured)),
+        Section("fruitful", "Not in the paper: points with many results", _fruitful(scale, measured)),
         Section("fast", "Left-deep at ten times the default rate", fast.rows("rate", fast.point.rate)),
         Section("mns", "Default points under JIT: rows put off, by the type of their MNS", _mns(scale, measured)),
         Section("gains", "How many times REF exceeds JIT; auto over the better of the two", _gains(measured)),
@@ -176,8 +177,9 @@ def _mns(scale: Scale, measured: dict[Clique, Measured]) -> list[Row]:
     return [{"shape": shape, **measured[point].tallies["jit"].mns_row()} for shape, point in scale.defaults.items()]
 
 
-def _fruitful(measured: dict[Clique, Measured]) -> list[Row]:
-    return [{"shape": point.shape, **row} for point in FRUITFUL for row in measured[point].rows("dmax", point.dmax)]
+def _fruitful(scale: Scale, measured: dict[Clique, Measured]) -> list[Row]:
+    points = scale.fruitful
+    return [{"shape": point.shape, **row} for point in points for row in measured[point].rows("dmax", point.dmax)]
 
 
 def _gains(measured: dict[Clique, Measured]) -> list[Row]:
@@ -198,7 +200,7 @@ def _checks(scale: Scale, measured: dict[Clique, Measured]) -> list[Check]:
         _at_least("left_deep_nested_loop_ref_over_jit", left_deep.gain("nested_loop"), 50, "times"),
         _at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
         at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
-        _at_least("points_with_results", len(fruitful), len(FRUITFUL), "points"),
+        _at_least("points_with_results", len(fruitful), len(scale.fruitful), "points"),
         equals(
             "answers_as_ref",
             sum(point.agreeing for point in fruitful),

@@ -1,9 +1,14 @@
-"""The difference operator: EXCEPT of two inputs, merged by time.
+"""The difference operator: A EXCEPT B EXCEPT C …, all inputs merged by time.
 
 Law: a row is in the answer exactly while at least one row with the same values (NULL is NULL, NaN is NaN) is in the
-left input's answer and none in the right one's; once, however often the left has it. It reads changes of both sides and
-writes changes; it works on whole instants, up to the smaller of its inputs' frontiers.
-State: how often each row is in either input's answer. Cost: O(n log n) to sort a batch by row, then O(1) a change.
+first input's answer and none in any other's; once, however often the first has it. It reads changes of all inputs and
+writes changes; it works on whole instants, up to the smallest of its inputs' frontiers.
+
+The inputs that are taken away may be asked in any order, and in another one from one batch to the next. The JISC paper
+(section 4.7) chains binary operators; a change of their order then leaves the states in between, such as A − D, to be
+completed, and tuples are forwarded past them to the first complete one. Here there is only the complete one.
+State: how often each row is in each input's answer. Cost: O(n log n) to sort a batch by row, then for a change what was
+counted of the inputs up to the first that has the row; those that did not change in the batch cost nothing behind it.
 """
 
 from __future__ import annotations
@@ -13,22 +18,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.groups import Answer, Counts, Groups, no_changes, points
+from penstock.ops.groups import Answer, Counts, Groups, grown, no_changes, points
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
 from penstock.state.kernels import ALWAYS
 
 
 class DifferenceOperator:
-    """EXCEPT of the second input from the first. The columns are called as in `columns`."""
+    """EXCEPT of all other inputs from the first, asked in `order`. The columns are called as in `columns`."""
 
-    def __init__(self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, columns: Mapping[str, pa.DataType]) -> None:
+    def __init__(
+        self,
+        id_: str,
+        inlets: Sequence[Inlet],
+        outlet: Outlet,
+        columns: Mapping[str, pa.DataType],
+        order: Sequence[int],
+    ) -> None:
         self.id = id_
+        self.order = tuple(order)
         self.inlets = tuple(inlets)
         self._outlet = outlet
         self._types = dict(columns)
         self._groups = Groups(list(columns.values()))
-        self._counts = (Counts(), Counts())
+        self._counts = tuple(Counts() for _ in inlets)
         self._answer = Answer()
         self._done = int(ALWAYS)
         self._emitted = 0
@@ -71,20 +84,22 @@ class DifferenceOperator:
         parts = [self._part(batch) for batches in sides for batch in batches]
         if not any(len(part) for part in parts):
             return None
-        right = np.repeat([False, True], [sum(len(batch) for batch in batches) for batches in sides])
+        side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
         changes = concat(parts)
         order = np.argsort(changes.times, kind="stable")
-        changes, right = changes.take(order), right[order]
+        changes, side = changes.take(order), side[order]
         assert changes.signs is not None
-        counted = np.maximum(*(np.pad(side.counts, (0, self._most - side.counts.size)) for side in self._counts))
-        self._groups.recycle(counted)
+        most = max(each.counts.size for each in self._counts)
+        self._groups.recycle(np.maximum.reduce([grown(each.counts, most) for each in self._counts]))
         at = points(self._groups.codes(list(changes.columns.values()), len(changes)), changes.times)
-        bound, signs, right = self._groups.bound, changes.signs[at.order], right[at.order]
-        here = self._counts[0].apply(at, np.where(right, np.int8(0), signs), bound)
-        gone = self._counts[1].apply(at, np.where(right, signs, np.int8(0)), bound)
+        bound, signs, side = self._groups.bound, changes.signs[at.order], side[at.order]
+        present = self._counts[0].apply(at, np.where(side == 0, signs, np.int8(0)), bound) > 0
+        for place in self.order:
+            counts, mine = self._counts[place], side == place
+            if mine.any():
+                present &= counts.apply(at, np.where(mine, signs, np.int8(0)), bound) == 0
+            else:
+                asked = np.flatnonzero(present)
+                present[asked] = counts.of(at.codes[asked]) == 0
         rows = dict(zip(self._types, self._groups.keys(at.codes), strict=True))
-        return self._answer.changes(at, (here > 0) & (gone == 0), rows, bound)
-
-    @property
-    def _most(self) -> int:
-        return max(side.counts.size for side in self._counts)
+        return self._answer.changes(at, present, rows, bound)

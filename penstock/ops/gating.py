@@ -1,52 +1,163 @@
-"""Whether a gate is worth its keep: how many rows a node builds that nobody can use.
+"""Whether a gate is worth its keep: the rows it spares against the work it makes, both counted in rows.
 
-Holding rows back costs a test per row and a detour when they are needed after all; it pays where many rows arise per
-tuple and few of them meet a partner. Both are measured on the newest tuples, whether the gate is shut or open now.
+Holding rows back costs something in every batch, a test for every row below the gate, the keys of every new row of the
+driver, whose waiting rows are looked for, and now and then the keys of all of them. It spares the rows nobody can use.
+A gate that is shut knows its work by its counters; the work of an open one follows from what arrived and what the
+driver built. How many rows would be built that nobody demands is measured on the newest tuples, whether the gate is
+shut or open. An open gate whose node built fewer rows altogether than the work is worth needs no measuring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from penstock.ops.join_node import JoinNode
-from penstock.ops.leaf_node import codes_of
+from penstock.ops.join_node import JoinNode, TreeNode, joins, parts, sought_by
+from penstock.ops.leaf_node import LeafNode, codes_of
 from penstock.state.demand import Gate
+from penstock.state.kernels import I32, I64
 from penstock.state.leaf import LeafStore
-from penstock.state.rows import Rows
+from penstock.state.rows import Rows, concat
+
+Stores = Mapping[str, LeafStore]
 
 SAMPLE = 16
-SHUT_ABOVE = 40.0
-OPEN_BELOW = 10.0
+
+# What the parts of a gate's work cost, in rows built and kept: an array call costs as much as thousands of elements.
+BATCH = 2000.0
+TESTED = 0.4
+ASKED = 6.0
+TAKEN = 1.5
+_PATIENCE = 6
+
+MARGIN = 1.25
+"""By so much one side must outweigh the other before a gate changes."""
 
 
-def is_worth_gating(node: JoinNode, gate: Gate, stores: dict[str, LeafStore]) -> bool:
-    """The decision, with hysteresis: unused rows per tuple must pass one threshold to shut, another to open."""
-    return unused_per_tuple(node, gate, stores) > (OPEN_BELOW if gate.shut else SHUT_ABOVE)
+@dataclass(frozen=True)
+class Work:
+    """What was counted around a gate, since the beginning or since it was last looked at."""
+
+    batches: int = 0
+    arrived: int = 0
+    """Tuples of the streams below the gate."""
+    built: int = 0
+    """Rows of the joins below the gate."""
+    driven: int = 0
+    """Rows of the driver."""
+    tested: int = 0
+    asked: int = 0
+    living: int = 0
+    """Rows of the driver that are there now: a look takes in the keys of all of them."""
+
+    def since(self, earlier: Work) -> Work:
+        names = ("batches", "arrived", "built", "driven", "tested", "asked")
+        return replace(self, **{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
+    @property
+    def driven_per_batch(self) -> int:
+        return -(-self.driven // max(self.batches, 1)) or 1
+
+    def as_rows(self, *, shut: bool) -> float:
+        """What the gate costs: as counted where it was shut, as it would be where it was open."""
+        tested, asked = (self.tested, self.asked) if shut else (self.arrived, self.driven)
+        return BATCH * self.batches + TESTED * tested + ASKED * asked + TAKEN * self.living
 
 
-def builds_few(node: JoinNode, stores: dict[str, LeafStore]) -> bool:
-    """Whether so few rows arise per tuple that a gate could not pay: known without asking what is demanded."""
-    samples = list(_newest(node, stores))
-    return sum(len(rows) for _, rows in samples) <= SHUT_ABOVE * sum(tuples for tuples, _ in samples)
+@dataclass(frozen=True)
+class Look:
+    """When a gate was last looked at, and for how many looks to come it need not be measured.
+
+    To take in what the driver demands costs as much as the rows of a quarter of a window: each time that turns out to
+    have been in vain, the next try waits twice as long.
+    """
+
+    work: Work = Work()
+    rests: int = 0
+    failures: int = 0
+
+    def rested(self, work: Work) -> Look:
+        return Look(work, max(self.rests - 1, 0), self.failures)
+
+    def measured(self, work: Work, *, was_shut: bool, shut: bool) -> Look:
+        if shut:
+            return Look(work, 0, 0 if was_shut else self.failures)
+        failures = min(self.failures + 1, _PATIENCE)
+        return Look(work, 2**failures, failures)
 
 
-def unused_per_tuple(node: JoinNode, gate: Gate, stores: dict[str, LeafStore]) -> float:
-    """Rows of the node per tuple of its leaves that the demand of the gate, as it stands, does not admit."""
-    seen = unused = 0
-    for tuples, rows in _newest(node, stores):
-        admitted = gate.admits(node.plan.classes, partial(codes_of, node, rows), len(rows))
-        seen += tuples
-        unused += int(np.count_nonzero(~admitted))
-    return unused / seen if seen else 0.0
+def work_around(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> Work:
+    """The counts up to now."""
+    if isinstance(driver, LeafNode):
+        driven, living = driver.store.end, len(driver.store)
+    else:
+        driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
+    built = sum(node.built for node in joins(lazy))
+    arrived = sum(stores[alias].end for alias in lazy.plan.aliases)
+    return Work(batches, arrived, built, driven, gate.tested, gate.asked, living)
 
 
-def _newest(node: JoinNode, stores: dict[str, LeafStore]) -> Iterator[tuple[int, Rows]]:
-    """For every stream below the node, a few of its newest tuples: how many, and the rows of the node they are in."""
-    for alias in node.plan.aliases:
+def may_pay(work: Work) -> bool:
+    """Whether shutting an open gate could pay if nobody could use any of the rows that were built."""
+    return work.built > MARGIN * work.as_rows(shut=False)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the newest tuples tell of a gate."""
+
+    unused: float
+    """Rows of the joins below it, per tuple of its streams, that are demanded but for this gate."""
+    sought: float
+    """Rows that are looked through when a batch's rows of the driver come and ask for theirs."""
+
+
+def pays(sample: Sample, work: Work, *, shut: bool) -> bool:
+    """The decision, with hysteresis."""
+    spared, cost = sample.unused * work.arrived, work.as_rows(shut=shut)
+    if shut:
+        return MARGIN * spared > cost
+    return spared > MARGIN * (cost + TESTED * sample.sought * work.batches)
+
+
+def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> Sample:
+    """Measure on the newest tuples; `newest` are the codes of about a batch's rows of the driver."""
+    above = [other for other in lazy.gates if other is not gate and other.shut]
+    leaves = [part for part in parts(lazy) if isinstance(part, LeafNode)]
+    brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys)
+    brief.add(newest, rows)
+    unused = weight = 0.0
+    seen: Counter[JoinNode] = Counter()
+    bound: Counter[JoinNode] = Counter()
+    for alias in lazy.plan.aliases:
         store = stores[alias]
         ids = np.arange(max(store.base, store.end - SAMPLE), store.end)
-        if ids.size and not store.plan.source.is_table:
-            yield ids.size, node.expand(alias, ids)
+        if not ids.size or store.plan.source.is_table:
+            continue
+        weight += store.end
+        for node, found in _expanded(lazy, alias, ids):
+            codes = partial(codes_of, node, found)
+            asked = [~gate.admits(node.plan.classes, codes, len(found))]
+            asked += [each.admits(node.plan.classes, codes, len(found)) for each in above]
+            unused += int(np.count_nonzero(np.logical_and.reduce(asked))) / ids.size * store.end
+            seen[node] += len(found)
+            through = [brief.admits(leaf.plan.classes, codes, len(found)) for leaf in sought_by(node, gate)]
+            bound[node] += int(np.count_nonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *through])))
+    sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
+    return Sample(unused / weight if weight else 0.0, sought)
+
+
+def _expanded(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, Rows]]:
+    """The rows of a node, and of every join below it, that hold one of some rows of a leaf."""
+    side = node.left if alias in node.left.plan.aliases else node.right
+    if isinstance(side, LeafNode):
+        rows = side.expand(alias, ids)
+    else:
+        for below, found in _expanded(side, alias, ids):
+            rows = found
+            yield below, rows
+    yield node, concat(list(node.extend(side, rows, old_only=False)), len(node.plan.aliases))

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column, columns
-from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.join_tree import JoinTree, Policy
 from penstock.ops.lives import Lives
 from penstock.ops.member import Harvest, Member
 from penstock.ops.sharing import Sharers, Sharing, Since
 from penstock.ops.slices import SliceCounts
 from penstock.plan.query import JoinPart
 from penstock.plan.share import Need
-from penstock.plan.tree import Tree
+from penstock.plan.tree import Outline
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import SCATTERED, LeafStore
@@ -47,7 +47,7 @@ class Slice:
 class Group:
     """The members of one join."""
 
-    def __init__(self, host: JoinPart, first: Member, since: Since, state: str) -> None:
+    def __init__(self, host: JoinPart, first: Member, since: Since, policy: Policy) -> None:
         self.members: list[Member] = []
         self.writing: list[Member] = []
         """The members that write what they show at once; the others show it when asked."""
@@ -58,7 +58,7 @@ class Group:
         self._sliced = False
         self._united = 0
         self._admit(first, since)
-        self.tree = JoinTree(self.sharing.plan(host.plan.tree), POLICIES[state])
+        self.tree = JoinTree(self.sharing.plan(host.plan.tree), policy)
         self._overlook()
 
     # ── coming and going ─────────────────────────────────────────────────────────────────────────────────────────
@@ -72,7 +72,7 @@ class Group:
         if member.outlet is not None:
             self.writing.append(member)
 
-    def enter(self, member: Member, since: Since, done: int, shape: Tree, *, history: bool) -> None:
+    def enter(self, member: Member, since: Since, done: int, shape: Outline, *, history: bool) -> None:
         """Take in one more query. It takes tuples from the arrivals `since` on; with `history` those held already, too.
 
         `done` is the time up to which all is known, `shape` the tree to go on with.
@@ -90,7 +90,7 @@ class Group:
             member.complete_since = max(_later(lacks, _longest(member.need)), _later(done, 1))
         self._share(before, shape, older=looks_back and reach.get(member.party) != member.party.longest)
 
-    def leave(self, member: Member, shape: Tree) -> None:
+    def leave(self, member: Member, shape: Outline) -> None:
         """Let a query go; what only it wanted is freed."""
         before = list(self.sharing.parties)
         self.members.remove(member)
@@ -110,7 +110,7 @@ class Group:
         self._counts, self._sliced = {}, False
         self._share([], self.tree.plan.tree)
 
-    def _share(self, before: Sequence[Sharers], shape: Tree, *, older: bool = False) -> None:
+    def _share(self, before: Sequence[Sharers], shape: Outline, *, older: bool = False) -> None:
         """Make the tree fit those who share it now. Interest is told apart while there are two parties.
 
         `older`: somebody wants tuples there are for longer than anybody did, so that combinations may be missing.
@@ -174,7 +174,7 @@ class Group:
             horizons.append(min(held, default=since.drained))
         return max(horizons, default=since.drained)
 
-    def unite(self, done: int, shape: Tree) -> None:
+    def unite(self, done: int, shape: Outline) -> None:
         """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
         interest, before = self.tree.interest, list(self.sharing.parties)
         if interest is None or len({party.filters for party in before}) == len(before):
@@ -218,7 +218,7 @@ class Group:
             np.minimum.reduce([self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
             {(alias, name): stores[alias].take(name, ids[alias]) for alias, name in self._gathers},
             self.widest,
-            frozenset(expr for node in plan.nodes() for expr in node.residuals),
+            plan.residuals,
             wanted,
             self._united,
         )

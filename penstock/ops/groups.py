@@ -180,6 +180,11 @@ class Counts:
         count_points(at.ends, at.codes, weights, self.counts, out)
         return out
 
+    def of(self, codes: I32) -> I64:
+        """The count of groups that did not change."""
+        known = codes < self.counts.size
+        return np.where(known, self.counts[np.where(known, codes, 0)], 0)
+
 
 class Answer:
     """The rows of groups in the answer: what enters and leaves it, with numbers that pair ends with beginnings."""

@@ -23,8 +23,8 @@ from penstock.errors import QueryError
 from penstock.expr.evaluate import mask
 from penstock.expr.sql import to_sql
 from penstock.ops.group import Group
-from penstock.ops.join_node import JoinNode
-from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.join_notes import figures
+from penstock.ops.join_tree import JoinTree, policy_named
 from penstock.ops.leaf_node import LeafNode
 from penstock.ops.member import EVALUATION_ERRORS, Harvest, Member, failed
 from penstock.ops.merge import bound_of, cut, ready
@@ -33,12 +33,12 @@ from penstock.ops.parallel_track import ParallelTrack
 from penstock.ops.sharing import Sharers, Since
 from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Tree, renamed
+from penstock.plan.tree import Outline
 from penstock.state.codeset import Mask
+from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, I32
 from penstock.state.rows import Rows
 
-_TIGHT = 1 / 20
 _UNITES_EVERY = 16
 
 Migration = Literal["jisc", "moving-state", "parallel-track"]
@@ -66,11 +66,13 @@ class JoinOperator:
         *,
         strict: bool,
         state: str,
+        demand: Kept,
     ) -> None:
         self.id = id_
         self.state = state
         """The name of its policy."""
-        self.group = Group(part, first, since, state)
+        self.demand = demand
+        self.group = Group(part, first, since, policy_named(state, demand))
         self._arrivals = tuple(arrivals)
         self._inlets = [arrival.inlet for arrival in arrivals]
         self._strict = strict or bool(self.group.mortal)
@@ -99,7 +101,7 @@ class JoinOperator:
         """Let a query go."""
         self.group.leave(member, self._shape())
 
-    def _shape(self) -> Tree:
+    def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
         shape = self.tree.plan.tree if self._track is None else self._track.tree.plan.tree
         self._track = None
@@ -130,28 +132,8 @@ class JoinOperator:
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
         """What the join has read, holds and has built; `names` are other aliases to tell it in."""
         names = names or {alias: alias for alias in self.tree.stores}
-        stores = {names[alias]: store for alias, store in self.tree.stores.items()}
-        parts = {str(renamed(part.plan.tree, names)): part for part in self.tree.parts()}
-        nodes = {name: part for name, part in parts.items() if isinstance(part, JoinNode)}
-        states = {name: node.state for name, node in nodes.items() if node.state is not None}
-        gates = {name: node.gate for name, node in nodes.items() if node.gate is not None}
         return {
-            "rows_in": {alias: store.seen for alias, store in stores.items()},
-            "window_rows": {alias: len(store) for alias, store in stores.items()},
-            "state_rows": {name: len(state) for name, state in states.items()},
-            "built": {name: node.built for name, node in nodes.items()},
-            "completed": {name: node.completed for name, node in nodes.items() if node.completed},
-            "live_rows": {name: nodes[name].alive(self._done) for name in states},
-            "resumed": {name: node.resumed for name, node in nodes.items()},
-            "suppressed": {name: dict(part.held) for name, part in parts.items()},
-            "probes": {name: part.probes for name, part in parts.items()},
-            "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
-            "tested": {name: gate.tested for name, gate in gates.items()},
-            "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.shut},
-            "incomplete": [name for name, node in nodes.items() if node.complete_keys is not None],
-            "bytes": sum(store.nbytes for store in stores.values())
-            + sum(state.nbytes for state in states.values())
-            + sum(gate.nbytes for gate in gates.values()),
+            **figures(self.tree, names, self._done),
             "waiting": {names[alias]: rows for alias, rows in self.unread().items()},
             "members": len(self.group.members),
         }
@@ -212,7 +194,7 @@ class JoinOperator:
             self._harvests.append(harvest)
             group.count(harvest)
         renumbered = self.tree.settle(until)
-        if not isinstance(self.tree.root, JoinNode) and not any(m.ends for m in group.members) and not group.mortal:
+        if isinstance(self.tree.root, LeafNode) and not any(m.ends for m in group.members) and not group.mortal:
             self.tree.root.store.clear()
         for member in group.writing:
             member.renumber(renumbered, group.mortal)
@@ -239,11 +221,11 @@ class JoinOperator:
 
     # ── change and rest ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def adopt(self, state: str, node: frozenset[str] | None = None) -> None:
+    def adopt(self, state: str, demand: Kept, node: frozenset[str] | None = None) -> None:
         """Change what is kept, in the whole tree or in the node over some aliases."""
-        self.tree.adopt(POLICIES[state], node)
+        self.tree.adopt(policy_named(state, demand), node)
         if node is None:
-            self.state = state
+            self.state, self.demand = state, demand
 
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from penstock.state.demand import CodesOf, Gate
 from penstock.state.join_state import JoinState
 from penstock.state.kernels import I32, I64
 from penstock.state.leaf import Given, Renumbering
+from penstock.state.matches import equal_pairs
 from penstock.state.rows import Rows, concat
 from penstock.state.sorted_index import F64, numbers, span
 
@@ -74,11 +76,11 @@ class JoinNode:
     def joined(self, lazy: Rows, driver: Rows) -> Rows:
         """The rows that this batch's rows of the two children bring."""
         self.demand_of_lazy(driver)
-        parts = [
-            *self.extend(self.driver, driver, old_only=False),
-            *self.extend(self.lazy, lazy, old_only=True),
-        ]
-        rows = demanded(self, concat(parts, len(self.plan.aliases)), self.held)
+        parts = chain(
+            self.extend(self.driver, driver, old_only=False),
+            self.extend(self.lazy, lazy, old_only=True),
+        )
+        rows = concat([demanded(self, part, self.held) for part in parts], len(self.plan.aliases))
         self.built += len(rows)
         if self.state is not None and len(rows):
             self._insert(self.state, rows, fresh=True)
@@ -94,6 +96,18 @@ class JoinNode:
             for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest)):
                 combined = self._combine(side, rows.ids[:, found.probe], found.rows)
                 yield self._fitting(found.probe, combined).rows
+
+    def meet(self, one: TreeNode, rows: Rows, other: TreeNode, partners: Rows) -> Iterator[Rows]:
+        """Rows of one child with their partners among some rows of the other."""
+        sides = ((one, rows), (other, partners))
+        codes = [
+            self._tree.keys.codes(self.plan.key, [side.codes(i, some) for i in self.plan.key], len(some), insert=True)
+            for side, some in sides
+        ]
+        for at, to in equal_pairs(*codes):
+            born, dies = np.maximum(rows.born[at], partners.born[to]), np.minimum(rows.dies[at], partners.dies[to])
+            met = self._combine(one, rows.ids[:, at], Rows(partners.ids[:, to], born, dies)).take(born < dies)
+            yield self._fitting(at[born < dies], met).rows
 
     def _spans(self, side: TreeNode, rows: Rows) -> tuple[F64, F64]:
         """Where the partners' numbers must lie: low <= left - right <= high."""
@@ -248,6 +262,7 @@ class JoinNode:
     def demand(self, codes: CodesOf, rows: int) -> None:
         """Build what was put off for the keys of some driver rows, and go on building it."""
         assert self.gate is not None
+        self.gate.asked += rows
         thaw = self.gate.empty
         new = self.gate.add(codes, rows)
         if thaw or any(column.size for column in new.values()):
@@ -310,6 +325,19 @@ class JoinNode:
 TreeNode = LeafNode | JoinNode
 
 
+def parts(node: TreeNode) -> Iterator[TreeNode]:
+    """Leaves and joins of a subtree, children first."""
+    if isinstance(node, JoinNode):
+        yield from parts(node.left)
+        yield from parts(node.right)
+    yield node
+
+
+def joins(node: TreeNode) -> Iterator[JoinNode]:
+    """The joins of a subtree, children first."""
+    return (part for part in parts(node) if isinstance(part, JoinNode))
+
+
 def resume(node: TreeNode, gate: Gate, new: Given, *, thaw: bool) -> Rows:
     """All demanded rows of a node below the gate whose projection is among the new keys; they are stored afterwards.
 
@@ -325,12 +353,25 @@ def resume(node: TreeNode, gate: Gate, new: Given, *, thaw: bool) -> Rows:
     }
     if node.driver in resumed:  # its new rows open the gate of its sibling, so the join must start from them
         node.demand_of_lazy(resumed[node.driver])
-    start = node.driver if node.driver in resumed else node.lazy
-    rows = node.demanded(concat(list(node.extend(start, resumed[start], old_only=False)), len(node.plan.aliases)))
+    start, other = (node.driver, node.lazy) if node.driver in resumed else (node.lazy, node.driver)
+    if isinstance(other, LeafNode) and other in resumed and node.plan.key and not thaw:
+        found = node.meet(start, resumed[start], other, resumed[other])
+    else:
+        found = node.extend(start, resumed[start], old_only=False)
+    rows = concat([node.demanded(some) for some in found], len(node.plan.aliases))
     before = node.completed
     node.insert_absent(rows)
     node.resumed += node.completed - before
     return rows
+
+
+def sought_by(node: JoinNode, gate: Gate) -> list[LeafNode]:
+    """The leaves whose rows must match a new key of the gate for a row of the node to be looked at in `resume`."""
+    bound = [child for child in (node.driver, node.lazy) if gate.projection(child.plan.classes)]
+    if len(bound) > 1 and isinstance(bound[1], JoinNode):
+        bound.pop()
+    leaves = (part for child in bound for part in parts(child) if isinstance(part, LeafNode))
+    return [leaf for leaf in leaves if gate.projection(leaf.plan.classes)]
 
 
 def _bound_rows(leaf: LeafNode, gate: Gate, new: Given) -> Rows:

@@ -11,7 +11,7 @@ stay, everything else is completed when it is needed, or a few rows per batch (`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Literal
 
@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column
-from penstock.ops.gating import builds_few, is_worth_gating
-from penstock.ops.join_node import JoinNode, TreeNode
+from penstock.ops.eddy import EddyNode
+from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
+from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
 from penstock.ops.leaf_node import LeafNode, codes_of
 from penstock.plan.migration import takeover
-from penstock.plan.physical import JoinPlan, Key, LeafPlan, NodePlan, Part
+from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
 from penstock.state.codeset import CodeSet
-from penstock.state.demand import Gate
+from penstock.state.demand import Gate, Kept
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
@@ -41,7 +42,7 @@ class Policy:
 
     `states`: whether joins keep their rows at all. `lazy`: whether rows that follow from the base windows alone are
     completed when they are needed, not at once. `gated`: whether rows nobody can use yet are put off: never, always,
-    or node by node where that is measured to pay.
+    or node by node where that is measured to pay. `demand`: how the test for what somebody can use is kept.
     """
 
     states: bool = True
@@ -51,15 +52,20 @@ class Policy:
     """How many older rows are pushed up an incomplete state for each tuple that arrives."""
     looks_every: int = 0
     """Demand is not looked at again before a quarter of so many tuples have come."""
+    demand: Kept = "exact"
 
 
 POLICIES = {
     "eager": Policy(),
     "lazy": Policy(lazy=True),
     "jit": Policy(lazy=True, gated="always", looks_every=4096),
-    "auto": Policy(lazy=True, gated="measured", looks_every=32768),
+    "auto": Policy(lazy=True, gated="measured", looks_every=4096),
     "none": Policy(states=False),
 }
+
+
+def policy_named(state: str, demand: Kept) -> Policy:
+    return replace(POLICIES[state], demand=demand)
 
 
 @dataclass
@@ -94,6 +100,7 @@ class JoinTree:
         self.scratch = Scratch()
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
+        self._batches = 0
         self._discarded: list[JoinState] = []
         self._arrange(plan)
         self.shut_gates()
@@ -104,10 +111,17 @@ class JoinTree:
         """Take a shape with empty states that count as complete, and open gates."""
         self.plan = plan
         self._missing: dict[JoinNode, Missing] = {}
+        self._looks: dict[Gate, Look] = {}
+        self.root: TreeNode | EddyNode
+        if isinstance(plan.root, EddyPlan):
+            self.root = EddyNode(plan.root, self)
+            if self.policy.gated == "always":
+                self.root.hang_gates(self.policy.demand)
+            return
         self.root = self._build(plan.root, None)
         self._hang_gates(self.root, ())
 
-    def _build(self, part: Part, state_key: Key | None) -> TreeNode:
+    def _build(self, part: Branch, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
             return LeafNode(part, self.stores[part.alias], self)
         keeps = state_key is not None and self.policy_of(part).states
@@ -134,8 +148,10 @@ class JoinTree:
             return
         lazy = node.lazy
         self._hang_gates(node.driver, above)
-        if isinstance(lazy, JoinNode) and lazy.state is not None and self.policy_of(lazy.plan).gated != "never":
-            lazy.gate = Gate(node.plan.key, (part.plan.classes for part in _parts(lazy)), self.keys)
+        policy = self.policy_of(lazy.plan)
+        if isinstance(lazy, JoinNode) and lazy.state is not None and policy.gated != "never":
+            below = (part.plan.classes for part in parts(lazy))
+            lazy.gate = Gate(node.plan.key, below, self.keys, policy.demand)
             above = (*above, lazy.gate)
         self._hang_gates(lazy, above)
 
@@ -196,6 +212,7 @@ class JoinTree:
 
     def step(self) -> Rows:
         """The root's new rows after the leaves took in a batch."""
+        self._batches += 1
         self.complete_ahead()
         return self.root.delta()
 
@@ -281,6 +298,9 @@ class JoinTree:
                 yield node.state.codes()
             if node.gate is not None:
                 yield from node.gate.used(key)
+        if isinstance(self.root, EddyNode):
+            for gate in self.root.gates.values():
+                yield from gate.used(key)
 
     # ── sharing (State-Slice) ────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,7 +332,7 @@ class JoinTree:
 
     def oldest_wanted(self, part: Part, rows: Rows, partner: Part) -> I64 | None:
         """For each row, the time after which a tuple of a leaf must be born to be wanted together with it."""
-        if self.interest is None or isinstance(partner, NodePlan) or partner.source.is_table:
+        if self.interest is None or not isinstance(partner, LeafPlan) or partner.source.is_table:
             return None
         reach = self.interest.reach(partner.alias, self.interested(part, rows))
         oldest: I64 = rows.born - reach
@@ -325,6 +345,8 @@ class JoinTree:
         self._since_forgetting = sum(store.end for store in self.stores.values())
         if isinstance(self.root, JoinNode):
             self._shut(self.root)
+        if isinstance(self.root, EddyNode):
+            self.root.renew(self._bound)
 
     def _shut(self, node: JoinNode) -> None:
         lazy = node.lazy
@@ -338,7 +360,11 @@ class JoinTree:
         """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
         was_shut = gate.shut
         always = self.policy_of(lazy.plan).gated == "always"
-        if not was_shut and not always and builds_few(lazy, self.stores):
+        work = work_around(gate, lazy, driver, self.stores, self._batches)
+        last = self._looks.get(gate, Look())
+        since = work.since(last.work)
+        if not was_shut and not always and (last.rests or not may_pay(since)):
+            self._looks[gate] = last.rested(work)
             return
         gate.clear()
         shut = driver.complete
@@ -346,32 +372,28 @@ class JoinTree:
             rows = driver.living()
             rows = driver.demanded(rows.take(rows.dies > self._bound))
             gate.add(partial(codes_of, driver, rows), len(rows))
-            shut = always or is_worth_gating(lazy, gate, self.stores)
+            if not always:
+                newest = rows.take(np.arange(len(rows))[-since.driven_per_batch :])
+                sample = sampled(lazy, gate, partial(codes_of, driver, newest), len(newest), self.stores)
+                shut = pays(sample, since, shut=was_shut)
         gate.shut = shut
+        self._looks[gate] = last.measured(work, was_shut=was_shut, shut=shut)
         if was_shut and not shut:
-            for part in _parts(lazy):
-                if isinstance(part, JoinNode) and part not in self._missing:
+            for part in joins(lazy):
+                if part not in self._missing:
                     self._mark_incomplete(part)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parts(self) -> Iterator[TreeNode]:
         """Leaves and joins, children first."""
-        return _parts(self.root)
+        return iter(self.root.stems.values()) if isinstance(self.root, EddyNode) else parts(self.root)
 
     def nodes(self) -> Iterator[JoinNode]:
         """The joins, children first."""
-        return (node for node in self.parts() if isinstance(node, JoinNode))
+        return (part for part in self.parts() if isinstance(part, JoinNode))
 
     def reader(self, part: Part, rows: Rows) -> Callable[[Column], pa.Array]:
         """Read payload columns of rows of a node."""
         places = {alias: place for place, alias in enumerate(part.aliases)}
         return lambda column: self.stores[column.alias].take(column.name, rows.ids[places[column.alias]])
-
-
-def _parts(node: TreeNode) -> Iterator[TreeNode]:
-    """The nodes of a subtree, children first."""
-    if isinstance(node, JoinNode):
-        yield from _parts(node.left)
-        yield from _parts(node.right)
-    yield node

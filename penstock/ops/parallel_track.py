@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.errors import UnsupportedError
 from penstock.ops.join_tree import JoinTree
 from penstock.plan.physical import JoinPlan, LeafPlan
-from penstock.state.kernels import ALWAYS, I32, I64
+from penstock.state.kernels import I32, I64
 from penstock.state.rows import Rows, concat
 
 
@@ -37,12 +37,13 @@ class ParallelTrack:
         """For each stream, the first id of a tuple that both tracks have."""
         self.tree.interest = old.interest
         for alias, store in self.tree.stores.items():
-            if old.interest is not None:
-                store.share(store.plan, old.interest, np.empty(0, np.int32))
-            if store.plan.source.is_table:
-                store.revive(old.stores[alias].dump(int(ALWAYS)))
+            before = old.stores[alias]
+            if before.table is not None:
+                store.load(before.table, len(next(iter(before.table.values()))))
             else:
-                self._marks[alias] = store.base = store.end = old.stores[alias].end
+                self._marks[alias] = store.base = store.end = before.end
+            if old.interest is not None:
+                store.share(store.plan, old.interest, before.wanted(before.stored()[: len(store)]))
         self.tree.rebuild(plan)
 
     def ingest(self, alias: str, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None) -> None:

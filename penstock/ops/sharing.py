@@ -18,7 +18,7 @@ from penstock.plan.joins import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.query import JoinPart
 from penstock.plan.share import ENDLESS, Need, widest
-from penstock.plan.tree import Tree
+from penstock.plan.tree import Outline
 from penstock.state.interest import Interest, Party
 
 
@@ -114,7 +114,7 @@ class Sharing:
         _add(self._residuals, need.residuals, by)
         party.count(need.lives, by)
 
-    def plan(self, tree: Tree) -> JoinPlan:
+    def plan(self, tree: Outline) -> JoinPlan:
         """The plan of the join in a shape. A single party's filters are the leaves' own."""
         sources = self.host.sources
         schemas = {source.alias: source.relation.schema for source in sources}

@@ -10,10 +10,13 @@ import pyarrow as pa
 from penstock.cql.bound import Window
 from penstock.cql.catalog import Stream
 from penstock.expr.sql import to_sql
-from penstock.plan.physical import JoinPlan, LeafPlan, NodePlan, Part
+from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, Part
 
 _UNITS = (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 1_000_000),
           ("milliseconds", 1_000), ("microseconds", 1))  # fmt: skip
+
+
+Properties = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -21,24 +24,29 @@ class Description:
     """A node of the picture: a title, its properties and its children."""
 
     title: str
-    properties: tuple[tuple[str, str], ...]
+    properties: Properties
     children: tuple[Description, ...] = ()
 
 
-def describe(plan: JoinPlan, notes: Mapping[str, str]) -> Description:
-    """The picture of a plan. `notes` adds a line to the parts it names, by their tree text."""
+def describe(plan: JoinPlan, notes: Mapping[str, Properties]) -> Description:
+    """The picture of a plan. `notes` adds lines to the parts it names, by their tree text."""
     return _describe(plan.root, plan, notes)
 
 
-def _describe(part: Part, plan: JoinPlan, notes: Mapping[str, str]) -> Description:
-    note = (("state", notes[str(part.tree)]),) if str(part.tree) in notes else ()
+def _describe(part: Part, plan: JoinPlan, notes: Mapping[str, Properties]) -> Description:
+    note = notes.get(str(part.tree), ())
     if isinstance(part, LeafPlan):
         return Description(_leaf_title(part), (*_leaf_properties(part), *note))
-    equal = " and ".join(_equality(id_, part, plan) for id_ in part.key)
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
-    title = f"join {part.tree}"
+    below: tuple[Part, ...]
+    if isinstance(part, EddyPlan):
+        classes = (" = ".join(to_sql(term) for _, term in class_.terms) for class_ in plan.classes)
+        equal, title, below = " and ".join(classes), f"eddy {part.tree}", part.leaves
+    else:
+        equal = " and ".join(_equality(id_, part, plan) for id_ in part.key)
+        title, below = f"join {part.tree}", (part.left, part.right)
     properties = (("on", equal or "nothing (cross product)"), *((("where", where),) if where else ()))
-    children = tuple(_describe(child, plan, notes) for child in (part.left, part.right))
+    children = tuple(_describe(child, plan, notes) for child in below)
     return Description(title, (*properties, *note), children)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.plan.tree import Leaf, Tree, leaves
+from penstock.plan.tree import Eddy, Leaf, Outline, leaves
 
 State = frozenset[str]
 """A state by the leaves it is over."""
@@ -32,14 +32,14 @@ class Takeover:
         return state in self.complete
 
 
-def states(tree: Tree) -> tuple[State, ...]:
-    """The states of a plan's operators, children first; the last one is the root's."""
-    if isinstance(tree, Leaf):
+def states(tree: Outline) -> tuple[State, ...]:
+    """The states of a plan's operators, children first; the last one is the root's. An eddy has none."""
+    if isinstance(tree, Leaf | Eddy):
         return ()
     return (*states(tree.left), *states(tree.right), frozenset(leaves(tree)))
 
 
-def takeover(new: Tree, complete: Collection[State]) -> Takeover:
+def takeover(new: Outline, complete: Collection[State]) -> Takeover:
     """Classify the states of a new plan, given those states of the old one that are complete now."""
     return Takeover(
         tuple(state for state in states(new) if state in complete),

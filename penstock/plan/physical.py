@@ -6,14 +6,14 @@ at the lowest node that has all of its columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, reduce
 
 from penstock.cql.bound import Source
 from penstock.expr.nodes import Expr, aliases, columns
 from penstock.plan.joins import JoinClass, JoinGraph
-from penstock.plan.tree import Leaf, Pair, Tree
+from penstock.plan.tree import Eddy, Leaf, Outline, Pair, Tree
 
 Key = tuple[int, ...]
 """Class ids in ascending order: what a state is probed with. () is a cross product."""
@@ -49,8 +49,8 @@ class LeafPlan:
 class NodePlan:
     """A join of two parts on `key`, the classes they share."""
 
-    left: Part
-    right: Part
+    left: Branch
+    right: Branch
     residuals: tuple[Expr, ...]
 
     @cached_property
@@ -70,7 +70,44 @@ class NodePlan:
         return Pair(self.left.tree, self.right.tree)
 
 
-Part = LeafPlan | NodePlan
+@dataclass(frozen=True)
+class EddyPlan:
+    """A join of leaves in no fixed order."""
+
+    leaves: tuple[LeafPlan, ...]
+    residuals: tuple[Expr, ...]
+
+    @cached_property
+    def aliases(self) -> tuple[str, ...]:
+        return tuple(leaf.alias for leaf in self.leaves)
+
+    @cached_property
+    def classes(self) -> frozenset[int]:
+        return frozenset[int]().union(*(leaf.classes for leaf in self.leaves))
+
+    @property
+    def tree(self) -> Outline:
+        return Eddy(self.aliases)
+
+    def path(self, route: Sequence[str]) -> Branch:
+        """The half joins of a route: the left-deep tree in its order."""
+        leaves: dict[str, Branch] = {leaf.alias: leaf for leaf in self.leaves}
+        return reduce(partial(_joined, self.residuals), (leaves[alias] for alias in route))
+
+
+Branch = LeafPlan | NodePlan
+Part = Branch | EddyPlan
+
+
+def _joined(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> NodePlan:
+    """The join of two parts with those predicates that neither of them could answer alone."""
+    sides = frozenset(left.aliases), frozenset(right.aliases)
+    here = (
+        residual
+        for residual in residuals
+        if aliases(residual) <= sides[0] | sides[1] and not any(aliases(residual) <= side for side in sides)
+    )
+    return NodePlan(left, right, tuple(here))
 
 
 @dataclass(frozen=True)
@@ -82,8 +119,14 @@ class JoinPlan:
     classes: tuple[JoinClass, ...]
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> Outline:
         return self.root.tree
+
+    @cached_property
+    def residuals(self) -> frozenset[Expr]:
+        """The predicates that the combinations satisfy."""
+        below = frozenset(expr for node in self.nodes() for expr in node.residuals)
+        return below if not isinstance(self.root, EddyPlan) else frozenset(self.root.residuals)
 
     def nodes(self) -> Iterator[NodePlan]:
         """The joins, children first."""
@@ -97,7 +140,7 @@ def _nodes(part: Part) -> Iterator[NodePlan]:
         yield part
 
 
-def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr, ...], tree: Tree) -> JoinPlan:
+def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr, ...], tree: Outline) -> JoinPlan:
     """The physical plan for a tree. `outputs` are the expressions read above the join."""
     partitions = {source.alias: source.window.partition if source.window else () for source in sources}
     needed = {alias: dict.fromkeys(names) for alias, names in partitions.items()}
@@ -114,16 +157,12 @@ def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr
         for source in sources
     }
 
-    def build(shape: Tree) -> Part:
+    def build(shape: Tree) -> Branch:
         if isinstance(shape, Leaf):
             return leaves[shape.alias]
-        left, right = build(shape.left), build(shape.right)
-        sides = frozenset(left.aliases), frozenset(right.aliases)
-        here = tuple(
-            residual
-            for residual in graph.residuals
-            if aliases(residual) <= sides[0] | sides[1] and not any(aliases(residual) <= side for side in sides)
-        )
-        return NodePlan(left, right, here)
+        return _joined(graph.residuals, build(shape.left), build(shape.right))
 
+    if isinstance(tree, Eddy):
+        routed = EddyPlan(tuple(leaves[alias] for alias in tree.aliases), graph.residuals)
+        return JoinPlan(routed, tuple(leaves.values()), graph.classes)
     return JoinPlan(build(tree), tuple(leaves.values()), graph.classes)

@@ -8,7 +8,7 @@ from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
 from penstock.expr.nodes import Expr
 from penstock.expr.sql import to_sql
-from penstock.plan.explain import Description, describe, duration_text, window_text
+from penstock.plan.explain import Description, Properties, duration_text, window_text
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -20,19 +20,16 @@ from penstock.plan.query import (
     UnionPart,
 )
 
-Properties = tuple[tuple[str, str], ...]
 
-
-def picture(part: Part, current: Mapping[int, JoinPart], keeps: str) -> Description:
-    """The picture of a plan; `current` holds the joins in their present shape, by the identity of the planned ones."""
+def picture(part: Part, joins: Mapping[int, Description]) -> Description:
+    """The picture of a plan; `joins` holds those of the joins as they are now, by the identity of the planned ones."""
 
     def below(other: Part) -> Description:
-        return picture(other, current, keeps)
+        return picture(other, joins)
 
     match part:
         case JoinPart():
-            plan = current.get(id(part), part).plan
-            return describe(plan, {str(node.tree): keeps for node in plan.nodes() if node is not plan.root})
+            return joins[id(part)]
         case SequencePart():
             return _sequence(part)
         case GroupPart():
@@ -42,7 +39,7 @@ def picture(part: Part, current: Mapping[int, JoinPart], keeps: str) -> Descript
         case UnionPart():
             return Description("union all", (), tuple(below(each) for each in part.inputs))
         case DifferencePart():
-            return Description("except", (), (below(part.left), below(part.right)))
+            return Description("except", (), tuple(below(each) for each in (part.inputs[0], *part.subtrahends)))
 
 
 def _group(part: GroupPart) -> Properties:

@@ -6,9 +6,12 @@ plan strings given, one for each SELECT that joins, in the order of the text, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +22,7 @@ from penstock.plan.cost import assumed_statistics
 from penstock.plan.joins import JoinGraph, join_graph
 from penstock.plan.order import best_tree
 from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.tree import parse_tree
+from penstock.plan.tree import Outline, left_deep, parse_tree
 
 Outputs = tuple[tuple[str, Expr], ...]
 
@@ -138,11 +141,16 @@ class UnionPart:
 
 @dataclass(frozen=True)
 class DifferencePart:
-    """EXCEPT."""
+    """EXCEPT of any number of parts from the first; `order` says in which order they are asked, by their places."""
 
-    left: Part
-    right: Part
+    inputs: tuple[Part, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
+    order: tuple[int, ...]
+
+    @property
+    def subtrahends(self) -> tuple[Part, ...]:
+        """What is taken away, in the order of the plan."""
+        return tuple(self.inputs[place] for place in self.order)
 
 
 Part = JoinPart | SequencePart | GroupPart | DistinctPart | UnionPart | DifferencePart
@@ -153,12 +161,9 @@ def parts(part: Part) -> Iterator[Part]:
     match part:
         case GroupPart(input=below) | DistinctPart(input=below):
             yield from parts(below)
-        case UnionPart(inputs=inputs):
+        case UnionPart(inputs=inputs) | DifferencePart(inputs=inputs):
             for each in inputs:
                 yield from parts(each)
-        case DifferencePart(left=left, right=right):
-            yield from parts(left)
-            yield from parts(right)
     yield part
 
 
@@ -167,37 +172,93 @@ def joins(part: Part) -> tuple[JoinPart, ...]:
     return tuple(each for each in parts(part) if isinstance(each, JoinPart))
 
 
-def split_plans(text: str | None, count: int) -> list[str | None]:
+def differences(part: Part) -> tuple[DifferencePart, ...]:
+    """The set differences of a plan, inner ones first."""
+    return tuple(each for each in parts(part) if isinstance(each, DifferencePart))
+
+
+def planned_joins(part: Part) -> tuple[JoinPart, ...]:
+    """The joins of a plan, in the order of its text form: what is taken away by EXCEPT stands in the plan's order."""
+    match part:
+        case JoinPart():
+            return (part,)
+        case SequencePart():
+            return ()
+        case GroupPart(input=below) | DistinctPart(input=below):
+            return planned_joins(below)
+        case UnionPart(inputs=inputs):
+            return tuple(join for each in inputs for join in planned_joins(each))
+        case DifferencePart():
+            return tuple(join for each in (part.inputs[0], *part.subtrahends) for join in planned_joins(each))
+
+
+def replanned(part: Part, text: str) -> Part:
+    """The same plan with joins in other shapes, and with what EXCEPT takes away in another order."""
+    return _replanned(part, deque(_split(text, len(joins(part)))))
+
+
+def _replanned(part: Part, shapes: deque[str]) -> Part:
+    match part:
+        case JoinPart():
+            return replace(part, plan=part.replanned(shapes.popleft()))
+        case SequencePart():
+            return part
+        case GroupPart() | DistinctPart():
+            below: Any = _replanned(part.input, shapes)  # of the same kind as before
+            return replace(part, input=below)
+        case UnionPart():
+            return replace(part, inputs=tuple(_replanned(each, shapes) for each in part.inputs))
+        case DifferencePart():
+            inputs, order = [_replanned(part.inputs[0], shapes), *part.inputs[1:]], []
+            left = list(range(1, len(inputs)))
+            while left:
+                place = next((place for place in left if _is_named(inputs[place], shapes)), left[0])
+                inputs[place] = _replanned(inputs[place], shapes)
+                order.append(place)
+                left.remove(place)
+            return replace(part, inputs=tuple(inputs), order=tuple(order))
+
+
+def _is_named(part: Part, shapes: Iterable[str]) -> bool:
+    """Whether the next shapes are about the streams of this part."""
+    pairs = zip(planned_joins(part), shapes, strict=False)
+    return all({name.casefold() for name in join.graph.aliases} == _words(shape) for join, shape in pairs)
+
+
+def _words(shape: str) -> set[str]:
+    return {word.casefold() for word in re.findall(r"[^\s(),{}]+", shape)}
+
+
+def _split(text: str, count: int) -> list[str]:
     """A plan string for each join: they stand behind one another, divided by semicolons."""
-    if text is None:
-        return [None] * count
     given = [each.strip() for each in text.split(";")]
     if not count:
         raise QueryError("PLAN_WITHOUT_JOIN", "a sequence is matched from left to right and takes no plan")
     if len(given) != count:
         message = f"the query has {count} joins, but {len(given)} plans were given; write one for each, divided by ;"
         raise QueryError("PLAN_COUNT", message)
-    return list(given)
+    return given
 
 
 def plan_body(body: Body, plan: str | None, rows: Mapping[str, int], ranks: Mapping[str, int]) -> Part:
     """The plan of a body. `rows` are the sizes of the tables, `ranks` the order in which streams were declared."""
-    count = sum(select.sequence is None for select in _selects(body))
-    shapes = iter(split_plans(plan, count))
-    return _Planning(shapes, rows, ranks).part(body)
+    if plan is None:
+        return _Planning(_cheapest, rows, ranks).part(body)
+    return replanned(_Planning(_as_written, rows, ranks).part(body), plan)
 
 
-def _selects(body: Body) -> Iterator[Select]:
-    if isinstance(body, Select):
-        yield body
-    else:
-        yield from _selects(body.left)
-        yield from _selects(body.right)
+def _cheapest(graph: JoinGraph, sources: tuple[Source, ...], rows: Mapping[str, int]) -> Outline:
+    return best_tree(graph, assumed_statistics(graph, sources, rows))
+
+
+def _as_written(graph: JoinGraph, _sources: tuple[Source, ...], _rows: Mapping[str, int]) -> Outline:
+    """A shape that gives way to the one asked for."""
+    return left_deep(graph.aliases)
 
 
 @dataclass(frozen=True)
 class _Planning:
-    shapes: Iterator[str | None]
+    shape: Callable[[JoinGraph, tuple[Source, ...], Mapping[str, int]], Outline]
     rows: Mapping[str, int]
     ranks: Mapping[str, int]
 
@@ -206,7 +267,8 @@ class _Planning:
         if isinstance(body, SetOperation):
             left, right = self.part(body.left), self.part(body.right)
             if body.kind == "except":
-                return DifferencePart(left, right, columns_of)
+                inputs = (*left.inputs, right) if isinstance(left, DifferencePart) else (left, right)
+                return DifferencePart(inputs, columns_of, tuple(range(1, len(inputs))))
             flat = [*(left.inputs if isinstance(left, UnionPart) else [left])]
             flat += right.inputs if isinstance(right, UnionPart) else [right]
             return UnionPart(tuple(flat), columns_of)
@@ -223,12 +285,9 @@ class _Planning:
         if select.sequence is not None:
             return _sequence(select, outputs, self.ranks)
         graph = join_graph(tuple(source.alias for source in select.sources), select.where)
-        shape = next(self.shapes)
-        if shape is not None:
-            tree = parse_tree(shape, graph.aliases)
-        else:
-            rows = {s.alias: self.rows[s.relation.name] for s in select.sources if s.is_table}
-            tree = best_tree(graph, assumed_statistics(graph, select.sources, rows))
+        tree = self.shape(
+            graph, select.sources, {s.alias: self.rows[s.relation.name] for s in select.sources if s.is_table}
+        )
         shown = tuple(expr for _, expr in outputs)
         return JoinPart(select.sources, graph, outputs, plan_join(graph, select.sources, shown, tree))
 

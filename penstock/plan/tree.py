@@ -1,4 +1,4 @@
-"""Plan shapes: binary trees over the aliases of a query, and their text form `((A B) C)`."""
+"""Plan shapes: binary trees over the aliases of a query, and their text form `((A B) C)`; or an eddy, `{A B C}`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import overload
 
 from penstock.errors import QueryError
 
@@ -29,20 +30,41 @@ class Pair:
         return f"({self.left} {self.right})"
 
 
+@dataclass(frozen=True)
+class Eddy:
+    """A join in no fixed order: the route of a tuple over the windows is chosen while it runs."""
+
+    aliases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{{{' '.join(self.aliases)}}}"
+
+
 Tree = Leaf | Pair
+Outline = Tree | Eddy
 
 
-def leaves(tree: Tree) -> tuple[str, ...]:
+def leaves(tree: Outline) -> tuple[str, ...]:
     """The aliases from left to right."""
     if isinstance(tree, Leaf):
         return (tree.alias,)
+    if isinstance(tree, Eddy):
+        return tree.aliases
     return leaves(tree.left) + leaves(tree.right)
 
 
-def renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+@overload
+def renamed(tree: Tree, names: Mapping[str, str]) -> Tree: ...
+@overload
+def renamed(tree: Outline, names: Mapping[str, str]) -> Outline: ...
+
+
+def renamed(tree: Outline, names: Mapping[str, str]) -> Outline:
     """The tree with other aliases."""
     if isinstance(tree, Leaf):
         return Leaf(names[tree.alias])
+    if isinstance(tree, Eddy):
+        return Eddy(tuple(names[alias] for alias in tree.aliases))
     return Pair(renamed(tree.left, names), renamed(tree.right, names))
 
 
@@ -59,12 +81,14 @@ def right_deep(aliases: Sequence[str]) -> Tree:
 _TOKEN = re.compile(r"\s*(?:([(),])|([^\s(),]+))")
 
 
-def parse_tree(text: str, aliases: Sequence[str]) -> Tree:
+def parse_tree(text: str, aliases: Sequence[str]) -> Outline:
     """Read a plan string; every alias must stand in it exactly once.
 
-    A group of more than two is left-deep: `(A B C)` is `((A B) C)`.
+    A group of more than two is left-deep: `(A B C)` is `((A B) C)`. Braces around all of them make an eddy.
     """
-    tree = _parse(text, aliases)
+    braced = isinstance(text, str) and text.strip().startswith("{") and text.strip().endswith("}")
+    plain = _parse(text.strip()[1:-1] if braced else text, aliases)
+    tree = Eddy(leaves(plain)) if braced and isinstance(plain, Pair) else plain
     seen = leaves(tree)
     doubled = sorted({alias for alias in seen if seen.count(alias) > 1})
     missing = [alias for alias in aliases if alias not in seen]
@@ -108,5 +132,7 @@ def _parse(text: str, aliases: Sequence[str]) -> Tree:
 def _tokens(text: str, aliases: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not isinstance(text, str):
         raise _misfit(repr(text), aliases, "it is not a text")
+    if "{" in text or "}" in text:
+        raise _misfit(text, aliases, "braces stand around all streams or none")
     for match in _TOKEN.finditer(text):
         yield match[1] or "", match[2] or ""

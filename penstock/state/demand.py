@@ -3,16 +3,21 @@
 A gate stands over the lazy child of a join; its sibling, the driver, opens it key by key. A row below the gate is worth
 building only if its projection on the gate's key is demanded: at a leaf this is the JIT paper's Type I test, at the
 gated node its Type II test, and with nothing in common it asks whether anything is demanded at all (the ∅ case).
-Demand may be too large, never too small.
+Demand may be too large, never too small; but it must not grow unnoticed, because what was put off has to be built when
+it is demanded. A Bloom filter alone would grow so: each key that is added lets others pass by mistake. It therefore
+stands before the exact test: what it turns away, most rows where few keys are demanded, needs no code of its own key to
+be looked up; what it lets pass is tested again, which also tells how often it is mistaken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
 from penstock.plan.physical import Key
+from penstock.state.bloom import BloomFilter
 from penstock.state.codeset import CodeSet, Mask
 from penstock.state.intern import KeySpace
 from penstock.state.kernels import I32
@@ -20,18 +25,27 @@ from penstock.state.kernels import I32
 CodesOf = Callable[[int], I32]
 """The codes of some rows in a class."""
 
+Kept = Literal["exact", "bloom"]
+"""How the test for demand is kept."""
+
 
 class Gate:
     """The demanded keys of one state, with their projections on everything below it."""
 
-    def __init__(self, key: Key, below: Iterable[frozenset[int]], keys: KeySpace) -> None:
+    def __init__(self, key: Key, below: Iterable[frozenset[int]], keys: KeySpace, kept: Kept = "exact") -> None:
         self.key = key
         self.shut = False
         """Whether the gate holds anything back; an open gate demands everything."""
         self.tested = 0
-        self._keys = keys
-        self._sets = {self.projection(classes): CodeSet() for classes in below}
-        self._sets.setdefault(key, CodeSet())
+        self.asked = 0
+        """Rows of the driver that came and asked for theirs."""
+        self.unwanted = self.mistaken = 0
+        """Rows tested by a filter that nobody demands, and how many of these passed it."""
+        self.keys = keys
+        self._demanded = CodeSet()
+        parts = dict.fromkeys([key, *(self.projection(classes) for classes in below)])
+        self._sets = {part: CodeSet() for part in parts if part not in (key, ())}
+        self._filters = {part: BloomFilter() for part in parts if part} if kept == "bloom" else {}
 
     def projection(self, classes: frozenset[int]) -> Key:
         return tuple(id_ for id_ in self.key if id_ in classes)
@@ -41,38 +55,74 @@ class Gate:
         self.tested += rows
         part = self.projection(classes)
         if part == ():
-            return np.full(rows, len(self._sets[self.key]) > 0)
-        return self._sets[part].has(self._keys.codes(part, [codes_of(id_) for id_ in part], rows, insert=False))
+            return np.full(rows, not self.empty)
+        parts = [codes_of(id_) for id_ in part]
+        if part not in self._filters:
+            return self._has(part, parts, rows)
+        passed = self._filters[part].has(parts)
+        places = np.flatnonzero(passed)
+        passed[places] = self._has(part, [codes[places] for codes in parts], places.size)
+        self.unwanted += rows - int(np.count_nonzero(passed))
+        self.mistaken += places.size - int(np.count_nonzero(passed))
+        return passed
+
+    def _has(self, part: Key, parts: Sequence[I32], rows: int) -> Mask:
+        demanded = self._demanded if part == self.key else self._sets[part]
+        return demanded.has(self.keys.codes(part, list(parts), rows, insert=False))
 
     def add(self, codes_of: CodesOf, rows: int) -> dict[int, I32]:
         """Demand the keys of driver rows; returns the new ones, each once, as codes per class."""
         parts = {id_: codes_of(id_) for id_ in self.key}
-        full = self._keys.codes(self.key, list(parts.values()), rows, insert=True)
-        new = self._sets[self.key].add(full)
+        full = self.keys.codes(self.key, list(parts.values()), rows, insert=True)
+        new = self._demanded.add(full)
         distinct, places = np.unique(full, return_index=True)
         chosen = places[np.isin(distinct, new)]
         fresh = {id_: codes[chosen] for id_, codes in parts.items()}
         for part, demanded in self._sets.items():
-            if part not in (self.key, ()):
-                demanded.add(self._keys.codes(part, [fresh[id_] for id_ in part], chosen.size, insert=True))
+            demanded.add(self.keys.codes(part, [fresh[id_] for id_ in part], chosen.size, insert=True))
+        self._add_to_filters(fresh)
         return fresh
+
+    def _add_to_filters(self, new: dict[int, I32]) -> None:
+        """A filter that becomes too small for its keys is made anew from them."""
+        if not all(each.takes(len(self)) for each in self._filters.values()):
+            codes = self._demanded.codes()
+            new = dict(zip(self.key, self.keys.parts(self.key, codes), strict=True))
+            self._filters = {part: BloomFilter(len(self)) for part in self._filters}
+        for part, demanded in self._filters.items():
+            demanded.add([new[id_] for id_ in part])
 
     @property
     def empty(self) -> bool:
-        return len(self._sets[self.key]) == 0
+        return len(self._demanded) == 0
 
     def __len__(self) -> int:
-        return len(self._sets[self.key])
+        return len(self._demanded)
+
+    @property
+    def false_positives(self) -> dict[str, float] | None:
+        """How often a filter lets a row pass that nobody demands: by the bits that are set, and as measured."""
+        if self.key not in self._filters:
+            return None
+        measured = self.mistaken / self.unwanted if self.unwanted else 0.0
+        return {"estimated": self._filters[self.key].false_positives, "measured": measured, "tested": self.unwanted}
 
     @property
     def nbytes(self) -> int:
-        return sum(demanded.nbytes for demanded in self._sets.values())
+        return sum(part.nbytes for part in self._all())
 
     def clear(self) -> None:
-        for demanded in self._sets.values():
-            demanded.clear()
+        for part in self._all():
+            part.clear()
+
+    def _all(self) -> Iterator[CodeSet | BloomFilter]:
+        yield self._demanded
+        yield from self._sets.values()
+        yield from self._filters.values()
 
     def used(self, key: Key) -> Iterator[I32]:
         """The codes of a key that must keep their meaning."""
-        if key in self._sets:
+        if key == self.key:
+            yield self._demanded.codes()
+        elif key in self._sets:
             yield self._sets[key].codes()

@@ -256,6 +256,13 @@ class KeySpace:
         out[known] = find(packed[known])
         return out
 
+    def parts(self, key: Key, codes: I32) -> list[I32]:
+        """The codes of the classes that codes of a key are made of."""
+        if len(key) <= 1:
+            return [codes] * len(key)
+        packed = self._composite(key).values(codes)
+        return [*self.parts(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
+
     def _composite(self, key: Key) -> CodeTable:
         return self._composites.setdefault(key, CodeTable())
 

@@ -24,12 +24,17 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 @_kernel
-def _slot(key: int, mask: int) -> np.int64:
+def _mixed(key: int) -> np.uint64:
     """A splitmix-style mix: keys are often dense, and dense keys must not cluster."""
     x = np.uint64(key)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-    return np.int64((x ^ (x >> np.uint64(33))) & np.uint64(mask))
+    return x ^ (x >> np.uint64(33))
+
+
+@_kernel
+def _slot(key: int, mask: int) -> np.int64:
+    return np.int64(_mixed(key) & np.uint64(mask))
 
 
 @_kernel
@@ -278,3 +283,40 @@ def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent:
             table[at] = first + n
             entered[n] = i
             n += 1
+
+
+@_kernel
+def _bloom_hash(parts: Any, i: int) -> np.uint64:
+    h = np.uint64(0)
+    for k in range(parts.shape[0]):
+        h = _mixed(np.int64(h) ^ np.int64(parts[k, i]))
+    return h
+
+
+@_kernel
+def bloom_add(parts: Any, bits: U8, hashes: int) -> None:
+    """Set the bits of every key, a column of `parts`; bit b is in byte b >> 3, of a power of two of bytes."""
+    mask = np.uint64(8 * bits.size - 1)
+    for i in range(parts.shape[1]):
+        h = _bloom_hash(parts, i)
+        step = (h >> np.uint64(32)) | np.uint64(1)
+        for _ in range(hashes):
+            at = h & mask
+            bits[at >> np.uint64(3)] |= np.uint8(1 << (at & np.uint64(7)))
+            h += step
+
+
+@_kernel
+def bloom_has(parts: Any, bits: U8, hashes: int, out: Any) -> None:
+    """Whether all bits of a key are set."""
+    mask = np.uint64(8 * bits.size - 1)
+    for i in range(parts.shape[1]):
+        h = _bloom_hash(parts, i)
+        step = (h >> np.uint64(32)) | np.uint64(1)
+        out[i] = True
+        for _ in range(hashes):
+            at = h & mask
+            if not bits[at >> np.uint64(3)] >> (at & np.uint64(7)) & 1:
+                out[i] = False
+                break
+            h += step

@@ -80,6 +80,8 @@ class LeafStore:
         """How many dead rows between living ones are put up with, for each living one."""
         self._looked_at = 0
         self._last_death = int(ALWAYS)
+        self.table: Mapping[str, pa.Array] | None = None
+        self._rows_of_table = pa.array([], pa.int64())
         self.interest: Interest | None = None
         self._wanted: I32 = np.empty(0, np.int32)
         self.seen = 0
@@ -103,10 +105,11 @@ class LeafStore:
 
     # ── tuples come ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ingest(self, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None = None) -> None:
+    def ingest(self, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None = None) -> I64 | None:
         """One batch of tuples in their order, with times not before those of earlier batches.
 
-        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been looked at then.
+        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been looked at then. Returns
+        the positions of the tuples that are kept, None for all.
         """
         rows = times.size
         self.seen += rows
@@ -129,6 +132,7 @@ class LeafStore:
             ids = np.full(rows, NONE, np.int64)
             ids[slice(None) if chosen is None else chosen] = np.arange(first, self.end)
             self.rows_window.arrive(parts, times, ids, self.dies)
+        return chosen
 
     def _passing(self, columns: Mapping[str, pa.Array], rows: int) -> I64 | None:
         """The positions of the tuples that pass the filters; None for all."""
@@ -149,7 +153,9 @@ class LeafStore:
 
     def load(self, table: Mapping[str, pa.Array], rows: int) -> None:
         """The rows of a static table: always valid, never fresh."""
-        self.ingest(np.full(rows, ALWAYS), table)
+        chosen = self.ingest(np.full(rows, ALWAYS), table)
+        self._rows_of_table = pa.array(np.arange(rows) if chosen is None else chosen)
+        self.table = table
         self.settle()
 
     def settle(self) -> None:
@@ -345,13 +351,15 @@ class LeafStore:
     def share(self, plan: LeafPlan, interest: Interest | None, wanted: I32 | None) -> None:
         """Keep other columns, and tuples for other queries: `wanted` are the new codes of the rows that are stored.
 
-        A column that is new is NULL in the rows there are: the queries that read it do not want them.
+        A column that is new is NULL in the tuples there are: the queries that read it do not want them.
         """
         schema = plan.source.relation.schema
         new = {name: ring_column(schema.field(name).type) for name in plan.columns if name not in self._columns}
         for name, column in new.items():
             column.resize(self._capacity, self.base, self.end)
-            if len(self):
+            if self.table is not None:
+                column.append(self.base, self.base, self.table[name].take(self._rows_of_table))
+            elif len(self):
                 column.append(self.base, self.base, pa.nulls(len(self), schema.field(name).type))
         self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
         self.plan, self.interest = plan, interest

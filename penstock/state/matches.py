@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.state.kernels import I64, NONE, U8
+from penstock.state.kernels import I32, I64, NONE, U8
 
 _BLOCK = 1 << 16
 
@@ -42,6 +42,23 @@ class Stored:
     dies: I64
     fresh: U8
     """One byte per row where only rows that are not fresh count; empty where all do."""
+
+
+def equal_pairs(left: I32, right: I32) -> Iterator[tuple[I64, I64]]:
+    """Blocks of positions (i, j) with left[i] == right[j], for rows that no index holds."""
+    order = np.argsort(right, kind="stable")
+    begin, end = (np.searchsorted(right, left, side, sorter=order) for side in ("left", "right"))
+    found = np.cumsum(end - begin)
+    first = 0
+    while first < left.size:
+        done = found[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(found, done + _BLOCK, "right")))
+        counts = (end - begin)[first:last]
+        one = np.repeat(np.arange(first, last), counts)
+        places = np.arange(one.size) - np.repeat(np.cumsum(counts) - counts, counts) + begin[one]
+        if one.size:
+            yield one, order[places]
+        first = last
 
 
 class Scratch:

@@ -12,6 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.ops import gating, join_tree
+from penstock.state import bloom
+from penstock.state.demand import Kept
 from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")
@@ -30,14 +32,19 @@ class Adventure:
     restarts: float
     switches: float = 0.0
     pace: float = 1.0
+    demand: Kept = "exact"
+    eddies: float = 0.0
+    """How often a plan is an eddy."""
 
     def fault(self) -> str | None:
         """What is wrong with the answer; None if it is the oracle's."""
         with pytest.MonkeyPatch.context() as patch:
             for name, policy in join_tree.POLICIES.items():
                 patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace, looks_every=0))
-            patch.setattr(gating, "SHUT_ABOVE", 0.5)
-            patch.setattr(gating, "OPEN_BELOW", 0.2)
+            for cost, rows in {"BATCH": 0.0, "TESTED": 0.1, "ASKED": 0.5, "TAKEN": 0.0, "_PATIENCE": 0}.items():
+                patch.setattr(gating, cost, rows)
+            patch.setattr(bloom, "_FIRST_BITS", 8)  # so small that they are often mistaken
+            patch.setattr(bloom, "_BITS_PER_KEY", 2)
             try:
                 answer = run(self._engine, self.case, plan=self.plan, events=self._events())
             except Exception as error:
@@ -45,16 +52,17 @@ class Adventure:
         return difference(answer, self.case.expected)
 
     def _engine(self) -> ps.Engine:
-        return ps.Engine(state=self.state, batch=self.batch)
+        return ps.Engine(state=self.state, batch=self.batch, demand=self.demand)
 
     def _events(self) -> Callable[[Any, int], Any]:
-        rng = random.Random(self.case.seed)
+        rng, swirl = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
         aliases = re.findall(r"\w+", self.case.plan)
 
         def event(engine: ps.Engine, _step: int) -> Any:
             if rng.random() < self.migrates:
                 how = rng.choice(("jisc", "jisc", "jisc", "moving-state"))
-                engine.migrate("q", random_plan(rng, aliases), how=how)
+                plan = random_plan(rng, aliases)
+                engine.migrate("q", eddy(plan) if swirl.random() < self.eddies else plan, how=how)
             if rng.random() < self.switches:
                 engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
             return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restarts else None
@@ -62,8 +70,15 @@ class Adventure:
         return event
 
     def __str__(self) -> str:
-        chances = f"migrates={self.migrates}, restarts={self.restarts}, switches={self.switches}, pace={self.pace}"
-        return f"{self.case}\nstate={self.state!r}, batch={self.batch}, plan={self.plan!r}, {chances}"
+        names = ("migrates", "eddies", "restarts", "switches", "pace")
+        chances = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
+        return f"{self.case}\n{kept}, {chances}"
+
+
+def eddy(plan: str) -> str:
+    """The eddy over the aliases of a plan, in their order."""
+    return "{" + plan.replace("(", "").replace(")", "") + "}"
 
 
 def adventure(seed: int) -> Adventure:
@@ -74,11 +89,13 @@ def adventure(seed: int) -> Adventure:
         case,
         rng.choice(JUST_IN_TIME),
         rng.choice((1, 3, 20, 4096)),
-        rng.choice((None, case.plan)),
+        rng.choice((None, case.plan, eddy(case.plan))),
         migrates=rng.choice((0, 0.1, 0.3, 0.6)),
         restarts=rng.choice((0, 0, 0.1, 0.3)),
         switches=rng.choice((0, 0, 0.2)),
         pace=rng.choice((0, 0.2, 1, 16)),
+        demand=rng.choice(("exact", "bloom")),
+        eddies=rng.choice((0, 0.3)),
     )
 
 

@@ -16,6 +16,7 @@ from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import JoinTree
 from penstock.ops.leaf_node import Found, Probes
 from penstock.state.codeset import CodeSet
+from penstock.state.demand import Gate
 from penstock.state.join_state import JoinState
 
 
@@ -207,10 +208,27 @@ def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(join_node, "_bound_rows", since)
 
 
+def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
+    """A key that the filter takes for a demanded one is not resumed."""
+    add = Gate.add
+
+    def lossy(self: Gate, codes_of: Any, rows: int) -> Any:
+        known = self._filters[self.key].has([codes_of(i) for i in self.key]) if self.key in self._filters else None
+        new = add(self, codes_of, rows)
+        if known is None:
+            return new
+        seen = set(zip(*(codes_of(i)[known].tolist() for i in self.key), strict=True))
+        fresh = list(zip(*(column.tolist() for column in new.values()), strict=True))
+        kept = np.array([key not in seen for key in fresh], np.bool_)
+        return {i: column[kept] for i, column in new.items()}
+
+    patch.setattr(Gate, "add", lossy)
+
+
 MUTANTS = [
     only_the_rows_a_lookup_computes, one_set_for_demand_and_completeness, both_children_lazy,
     resumed_drivers_demand_nothing, no_thaw, gates_forgotten_in_a_migration, complete_keys_kept_under_another_key,
     same_leaves_mean_complete, lower_states_read_as_they_are, demand_from_an_incomplete_driver,
     complete_only_if_the_key_is_unknown, insert_without_looking, new_pairs_from_both_sides,
-    completeness_by_a_lossy_hash, resume_only_what_came_since,
+    completeness_by_a_lossy_hash, resume_only_what_came_since, new_keys_told_by_the_filter,
 ]  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from adventures import adventure, small
+from adventures import adventure, eddy, small
 from lawkit import CHUNKS, seeds
 
 import penstock as ps
@@ -20,7 +22,16 @@ def test_whatever_happens_the_answer_is_the_oracles(chunk: int) -> None:
 @pytest.mark.parametrize("chunk", CHUNKS[1::2])
 def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
     for seed in seeds(chunk):
-        life = small(seed)
+        life = replace(small(seed), demand=("exact", "bloom")[seed % 2])
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::5])
+def test_an_eddy_may_route_as_it_likes(chunk: int) -> None:
+    for seed in seeds(chunk):
+        life = adventure(seed)
+        life = replace(life, plan=eddy(life.case.plan), state=("none", "jit")[seed % 2], migrates=0.0, switches=0.0)
         fault = life.fault()
         assert fault is None, f"{life}\n{fault}"
 
@@ -32,6 +43,10 @@ def test_policies_per_node_can_be_named_and_mistaken() -> None:
     engine.query("q", "SELECT A.x FROM A, B, C WHERE A.x = B.x AND B.x = C.x WINDOW 9", plan="((A B) C)", state="jit")
     engine.policy("q", "none", node="(A B)")
     engine.policy("q", "lazy")
+    engine.policy("q", "jit", demand="bloom")
+    assert engine.metrics("q")["demand"] == "bloom"
+    with pytest.raises(ps.QueryError, match="jit and auto"):
+        engine.policy("q", "lazy", demand="bloom")
     for state, node in (("clever", None), ("jit", "(B C)"), ("jit", "((A B) C)")):
         with pytest.raises(ps.QueryError):
             engine.policy("q", state, node=node)

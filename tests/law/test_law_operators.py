@@ -6,12 +6,13 @@ More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest -n auto tests
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from lawkit import BATCHES, CHUNKS, STATES, engine, holds, seeds
 
-from penstock.testing import Case, difference, expected, run_all
+from penstock.testing import Case, difference, expected, random_case, run_all
 from penstock.testing.operators import random_operators_case, random_operators_text
 
 
@@ -163,3 +164,35 @@ def test_derived_streams(chunk: int) -> None:
         for name, answer in (("q", case.expected), ("over", wanted)):
             found = difference(answers[name], answer)
             assert found is None, f"{case}\n{options}, plan={plan!r}\n{name}: {text}\n{found}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::5])
+def test_what_except_takes_away_may_change_its_order(chunk: int) -> None:
+    for seed in seeds(chunk):
+        base = random_case(seed, sources=4, tables=False, limit=400)
+        rng = random.Random(seed)
+        query, aliases = chain_of_except(rng, base)
+        case = replace(base, query=query, plan="; ".join(aliases))
+        restart = restarts(rng, case) if rng.random() < 0.4 else lambda _current, _step: None
+
+        def event(current: Any, step: int, rng: random.Random = rng, restart: Any = restart) -> Any:
+            if rng.random() < 0.4:
+                first, *others = aliases  # noqa: B023 - called before the next case
+                current.migrate("q", "; ".join([first, *rng.sample(others, len(others))]))
+            return restart(current, step)
+
+        holds(case, {"batch": rng.choice(BATCHES)}, rng.choice((None, case.plan)), lambda event=event: event)
+
+
+def chain_of_except(rng: random.Random, case: Case) -> tuple[str, list[str]]:
+    """The first of some streams without the others, windows and columns at random."""
+    selects, aliases = [], ["P", "Q", "R", "S"][: rng.choice((3, 4))]
+    column = rng.choice(("x", "y", "s", "b"))
+    for alias in aliases:
+        stream = rng.choice(case.declarations)
+        unit = "" if "int64" in str(stream.time_type) else " SECONDS"
+        window = rng.choice((f"[RANGE {rng.choice((2, 5, 20))}{unit}]", f"[ROWS {rng.choice((1, 3))}]", "[NOW]"))
+        selects.append(f"SELECT {alias}.{column} AS c FROM {stream.name} {window} AS {alias}")
+    chain = " EXCEPT ".join(selects)
+    emit = rng.choice(("", "DSTREAM", "RSTREAM"))
+    return f"{emit} ({chain})" if emit else chain, aliases

@@ -6,6 +6,7 @@ Each seed is also a regression test: unbroken, the case comes out right.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import mutants
 import pyarrow as pa
@@ -73,6 +74,13 @@ def test_complete_keys_are_not_kept_under_another_key(monkeypatch: pytest.Monkey
     assert chain_of_four(monkeypatch) < 2
 
 
+def test_a_filter_does_not_tell_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = replace(small(14), demand="bloom")
+    assert life.fault() is None
+    mutants.new_keys_told_by_the_filter(monkeypatch)
+    assert life.fault() is not None
+
+
 def test_every_mutant_is_hunted() -> None:
-    hunted = {*SEEDS, mutants.complete_keys_kept_under_another_key}
+    hunted = {*SEEDS, mutants.complete_keys_kept_under_another_key, mutants.new_keys_told_by_the_filter}
     assert set(mutants.MUTANTS) == hunted

@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.state import bloom
+from penstock.state.bloom import BloomFilter
 from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
 from penstock.state.intern import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, rows_arrive
-from penstock.state.matches import Scratch, Stored
+from penstock.state.matches import Scratch, Stored, equal_pairs
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
 
@@ -58,6 +60,7 @@ def test_a_composite_key_is_exact() -> None:
     rng, space = RANDOM(1), KeySpace([pa.int64()] * 3)
     parts = [space.classes[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
     codes = space.codes((0, 1, 2), parts, 300, insert=True)
+    assert all((one == two).all() for one, two in zip(space.parts((0, 1, 2), codes), parts, strict=True))
     triples = list(zip(*(part.tolist() for part in parts), strict=True))
     assert len({*zip(triples, codes.tolist(), strict=True)}) == len(set(triples)) == len(set(codes.tolist()))
     assert space.codes((0, 1, 2), [part[:1] * 0 + 5 for part in parts], 1, insert=False).size == 1
@@ -157,3 +160,32 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
                 assert (i, row) in found
             if not overlap or np.isnan(keys[row]) or not at[i] - 0.51 <= keys[row] <= at[i] + 0.26:
                 assert (i, row) not in found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.state.matches._BLOCK", 7)
+    rng = RANDOM(seed)
+    left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))
+    found = [pair for one, two in equal_pairs(left, right) for pair in zip(one.tolist(), two.tolist(), strict=True)]
+    wanted = [(i, j) for i, code in enumerate(left) for j, other in enumerate(right) if code == other]
+    assert sorted(found) == wanted
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
+    rng, keys = RANDOM(classes), 5_000
+    added, other = (
+        [np.arange(first, first + keys, dtype=np.int32), *(rng.integers(0, 9, (classes - 1, keys)).astype(np.int32))]
+        for first in (0, keys)
+    )
+    demanded = BloomFilter(keys)
+    assert not demanded.has(added).any()
+    assert demanded.false_positives == 0
+    demanded.add(added)
+    assert demanded.has(added).all()
+    bits = np.unpackbits(demanded._bytes)
+    assert demanded.false_positives == pytest.approx(bits.mean() ** bloom.HASHES)
+    assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
+    assert demanded.takes(keys)
+    assert not BloomFilter().takes(keys)

@@ -131,3 +131,58 @@ def test_set_operations_nest() -> None:
     ]  # fmt: skip
     with pytest.raises(ps.QueryError, match="3 joins, but 2 plans"):
         engine.query("r", text, plan="A; B")
+
+
+# ── chains of EXCEPT ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def chain() -> ps.Engine:
+    engine = ps.Engine()
+    for name in "ABCD":
+        engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    selects = (f"SELECT {name}.x FROM {name} [RANGE 10]" for name in "ABCD")
+    engine.query("q", "RSTREAM (" + " EXCEPT ".join(selects) + ")")
+    return engine
+
+
+def test_a_chain_of_except_is_one_operator_that_takes_its_inputs_in_the_order_of_the_plan() -> None:
+    engine = chain()
+    assert engine.metrics("q")["plan"] == "A; B; C; D"
+    assert [name for name in engine.metrics("q")["operators"] if "except" in name] == ["q: except"]
+    engine.migrate("q", "a; (d); b; C")
+    assert engine.metrics("q")["plan"] == "A; D; B; C"
+    shown = [line.split()[2] for line in engine.explain("q").splitlines() if "stream " in line]
+    assert shown == ["A", "D", "B", "C"]
+    assert ps.Engine.restore(engine.snapshot()).metrics("q")["plan"] == "A; D; B; C"
+
+
+@pytest.mark.parametrize("plan", ["B; A; C; D", "A; B; C", "A; D; D; B", "A; B; C; E"])
+def test_a_plan_that_takes_away_something_else_is_refused(plan: str) -> None:
+    engine = chain()
+    with pytest.raises(ps.QueryError):
+        engine.migrate("q", plan)
+    assert engine.metrics("q")["plan"] == "A; B; C; D"
+
+
+def test_set_difference_goes_on_in_another_order() -> None:
+    """((A − B) − C) − D becomes ((A − D) − B) − C: tuples of all inner streams, before and after the change, count."""
+    engine = chain()
+    seen: dict[int, set[int]] = {}
+
+    def push(**values: list[int]) -> None:
+        time = len(seen) + 1
+        data = {name: pa.table({"ts": [time] * len(x), "x": x}) for name, x in values.items()}
+        out = engine.push(data)["q"].to_pylist()
+        for name in "ABCD":
+            engine.advance(name, time + 1)
+        out += engine.push({})["q"].to_pylist()
+        seen[time] = {row["x"] for row in out if row["_ts"] == time}
+
+    push(A=[1, 2, 3, 4, 5], B=[1])
+    push(C=[2])
+    engine.migrate("q", "A; D; B; C")
+    push(D=[3, 8])
+    push(B=[4])
+    engine.migrate("q", "A; C; D; B")
+    push(A=[2, 3, 6, 7, 8], C=[6])
+    assert list(seen.values()) == [{2, 3, 4, 5}, {3, 4, 5}, {4, 5}, {5}, {5, 7}]

@@ -18,6 +18,7 @@ from penstock.plan.joins import JoinGraph, join_graph
 from penstock.plan.order import best_tree
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.ranges import RangeCondition, range_condition
+from penstock.plan.routing import cheapest_route
 from penstock.plan.tree import Tree, leaves, left_deep, parse_tree, right_deep
 
 COLUMNS = stream_schema({"ts": "bigint", "x": "bigint", "y": "bigint", "v": "double", "i": "int"})
@@ -54,6 +55,7 @@ def planned(text: str, shape: str) -> JoinPlan:
         ("(A B C)", "((A B) C)"),
         ("A, B, C", "((A B) C)"),
         ("((C) (B A))", "(C (B A))"),
+        (" {b, A C}", "{B A C}"),
     ],
 )
 def test_plan_strings_read_back(text: str, shape: str) -> None:
@@ -62,7 +64,9 @@ def test_plan_strings_read_back(text: str, shape: str) -> None:
     assert parse_tree(str(tree), ["A", "B", "C"]) == tree
 
 
-@pytest.mark.parametrize("text", ["", "(A B", "A B)", "(A B)", "((A B) (C A))", "(A (B D))", "(A () (B C))"])
+@pytest.mark.parametrize(
+    "text", ["", "(A B", "A B)", "(A B)", "((A B) (C A))", "(A (B D))", "(A () (B C))", "{A B}", "({A B} C)", "{A B C"]
+)
 def test_a_plan_that_does_not_fit_says_why(text: str) -> None:
     with pytest.raises(QueryError, match="each of A, B, C once") as caught:
         parse_tree(text, ["A", "B", "C"])
@@ -202,10 +206,29 @@ def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
 
 def test_pictures_name_keys_predicates_and_windows() -> None:
     plan = planned("SELECT A.x FROM A [ROWS 3], B [RANGE 5], C WHERE A.x = B.x AND A.v < C.v AND B.y > 0", "((A B) C)")
-    text = as_text(describe(plan, {"(A B)": "keeps its rows"}))
+    text = as_text(describe(plan, {"(A B)": (("state", "keeps its rows"),)}))
     for part in ("on: A.x = B.x", "where: A.v < C.v", "[ROWS 3]", "[RANGE 5]", "[UNBOUNDED]", "filter: B.y > 0",
                  "state: keeps its rows", "cross product"):  # fmt: skip
         assert part in text
     mermaid = as_mermaid(describe(plan, {}))
     assert mermaid.startswith("flowchart BT")
     assert "A.v &lt; C.v" in mermaid
+
+
+# Routes
+
+
+def test_a_route_visits_the_cheapest_stem_that_is_left() -> None:
+    classes = {"A": frozenset({0}), "B": frozenset({0, 1}), "C": frozenset({1, 2}), "D": frozenset({2})}
+    costs = {("B", (0,)): 3.0, ("C", ()): 100.0, ("D", ()): 50.0, ("C", (1,)): 2.0, ("D", (2,)): 0.1}
+    assert cheapest_route("A", classes, lambda *step: costs[step]) == ("A", "B", "C", "D")
+    costs |= {("D", ()): 1.0, ("B", (0,)): 2.0, ("C", (2,)): 0.5, ("B", (0, 1)): 1.0}
+    assert cheapest_route("A", classes, lambda *step: costs[step]) == ("A", "D", "C", "B")
+
+
+def test_the_half_joins_of_a_route_answer_each_predicate_once() -> None:
+    plan = planned("SELECT A.x FROM A, B, C WHERE A.x = B.x AND A.v < C.v AND B.v < C.v", "{A B C}")
+    path = plan.root.path(("C", "A", "B"))
+    assert str(path.tree) == "((C A) B)"
+    assert [to_sql(term) for term in path.left.residuals] == ["A.v < C.v"]
+    assert [to_sql(term) for term in path.residuals] == ["B.v < C.v"]

@@ -1,0 +1,48 @@
+"""A Bloom filter over keys: a set that may have more in it than was added, never less.
+
+Keys are combinations of codes, hashed as they are: unlike an exact set it needs no code of its own for a combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.state.codeset import Mask
+from penstock.state.kernels import I32, U8, bloom_add, bloom_has
+
+_FIRST_BITS = 1 << 10
+_BITS_PER_KEY = 8  # at least; a filter that has grown has twice as many
+HASHES = 4
+
+
+class BloomFilter:
+    """A lossy set of keys, each a code in every class of some classes."""
+
+    def __init__(self, keys: int = 0) -> None:
+        self._bytes: U8 = np.zeros(max(_FIRST_BITS, 1 << (2 * _BITS_PER_KEY * keys).bit_length()) // 8, np.uint8)
+
+    def takes(self, keys: int) -> bool:
+        """Whether it is large enough for so many keys."""
+        return _BITS_PER_KEY * keys <= 8 * self._bytes.size
+
+    def add(self, parts: Sequence[I32]) -> None:
+        bloom_add(np.stack(parts), self._bytes, HASHES)
+
+    def has(self, parts: Sequence[I32]) -> Mask:
+        out = np.empty(parts[0].size, np.bool_)
+        bloom_has(np.stack(parts), self._bytes, HASHES, out)
+        return out
+
+    @property
+    def false_positives(self) -> float:
+        """The chance that a key that was never added is found, by the bits that are set."""
+        return float(np.bitwise_count(self._bytes).sum() / (8 * self._bytes.size)) ** HASHES
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes
+
+    def clear(self) -> None:
+        self._bytes.fill(0)

@@ -1,0 +1,102 @@
+"""When a gate pays, as pure functions of what was counted; and a filter in place of an exact set, in the metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.ops.gating import ASKED, BATCH, MARGIN, TAKEN, TESTED, Look, Sample, Work, may_pay, pays
+
+
+def test_work_is_counted_since_the_last_look_and_in_rows() -> None:
+    work = Work(7, 900, 50, 30, 4_000, 60, 80).since(Work(5, 400, 20, 10, 1_000, 20, 70))
+    assert work == Work(2, 500, 30, 20, 3_000, 40, 80)
+    assert work.as_rows(shut=True) == 2 * BATCH + 3_000 * TESTED + 40 * ASKED + 80 * TAKEN
+    assert work.as_rows(shut=False) == 2 * BATCH + 500 * TESTED + 20 * ASKED + 80 * TAKEN
+    assert work.driven_per_batch == 10
+
+
+def test_a_gate_that_would_spare_less_than_it_costs_is_not_measured() -> None:
+    assert not may_pay(Work(batches=1, built=round(BATCH)))
+    assert may_pay(Work(batches=1, built=round(2 * BATCH)))
+
+
+@pytest.mark.parametrize("balance", [0.5, 1.0, 2.0])
+def test_between_two_margins_a_gate_stays_as_it_is(balance: float) -> None:
+    work = Work(batches=1, arrived=1_000, tested=1_000)
+    sample = Sample(balance * work.as_rows(shut=True) / 1_000, 0.0)
+    assert pays(sample, work, shut=False) == (balance > MARGIN)
+    assert pays(sample, work, shut=True) == (balance > 1 / MARGIN)
+
+
+def test_what_must_be_looked_through_for_new_keys_counts_against_an_open_gate() -> None:
+    work = Work(batches=1, arrived=1_000)
+    assert pays(Sample(10.0, 0.0), work, shut=False)
+    assert not pays(Sample(10.0, 50_000.0), work, shut=False)
+
+
+def test_each_failure_doubles_the_rest() -> None:
+    look, rests = Look(), []
+    for _ in range(4):
+        look = look.measured(Work(), was_shut=False, shut=False)
+        rests.append(look.rests)
+    assert rests == [2, 4, 8, 16]
+    assert look.rested(Work()).rests == 15
+    tried = look.measured(Work(), was_shut=False, shut=True)
+    assert tried.measured(Work(), was_shut=True, shut=False).rests == 32
+    assert tried.measured(Work(), was_shut=True, shut=True).failures == 0
+
+
+def futile(state: str, **options: Any) -> ps.Engine:
+    """Many pairs of A and B on k; C has another value of A's x most of the time."""
+    engine = ps.Engine(state=state, **options)
+    for name in "ABC":
+        engine.stream(name, dict.fromkeys(("ts", "k", "x", "y"), "bigint"), time="ts")
+    text = "SELECT A.ts AS a FROM A, B, C WHERE A.k = B.k AND A.x = C.x AND B.y = C.y WINDOW 1000"
+    engine.query("q", text, plan="((A B) C)")
+    return engine
+
+
+def fed(engine: ps.Engine, used: bool) -> ps.Engine:
+    rng = np.random.default_rng(3)
+    for number in range(20):
+        times = np.arange(100 * number, 100 * number + 100)
+        values = {"A": rng.integers(0, 100, 100), "B": rng.integers(0, 100, 100)}
+        values["C"] = rng.integers(0, 100, 100) + (0 if used else 1_000)
+        engine.push({name: pa.table({"ts": times, "k": times % 9, "x": x, "y": x[::-1]}) for name, x in values.items()})
+    return engine
+
+
+def test_auto_shuts_a_gate_over_rows_nobody_can_use() -> None:
+    built = {state: fed(futile(state), used=False).metrics("q")["built"]["(A B)"] for state in ("eager", "auto", "jit")}
+    assert built["jit"] == 0
+    assert built["auto"] < built["eager"] / 4
+
+
+def test_a_filter_tells_how_often_it_is_mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = fed(futile("jit"), used=True)
+    assert exact.metrics("q")["false_positives"] == {}
+    monkeypatch.setattr("penstock.state.bloom._BITS_PER_KEY", 1)
+    monkeypatch.setattr("penstock.state.bloom._FIRST_BITS", 64)
+    engine = fed(futile("jit", demand="bloom"), used=True)
+    rates = engine.metrics("q")["false_positives"]["(A B)"]
+    assert rates["tested"] > 100
+    assert 0 < rates["estimated"] < 1
+    assert 0 < rates["measured"] < 1
+    assert engine.metrics("q")["built"]["(A B)"] > exact.metrics("q")["built"]["(A B)"]
+    restored = ps.Engine.restore(engine.snapshot())
+    assert restored.metrics("q")["demand"] == "bloom"
+
+
+def test_a_way_to_keep_demand_is_checked() -> None:
+    with pytest.raises(ps.QueryError, match="exact, bloom"):
+        ps.Engine(demand="cuckoo")
+    engine = futile("jit")
+    with pytest.raises(ps.QueryError, match="jit and auto"):
+        engine.query("other", "SELECT ts FROM A", state="eager", demand="bloom")
+    engine = ps.Engine(demand="bloom", state="eager")
+    assert ps.Engine.restore(engine.snapshot())._demand == "bloom"
