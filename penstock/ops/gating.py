@@ -28,7 +28,7 @@ Stores = Mapping[str, LeafStore]
 SAMPLE = 16
 
 # What the parts of a gate's work cost, in rows built and kept: an array call costs as much as thousands of elements.
-BATCH = 2000.0
+BATCH = 3500.0
 TESTED = 0.4
 ASKED = 6.0
 TAKEN = 1.5
@@ -46,7 +46,7 @@ class Work:
     arrived: int = 0
     """Tuples of the streams below the gate."""
     built: int = 0
-    """Rows of the joins below the gate."""
+    """Rows of the joins below the gate, by weight."""
     driven: int = 0
     """Rows of the driver."""
     tested: int = 0
@@ -96,7 +96,7 @@ def work_around(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, ba
         driven, living = driver.store.end, len(driver.store)
     else:
         driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
-    built = sum(node.built for node in joins(lazy))
+    built = round(sum(node.built * _weight(node) for node in joins(lazy)))
     arrived = sum(stores[alias].end for alias in lazy.plan.aliases)
     return Work(batches, arrived, built, driven, gate.tested, gate.asked, living)
 
@@ -111,7 +111,7 @@ class Sample:
     """What the newest tuples tell of a gate."""
 
     unused: float
-    """Rows of the joins below it, per tuple of its streams, that are demanded but for this gate."""
+    """Rows of the joins below it, by weight, per tuple of its streams, that are demanded but for this gate."""
     sought: float
     """Rows that are looked through when a batch's rows of the driver come and ask for theirs."""
 
@@ -143,12 +143,18 @@ def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int,
             codes = partial(codes_of, node, found)
             asked = [~gate.admits(node.plan.classes, codes, len(found))]
             asked += [each.admits(node.plan.classes, codes, len(found)) for each in above]
-            unused += int(np.count_nonzero(np.logical_and.reduce(asked))) / ids.size * store.end
+            refused = int(np.count_nonzero(np.logical_and.reduce(asked)))
+            unused += _weight(node) * refused / ids.size * store.end
             seen[node] += len(found)
             through = [brief.admits(leaf.plan.classes, codes, len(found)) for leaf in sought_by(node, gate)]
             bound[node] += int(np.count_nonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *through])))
     sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
     return Sample(unused / weight if weight else 0.0, sought)
+
+
+def _weight(node: JoinNode) -> float:
+    """What a row costs: mostly the coding of its key, class by class; a key of two classes makes it one."""
+    return (2 + len(node.state_key or ())) / 4
 
 
 def _expanded(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, Rows]]:

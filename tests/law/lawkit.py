@@ -15,7 +15,7 @@ SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 CHUNK = 10
 CHUNKS = range(FIRST, FIRST + SEEDS, CHUNK)
-STATES = ("eager", "none")
+STATES = ("eager", "lazy", "jit", "auto", "none")
 BATCHES = (1, 3, 4096)
 
 
@@ -37,9 +37,10 @@ def ways(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def some_ways(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """A third of the ways: every policy with every plan, the batch size by the seed."""
+    """Two of the policies, each with every plan; they and the batch size go with the seed."""
     batch = BATCHES[case.seed % len(BATCHES)]
-    return ((options, plan) for options, plan in ways(case) if options["batch"] == batch)
+    states = {STATES[(case.seed + place) % len(STATES)] for place in (0, 2)}
+    return ((options, plan) for options, plan in ways(case) if options["batch"] == batch and options["state"] in states)
 
 
 def holds(case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None = None) -> None:

@@ -21,7 +21,7 @@ def test_every_way_agrees_with_the_oracle(chunk: int) -> None:
             holds(case, options, plan)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32),
     rows=st.integers(1, 12),
