@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from penstock import snapshot
+from penstock.adapt.budget import Budgets, as_budget
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
@@ -60,6 +61,7 @@ class Engine:
         self._derived: Names[RunningQuery] = Names()
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._warned: set[str] = set()
+        self._budgets = Budgets()
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +158,13 @@ class Engine:
         _known(state, _STATES, "state policy")
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, feeds)
+        running = RunningQuery(name, query, plan, state, self._graph, self._tables, ranks, classes, feeds)
+        try:
+            self._budgets.admit(running)
+        except UnsupportedError:
+            running.remove()
+            raise
+        return running
 
     def _free_query(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -186,6 +194,7 @@ class Engine:
             self._derived.remove(name)
         else:
             self._queries.remove(name)
+        self._budgets.dismiss(running)
         running.remove()
         self._warned.discard(running.name)
 
@@ -232,7 +241,9 @@ class Engine:
         return self._run()
 
     def _run(self) -> dict[str, pa.Table]:
+        self._budgets.begin()
         self._cycle.run()
+        self._budgets.end()
         self._warn()
         return {running.name: running.results() for running in self._queries.values()}
 
@@ -282,12 +293,20 @@ class Engine:
             raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
         return found
 
-    def budget(self, probes: float | None, policy: str = "lp") -> None:
-        """Limit the probes per second of event time; None lifts the limit."""
-        if probes is not None:
-            raise UnsupportedError(
-                "NOT_EXECUTABLE_YET", f"a probe budget ({probes}, policy {policy}) cannot be enforced yet"
-            )
+    def budget(
+        self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
+    ) -> None:
+        """Limit the probes of joins: so many per second of event time, or what fits into a time per push ("500 ms").
+
+        None lifts the limit. `policy` says how it is allocated, `query` whom it binds: every query, also those to
+        come, or that one only. Newest tuples probe first, with `sample` (a seed) a random choice. See docs/overload.md.
+        """
+        running = None if query is None else self._running(query)
+        budget = None if probes is None else as_budget(probes, policy, sample)
+        self._budgets.set(budget, self._all_running(), running)
+
+    def _all_running(self) -> dict[str, RunningQuery]:
+        return {running.name: running for running in (*self._derived.values(), *self._queries.values())}
 
     def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
@@ -295,7 +314,7 @@ class Engine:
         if format == "table":
             part = {other.id for node in self._part(name) for other in self._graph.upstream(node)}
             return self._graph.table.among(part).as_text()
-        picture = running.picture()
+        picture = running.picture(self._budgets.allowances(running))
         if format == "mermaid":
             return as_mermaid(picture)
         if format != "text":
@@ -313,6 +332,7 @@ class Engine:
         streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         return {
             **running.metrics(),
+            **self._budgets.metrics(running),
             "streams": {stream: self._graph[f"source {stream}"].operator.metrics() for stream in streams},
         }
 
@@ -330,7 +350,7 @@ class Engine:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
         parts = snapshot.Parts()
         options = {"state": self._state, "schedule": self._schedule, "batch": self._batch}
-        parts.add_options(options)
+        parts.add_options({**options, "budgets": self._budgets.dump()})
         for name, table in self._tables.items():
             parts.add_table(name, table)
         for source in self._streams:
@@ -347,7 +367,9 @@ class Engine:
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
         parts = snapshot.Parts.unpacked(blob)
-        engine = cls(**parts.options(), clock=clock)
+        options = parts.options()
+        budgets = options.pop("budgets", None)
+        engine = cls(**options, clock=clock)
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
@@ -363,6 +385,8 @@ class Engine:
         for query in parts.queries():
             (engine.derive if query.derived else engine.query)(query.name, query.text, query.plan, query.state)
             query.apply(engine._running(query.name))
+        if budgets is not None:
+            engine._budgets.revive(budgets, engine._all_running())
         return engine
 
 

@@ -14,13 +14,13 @@ from penstock.errors import QueryError
 from penstock.graph.graph import Graph
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.join import Migration
+from penstock.ops.join import JoinOperator, Migration
 from penstock.ops.join_tree import POLICIES
 from penstock.ops.operator import Batch
 from penstock.plan.explain import Description
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import JoinPart, joins, plan_body, split_plans
+from penstock.plan.query import JoinPart, Part, joins, plan_body, split_plans
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
@@ -79,6 +79,16 @@ class RunningQuery:
         """The shapes of the query's joins as a plan string."""
         return "; ".join(str(stage.join.tree.plan.tree) for stage, _ in self._joins) or None
 
+    @property
+    def part(self) -> Part:
+        """The plan of the whole query."""
+        return self._part
+
+    @property
+    def joins(self) -> list[JoinOperator]:
+        """The joins that probe: those of two FROM items or more."""
+        return [stage.join for stage, part in self._joins if len(part.sources) > 1]
+
     def planned(self, plan: str) -> list[JoinPlan]:
         """The physical plans for a plan string."""
         found = self._joins
@@ -105,11 +115,11 @@ class RunningQuery:
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
         )
 
-    def picture(self) -> Description:
-        """What the query does, for people."""
+    def picture(self, allowances: Mapping[str, str] | None = None) -> Description:
+        """What the query does, for people; `allowances` says by tree text how often rows of a node may probe."""
         plans = {id(part): replace(part, plan=stage.join.tree.plan) for stage, part in self._joins}
         keeps = "keeps its rows" if self.state != "none" else "keeps no rows, looks them up"
-        return picture(self._part, plans, keeps)
+        return picture(self._part, plans, keeps, allowances or {})
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 

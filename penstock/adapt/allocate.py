@@ -1,9 +1,10 @@
 """Allocation of a probe budget to the half-way joins of a plan: a pure function, with policies by name.
 
-`jaqpot` meets the refresh rates by a greedy set cover and spends the rest on the most productive paths; `lp`, the
-default, finds the exact optimum of both at once, so no other is better. The others are what these are compared with:
-`grepp` ignores freshness, `discrete-greedy` and `discrete-dp` allocate whole tuples per second, the rest look at single
-half-way joins. No path gets more than its stream brings.
+`jaqpot` meets the refresh rates by a greedy set cover and spends the rest on the most productive paths; `lp` finds the
+exact optimum of both at once, so that in the paper's model, where sizes of states are given, no other is better.
+`steady` is the optimum where a state holds only what is made of it, as in this engine: its default. The others are what
+these are compared with: `grepp` ignores freshness, `discrete-greedy` and `discrete-dp` allocate whole tuples per
+second, the rest look at single half-way joins. No path gets more than its stream brings.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.adapt.freshness import Refreshes, Shortage, greedy_cover, within_s
 from penstock.adapt.heuristics import best_hjp, ebest_hjp, equal_hj, global_hjpr, sbest_hjp
 from penstock.adapt.knapsack import grepp, in_whole_tuples
 from penstock.adapt.program import Program
+from penstock.adapt.steady import steady
 from penstock.plan.paths import Load, Table
 
 
@@ -44,6 +46,7 @@ _ENTERING: dict[str, Callable[[Load, float], Mapping[str, float]]] = {
     "discrete-dp": lambda load, mu: in_whole_tuples(load, mu, optimal=True),
 }
 _TABLES: dict[str, Callable[[Load, float], Table]] = {
+    "steady": steady,
     "equal-hj": equal_hj,
     "global-hjpr": global_hjpr,
     "ebest-hjp": ebest_hjp,
@@ -51,7 +54,7 @@ _TABLES: dict[str, Callable[[Load, float], Table]] = {
     "best-hjp": best_hjp,
 }
 POLICIES = ("lp", "jaqpot", *_ENTERING, *_TABLES)
-HEURISTICS = tuple(_TABLES)
+HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp", "best-hjp")
 
 
 def allocate(load: Load, mu: float, policy: str = "lp", refreshes: Refreshes | None = None) -> Allocation:

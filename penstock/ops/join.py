@@ -2,7 +2,7 @@
 
 Law: for every combination of its inputs' tuples that satisfies the plan and lives in [born, dies) the operator writes
 the outputs of that combination at `born` with sign +1 and, if ends are asked for, at `dies` with sign -1; in temporal
-order, each once, whatever the sizes of the batches.
+order, each once, whatever the sizes of the batches. Under a budget some combinations are missing, none is added.
 
 It works up to the smallest frontier of its inputs. `strict` holds an instant back until all of its tuples are there:
 needed where a tuple may end another one of the same instant (ROWS), or where an instant is reported as a whole.
@@ -11,6 +11,7 @@ State: a `JoinTree`, and the living rows if ends are asked for. Cost: see the tr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,7 @@ from penstock.ops.lives import Lives
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
 from penstock.ops.parallel_track import ParallelTrack
+from penstock.ops.shedding import Shedding
 from penstock.plan.physical import JoinPlan
 from penstock.state.kernels import ALWAYS, I64
 from penstock.state.rows import Rows
@@ -72,6 +74,9 @@ class JoinOperator:
         self._strict = strict or any(leaf.source.window and leaf.source.window.kind == "rows" for leaf in plan.leaves)
         self.tree = JoinTree(plan, policy)
         self._track: ParallelTrack | None = None
+        self._fresh_for = {leaf.alias: leaf.source.freshness for leaf in plan.leaves if leaf.source.freshness}
+        self.unprobed: Counter[str] = Counter()
+        self._stale = 0
         self._mortal = [alias for alias, store in self.tree.stores.items() if store.rows_window]
         self._lives = Lives([partial(self._dies_now, alias) for alias in self._mortal])
         self._done = int(ALWAYS)
@@ -104,6 +109,8 @@ class JoinOperator:
 
     def metrics(self) -> dict[str, object]:
         stores, nodes = self.tree.stores, list(self.tree.nodes())
+        shedding = self.tree.shedding
+        exact = shedding is None or not (shedding.lost_at or self.tree.incomplete)
         return {
             "rows_in": {alias: store.seen for alias, store in stores.items()},
             "window_rows": {alias: len(store) for alias, store in stores.items()},
@@ -121,6 +128,9 @@ class JoinOperator:
             "bytes": sum(store.nbytes for store in stores.values())
             + sum(node.state.nbytes for node in nodes if node.state is not None)
             + sum(node.gate.nbytes for node in nodes if node.gate is not None),
+            "unprobed": dict(self.unprobed),
+            "stale": self._stale,
+            "completeness": 1.0 if exact or shedding is None else shedding.completeness(),
             "waiting": self.unread(),
             "living": len(self._lives),
             "emitted": self._emitted,
@@ -134,6 +144,9 @@ class JoinOperator:
             for arrival in self._arrivals
         }
         taken = sum(len(batch) for batches in arrived.values() for batch in batches)
+        if taken and self.tree.shedding is not None:
+            times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
+            self.tree.shedding.begin(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
         self.tree.pace(int(taken * self.tree.policy.pace))  # before the batch: it will ask for less
         for alias, batches in arrived.items():
             store = self.tree.stores[alias]
@@ -147,7 +160,20 @@ class JoinOperator:
 
     def _step(self) -> Rows:
         rows = self.tree.step()
+        if self.tree.shedding is not None:
+            self.unprobed += self.tree.shedding.taken_unprobed()
+            return self._without_stale(rows)
         return rows if self._track is None else self._track.step(rows)
+
+    def _without_stale(self, rows: Rows) -> Rows:
+        """Rows without a part older than the freshness of its stream; a row leaves at the instant it is born."""
+        fresh = np.ones(len(rows), np.bool_)
+        for place, alias in enumerate(self.tree.plan.root.aliases):
+            if alias in self._fresh_for:
+                fresh &= rows.born - self.tree.stores[alias].lives(rows.ids[place])[0] <= self._fresh_for[alias]
+        stale = len(rows) - int(np.count_nonzero(fresh))
+        self._stale += stale
+        return rows.take(fresh) if stale else rows
 
     def _emit(self, rows: Rows | None, until: int) -> None:
         born = None if rows is None or not len(rows) else self._births(rows)
@@ -197,16 +223,29 @@ class JoinOperator:
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.
 
-        A parallel track that was still running is left behind: the old tree has all it has.
+        A parallel track that was still running is left behind: the old tree has all it has. Under a budget there is
+        none, because it would do all work twice: the new tree takes over at once.
         """
-        if how == "parallel-track":
+        if how == "parallel-track" and self.tree.shedding is None:
             self._track = ParallelTrack(self.tree, plan)
             return
         self._track = None
-        if how == "jisc":
+        if how != "moving-state":
             self.tree.rearrange(plan)
         else:
             self.tree.rebuild(plan)
+
+    def shed(self, shedding: Shedding | None) -> None:
+        """Keep to a budget from now on, or no longer. A parallel track ends as a change of the plan in place."""
+        track, self._track = self._track, None
+        self.tree.shed(shedding)
+        if track is not None:
+            self.tree.rearrange(track.tree.plan)
+
+    @property
+    def done(self) -> int:
+        """The last instant that was worked on."""
+        return self._done
 
     def unread(self) -> dict[str, int]:
         """How many tuples of each input wait."""

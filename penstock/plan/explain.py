@@ -25,20 +25,22 @@ class Description:
     children: tuple[Description, ...] = ()
 
 
-def describe(plan: JoinPlan, notes: Mapping[str, str]) -> Description:
-    """The picture of a plan. `notes` adds a line to the parts it names, by their tree text."""
-    return _describe(plan.root, plan, notes)
+def describe(plan: JoinPlan, notes: Mapping[str, str], allowances: Mapping[str, str]) -> Description:
+    """The picture of a plan. `notes` and `allowances` add a line to the parts they name, by their tree text."""
+    return _describe(plan.root, plan, notes, allowances)
 
 
-def _describe(part: Part, plan: JoinPlan, notes: Mapping[str, str]) -> Description:
-    note = (("state", notes[str(part.tree)]),) if str(part.tree) in notes else ()
+def _describe(part: Part, plan: JoinPlan, notes: Mapping[str, str], allowances: Mapping[str, str]) -> Description:
+    name = str(part.tree)
+    known = (("state", notes), ("probes", allowances))
+    note = tuple((what, texts[name]) for what, texts in known if name in texts)
     if isinstance(part, LeafPlan):
         return Description(_leaf_title(part), (*_leaf_properties(part), *note))
     equal = " and ".join(_equality(id_, part, plan) for id_ in part.key)
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
     title = f"join {part.tree}"
     properties = (("on", equal or "nothing (cross product)"), *((("where", where),) if where else ()))
-    children = tuple(_describe(child, plan, notes) for child in (part.left, part.right))
+    children = tuple(_describe(child, plan, notes, allowances) for child in (part.left, part.right))
     return Description(title, (*properties, *note), children)
 
 

@@ -23,16 +23,16 @@ from penstock.plan.query import (
 Properties = tuple[tuple[str, str], ...]
 
 
-def picture(part: Part, current: Mapping[int, JoinPart], keeps: str) -> Description:
+def picture(part: Part, current: Mapping[int, JoinPart], keeps: str, allowances: Mapping[str, str]) -> Description:
     """The picture of a plan; `current` holds the joins in their present shape, by the identity of the planned ones."""
 
     def below(other: Part) -> Description:
-        return picture(other, current, keeps)
+        return picture(other, current, keeps, allowances)
 
     match part:
         case JoinPart():
             plan = current.get(id(part), part).plan
-            return describe(plan, {str(node.tree): keeps for node in plan.nodes() if node is not plan.root})
+            return describe(plan, {str(node.tree): keeps for node in plan.nodes() if node is not plan.root}, allowances)
         case SequencePart():
             return _sequence(part)
         case GroupPart():
