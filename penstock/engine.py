@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock import snapshot
 from penstock.adapt.budget import Budgets, as_budget
+from penstock.adapt.overload import Overload
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
@@ -304,6 +305,10 @@ class Engine:
         running = None if query is None else self._running(query)
         budget = None if probes is None else as_budget(probes, policy, sample)
         self._budgets.set(budget, self._all_running(), running)
+
+    def overloads(self, name: str) -> list[Overload]:
+        """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
+        return self._budgets.overloads(self._running(name))
 
     def _all_running(self) -> dict[str, RunningQuery]:
         return {running.name: running for running in (*self._derived.values(), *self._queries.values())}

@@ -218,21 +218,21 @@ class Budgets:
         for keeper in self._keepers():
             keeper.end()
 
-    def metrics(self, running: RunningQuery) -> dict[str, object]:
-        """The budget of a query's joins; nothing if it has none."""
+    def overloads(self, running: RunningQuery) -> list[Overload]:
+        """The joins of a query under their budget; none if it has none."""
         keeper = self._keeper(running)
-        if keeper is None:
-            return {}
-        found = [keeper.overloads[join.id].metrics() for join in running.joins]
-        return {"budget": found[0] if len(found) == 1 else found}
+        return [] if keeper is None else [keeper.overloads[join.id] for join in running.joins]
+
+    def metrics(self, running: RunningQuery) -> dict[str, object]:
+        """The budget of a query's join, or of each of them."""
+        found = [overload.metrics() for overload in self.overloads(running)]
+        return {"budget": found[0] if len(found) == 1 else found} if found else {}
 
     def allowances(self, running: RunningQuery) -> dict[str, str]:
         """For `explain`: how many rows of each node may probe, by its tree text."""
-        keeper = self._keeper(running)
-        overloads = [] if keeper is None else [keeper.overloads[join.id] for join in running.joins]
         return {
             str(node): f"{probes:.4g} per second"
-            for overload in overloads
+            for overload in self.overloads(running)
             for node, probes in overload.shedding.allowances.items()
         }
 

@@ -24,6 +24,8 @@ _TRIED = 0.02
 """The part of a budget that goes to all half-way joins alike, so that each is measured."""
 _MOVED = 0.05
 """The change of a statistic, relative to its last value, from which on it is worth looking again."""
+_ALL = 0.98
+_ROOM = 2.0
 _DEFAULT_HORIZON = 10.0
 
 
@@ -41,7 +43,7 @@ class Overload:
         self._freshness = freshness_of(plan, second)
         spans = [leaf.source.window.size / second for leaf in plan.leaves
                  if leaf.source.window and leaf.source.window.kind == "range" and leaf.source.window.size]  # fmt: skip
-        horizon = max(1.0, min(spans) / 4) if spans else _DEFAULT_HORIZON
+        horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
         self.shedding = Shedding(plan.tree, mu(), second, horizon, sample, self.review, late)
         self.allocation: Allocation | None = None
         """The latest; None until something was measured."""
@@ -58,7 +60,7 @@ class Overload:
         if self.allocation is None or self.load is None or mu != self.allocation.mu or _moved(self.load, load):
             self.load = load
             self.allocation = allocate(load, mu, self._policy, renewal_rates(load, self._freshness))
-        self.shedding.swap(spread(self.allocation))
+        self.shedding.swap(spread(self.allocation, self.load))
 
     def _states(self) -> dict[Tree, float]:
         tree = self.join.tree
@@ -78,12 +80,18 @@ class Overload:
         }
 
 
-def spread(found: Allocation) -> dict[Tree, float]:
-    """The table of an allocation with what it leaves over, and with a little for half-way joins that got nothing."""
+def spread(found: Allocation, load: Load) -> dict[Tree, float]:
+    """The table of an allocation with what it leaves over, and with a little for half-way joins that got nothing.
+
+    Where all rows are to probe the allowance has room for uneven arrivals: the budget as a whole is kept anyway.
+    """
     spent = sum(found.allowances.values())
     tried = (_TRIED if spent else 1.0) * found.mu / len(found.allowances)
     factor = (1 - _TRIED) * found.mu / spent if spent else 0.0
-    return {node: tried + factor * probes for node, probes in found.allowances.items()}
+    return {
+        node: tried + factor * probes * (_ROOM if probes >= _ALL * load.full[node] else 1.0)
+        for node, probes in found.allowances.items()
+    }
 
 
 def ticks_per_second(plan: JoinPlan) -> int:

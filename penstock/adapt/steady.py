@@ -88,29 +88,23 @@ class _Plan:
 
     def sweep(self, price: float) -> None:
         """Set each join's v to its best for a price of a probe, the others as they are; from the root down."""
+        parts = self.made()
+        onward = [0.0] * len(self.joins)  # probes of the rows that a join makes, on their whole way up
         for at in reversed(range(len(self.joins))):
             join = self.joins[at]
-            parts = self.made()
-            upward = self._cost_above(at, parts) / join.v
             offered = self._offered(join, parts)
             worth = [share / max(rate, 1e-300) for share, rate in zip(join.shares, offered, strict=True)]
             first = 0 if worth[0] >= worth[1] else 1
-            kink = join.shares[first]
+            upward = onward[at] / join.v
             v = 1 / (price * (1 / max(worth[first], 1e-300) + upward))
-            if v > kink:
-                v = max(kink, 1 / (price * (1 / max(worth[1 - first], 1e-300) + upward)))
+            if v > join.shares[first]:
+                v = max(join.shares[first], 1 / (price * (1 / max(worth[1 - first], 1e-300) + upward)))
+            onward[at] = min(1.0, max(v, 1e-6)) * upward
             join.v = min(1.0, max(v, 1e-6))
-
-    def _cost_above(self, at: int, parts: list[float]) -> float:
-        """Probes of the rows that a join makes, on their whole way up."""
-        cost = 0.0
-        above = self.joins[at].above
-        while above is not None:
-            join = self.joins[above[0]]
-            offered = self._offered(join, parts)
-            cost += self._used(join, offered)[above[1]] * offered[above[1]]
-            above = join.above
-        return cost
+            used = self._used(join, offered)
+            for side, lower in enumerate(join.below):
+                if lower is not None:
+                    onward[lower] = onward[at] + used[side] * offered[side]
 
     def settle(self, price: float) -> float:
         for _ in range(_SWEEPS):

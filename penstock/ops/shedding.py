@@ -1,12 +1,15 @@
 """Shedding: which new rows of a node may probe its sibling, and what is measured beside it.
 
-Law: of a batch's new rows of a node at most as many probe as its allowance has gathered; all others are counted. Rows
-are inserted and purged whatever happens here, so what is not probed now may still be found by rows to come.
+Law: of a batch's new rows of a node at most as many probe as its allowance has gathered, and of all nodes together at
+most as many as the budget has; all others are counted. Rows are inserted and purged whatever happens here, so what is
+not probed now may still be found by rows to come.
 
-An allowance grows with event time, by its probes per second; no more is saved up than one second brings, or the batch
-if it is longer. Newest rows probe first, or a random sample does. The table of allowances may be exchanged between two
-batches. Measured are, as averages that fade within `horizon` seconds: rows offered, probes and partners of each
-half-way join. From these follow arrival rates and productivities, and what would come if nothing were shed.
+Allowances and budget grow with event time, by their probes per second; no more is saved up than one second brings, or
+the batch if it is longer. Allowances may add up to more than the budget, where all rows of a node are to probe and come
+unevenly. Newest rows probe first, or a random sample does. The table may be exchanged between two batches.
+
+Measured are, as averages that fade within `horizon` seconds, rows offered, probes and partners of each half-way join.
+From these follow arrival rates and productivities, and what would come if nothing were shed.
 """
 
 from __future__ import annotations
@@ -24,28 +27,42 @@ from penstock.state.kernels import I64
 from penstock.state.rows import Rows
 
 _LEAST_HELD = 1e-3
+_PROBES = 100.0
 
 
 @dataclass
 class Flow:
-    """What passed a half-way join, fading: rows offered, rows that probed, partners they found."""
+    """What passed a half-way join lately, fading: rows offered, and partners that those which probed found.
+
+    Productivity fades more slowly where few rows probe: it is an average over a hundred probes at least.
+    """
 
     offered: float = 0.0
-    probed: float = 0.0
     found: float = 0.0
-    productivity: float = 0.0
-    """Partners per probe, as last known."""
+    _probed: float = 0.0
+    _partners: float = 0.0
 
     def fade(self, factor: float) -> None:
         self.offered *= factor
-        self.probed *= factor
         self.found *= factor
+        kept = min(1.0, max(factor, _PROBES / self._probed)) if self._probed else 1.0
+        self._probed *= kept
+        self._partners *= kept
 
     def add(self, probed: int, found: int) -> None:
-        self.probed += probed
         self.found += found
-        if self.probed > 0:
-            self.productivity = self.found / self.probed
+        self._probed += probed
+        self._partners += found
+
+    @property
+    def known(self) -> bool:
+        """Whether what was offered rows has probed."""
+        return self._probed > 0 or self.offered == 0
+
+    @property
+    def productivity(self) -> float:
+        """Partners per probe."""
+        return self._partners / self._probed if self._probed else 0.0
 
 
 class Shedding:
@@ -78,6 +95,7 @@ class Shedding:
         """The joins that lack rows because probes of this batch were shed."""
         self._flows: dict[Tree, Flow] = {}
         self._tokens: dict[Tree, float] = {}
+        self._purse = 0.0
         self.allowances: Table = {}
         self.tree = tree
         self._allow_alike()
@@ -124,16 +142,18 @@ class Shedding:
         for node, probes in self.allowances.items():
             most = probes * max(1.0, seconds) + 1
             self._tokens[node] = 0.0 if late else min(most, self._tokens[node] + probes * seconds)
+        self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
 
     def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
         """The rows of a node that may probe."""
         self._flows[node].offered += len(rows)
-        allowed = int(self._tokens[node])
+        allowed = int(min(self._tokens[node], self._purse))
         if len(rows) > allowed:
             self._unprobed[str(node)] += len(rows) - allowed
             self.lost_at.add(join)
             rows = rows.take(self._chosen(rows, allowed))
         self._tokens[node] -= len(rows)
+        self._purse -= len(rows)
         self.spent += len(rows)
         return rows
 
@@ -167,7 +187,7 @@ class Shedding:
     @property
     def known(self) -> bool:
         """Whether every half-way join that was offered rows has probed."""
-        return all(flow.probed > 0 or flow.offered == 0 for flow in self._flows.values())
+        return all(flow.known for flow in self._flows.values())
 
     def completeness(self) -> float:
         """Rows the root makes over those it would make if nothing were shed, lately and by estimate."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -25,7 +26,9 @@ class Description:
     children: tuple[Description, ...] = ()
 
 
-def describe(plan: JoinPlan, notes: Mapping[str, str], allowances: Mapping[str, str]) -> Description:
+def describe(
+    plan: JoinPlan, notes: Mapping[str, str], allowances: Mapping[str, str] = MappingProxyType({})
+) -> Description:
     """The picture of a plan. `notes` and `allowances` add a line to the parts they name, by their tree text."""
     return _describe(plan.root, plan, notes, allowances)
 

