@@ -9,7 +9,8 @@ joins below it, its own included, and the query's completeness is the product of
 
 In logarithms the aim is concave and the cost convex but for a kink where a join's better direction is used up. For a
 given price of a probe the best v of one join, all others fixed, has a closed form; sweeps over the joins and a
-bisection on the price solve the whole, for ten streams in a few milliseconds.
+bisection on the price find the whole, for ten streams in a few milliseconds. At a kink that may be a local optimum: of
+360 random loads one had a better table, by 12 %.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from penstock.plan.paths import Load, joins, sides
 from penstock.plan.tree import Pair, Tree
 
-_SWEEPS = 8
-_HALVINGS = 14
+_SWEEPS = 6
+_HALVINGS = 12
+_CLOSE = 1e-3
 
 
 @dataclass
@@ -110,7 +112,7 @@ class _Plan:
         for _ in range(_SWEEPS):
             before = [join.v for join in self.joins]
             self.sweep(price)
-            if all(abs(join.v - old) <= 1e-4 * old for join, old in zip(self.joins, before, strict=True)):
+            if all(abs(join.v - old) <= _CLOSE * old for join, old in zip(self.joins, before, strict=True)):
                 break
         return sum(self.probes().values())
 
@@ -121,7 +123,7 @@ def steady(load: Load, mu: float) -> dict[Tree, float]:
     if mu >= load.saturation:
         return dict(load.full)
     plan = _Plan(load)
-    low, high = 1e-3 / load.saturation, 1e3 * len(plan.joins) / mu
+    low, high = 0.1 / load.saturation, 10 * len(plan.joins) / mu  # at the best point a join's v costs about μ / joins
     for _ in range(_HALVINGS):
         price = (low * high) ** 0.5
         if plan.settle(price) > mu:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 from penstock.errors import QueryError
 
@@ -24,6 +24,14 @@ class Pair:
 
     left: Tree
     right: Tree
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.left, self.right))
+
+    def __hash__(self) -> int:
+        """Made once: trees are keys of many tables, and a hash goes down to all leaves."""
+        return self._hash
 
     def __str__(self) -> str:
         return f"({self.left} {self.right})"
