@@ -1,7 +1,8 @@
 """The budget of one join while it runs: statistics → allocation → allowances.
 
-`Overload` looks at what its shedding measured, lets a policy allocate, and exchanges the table between two batches. It
-holds no decision of its own; whoever wants to decide elsewhere, or in another thread, replaces `review`.
+`Overload` looks at what its shedding measured, lets a policy allocate, and exchanges the table between two batches.
+Whoever wants to decide elsewhere, or in another thread, sets `shedding.review` to a function of its own, which reads
+`measured` and calls `swap` when it has an allocation.
 """
 
 from __future__ import annotations
@@ -52,15 +53,21 @@ class Overload:
 
     def review(self) -> None:
         """Allocate anew if what was measured, or the budget, has changed."""
-        mu = self._mu()
-        self.shedding.mu = mu
-        if not self.shedding.known:
+        mu = self.shedding.mu = self._mu()
+        load = self.measured()
+        if load is None:
             return
-        load = self.shedding.load(self._states())
         if self.allocation is None or self.load is None or mu != self.allocation.mu or _moved(self.load, load):
-            self.load = load
-            self.allocation = allocate(load, mu, self._policy, renewal_rates(load, self._freshness))
-        self.shedding.swap(spread(self.allocation, self.load))
+            self.swap(load, allocate(load, mu, self._policy, renewal_rates(load, self._freshness)))
+
+    def measured(self) -> Load | None:
+        """The load as it is now; None while a half-way join has not probed yet."""
+        return self.shedding.load(self._states()) if self.shedding.known else None
+
+    def swap(self, load: Load, allocation: Allocation) -> None:
+        """Go on with an allocation that was made for a load; only between two batches."""
+        self.load, self.allocation = load, allocation
+        self.shedding.swap(spread(allocation, load))
 
     def _states(self) -> dict[Tree, float]:
         tree = self.join.tree

@@ -81,7 +81,7 @@ class Shedding:
         self._second = second
         self._horizon = horizon
         self._rng = None if sample is None else np.random.default_rng(sample)
-        self._review = review
+        self.review = review
         self._late = late
         self._now: int | None = None
         self._seconds = 0.0
@@ -129,7 +129,7 @@ class Shedding:
         self.lost_at.clear()
         if self.elapsed - self._reviewed >= self._horizon / 4:  # before the credit: time and rows up to the last batch
             self._reviewed = self.elapsed
-            self._review()
+            self.review()
         self._credit(seconds)
 
     def _credit(self, seconds: float) -> None:
