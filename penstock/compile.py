@@ -117,7 +117,8 @@ class Compiler:
         host = self.groups.fitting(part, Terms(self.state, self.demand, whole), planned=self.planned)
         renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
         needed = need(part, renaming)
-        buffer = None if asked and needed.life is not None and not needed.residuals else Buffer()
+        plain = needed.life is not None and not needed.residuals and not needed.ageing
+        buffer = None if asked and plain else Buffer()
         member = Member(self._id("join"), needed, buffer, renaming, ends=ends)
         since = _since({renaming[alias]: producer for alias, producer in producers.items()})
         if host is not None:

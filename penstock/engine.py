@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from penstock import snapshot
+from penstock.adapt.budget import Budgets, as_budget
+from penstock.adapt.overload import Overload
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
@@ -83,6 +85,7 @@ class Engine:
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._warned: set[str] = set()
         self._list()
+        self._budgets = Budgets()
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,10 +226,16 @@ class Engine:
         state, demand = self._chosen(state, demand)
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
-        return RunningQuery(
+        running = RunningQuery(
             name, query, plan, state, demand, self._graph, self._tables, ranks, classes, self._groups, feeds,
             history=history,
         )  # fmt: skip
+        try:
+            self._budgets.admit(running)
+        except UnsupportedError:
+            running.remove()
+            raise
+        return running
 
     def _list(self) -> None:
         """Tell the queries apart whose results must be taken at once; the others are asked."""
@@ -273,6 +282,7 @@ class Engine:
             self._derived.remove(name)
         else:
             self._queries.remove(name)
+        self._budgets.dismiss(running)
         running.remove()
         self._list()
         self._warned.discard(running.name)
@@ -326,7 +336,9 @@ class Engine:
         return self._run()
 
     def _run(self) -> dict[str, pa.Table]:
+        self._budgets.begin()
         self._cycle.run()
+        self._budgets.end()
         self._warn()
         results = Results(self._by_name, {join: join.harvested() for join in self._groups})
         for running in self._staged:
@@ -382,12 +394,24 @@ class Engine:
             raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
         return found
 
-    def budget(self, probes: float | None, policy: str = "lp") -> None:
-        """Limit the probes per second of event time; None lifts the limit."""
-        if probes is not None:
-            raise UnsupportedError(
-                "NOT_EXECUTABLE_YET", f"a probe budget ({probes}, policy {policy}) cannot be enforced yet"
-            )
+    def budget(
+        self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
+    ) -> None:
+        """Limit the probes of joins: so many per second of event time, or what fits into a time per push ("500 ms").
+
+        None lifts the limit. `policy` says how it is allocated, `query` whom it binds: every query, also those to
+        come, or that one only. Newest tuples probe first, with `sample` (a seed) a random choice. See docs/overload.md.
+        """
+        running = None if query is None else self._running(query)
+        budget = None if probes is None else as_budget(probes, policy, sample)
+        self._budgets.set(budget, self._all_running(), running)
+
+    def overloads(self, name: str) -> list[Overload]:
+        """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
+        return self._budgets.overloads(self._running(name))
+
+    def _all_running(self) -> dict[str, RunningQuery]:
+        return {running.name: running for running in (*self._derived.values(), *self._queries.values())}
 
     def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
@@ -395,7 +419,7 @@ class Engine:
         if format == "table":
             part = {other.id for node in self._part(name) for other in self._graph.upstream(node)}
             return self._graph.table.among(part).as_text()
-        picture = running.picture()
+        picture = running.picture(self._budgets.allowances(running))
         if format == "mermaid":
             return as_mermaid(picture)
         if format != "text":
@@ -417,6 +441,7 @@ class Engine:
         streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         return {
             **running.metrics(),
+            **self._budgets.metrics(running),
             "streams": {stream: self._graph[f"source {stream}"].operator.metrics() for stream in streams},
         }
 
@@ -435,7 +460,7 @@ class Engine:
         parts = snapshot.Parts()
         parts.add_options({
             "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
-            "share": self._share, "max_queries": self._max_queries,
+            "share": self._share, "max_queries": self._max_queries, "budgets": self._budgets.dump(),
         })  # fmt: skip
         for name, table in self._tables.items():
             parts.add_table(name, table)
@@ -454,7 +479,9 @@ class Engine:
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
         parts = snapshot.Parts.unpacked(blob)
-        engine = cls(**parts.options(), clock=clock)
+        options = parts.options()
+        budgets = options.pop("budgets", None)
+        engine = cls(**options, clock=clock)
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
@@ -475,6 +502,8 @@ class Engine:
         for query in queries:  # a join comes back when all who share it are there
             query.apply(engine._running(query.name))
         engine._groups.seat(None)
+        if budgets is not None:
+            engine._budgets.revive(budgets, engine._all_running())
         return engine
 
 

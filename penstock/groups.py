@@ -95,7 +95,7 @@ class Groups:
             return None
         for node, join in self._by_sight.get(_sight(part, agreed), ()):
             renaming = fitting(part, join.group.sharing.host)
-            if renaming is None:
+            if renaming is None or join.private:
                 continue
             if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
                 return Place(node, join, renaming)

@@ -22,8 +22,8 @@ from penstock.ops.operator import Batch
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import JoinPart, differences, joins, plan_body, planned_joins, replanned
-from penstock.plan.tree import renamed
+from penstock.plan.query import JoinPart, Part, differences, joins, plan_body, planned_joins, replanned
+from penstock.plan.tree import Tree, renamed
 from penstock.stages import JoinStage, Rest, Stage
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
@@ -112,6 +112,20 @@ class RunningQuery:
         return "; ".join(shapes[id(part)] for part in planned_joins(self._part)) or None
 
     @property
+    def part(self) -> Part:
+        """The plan of the whole query."""
+        return self._part
+
+    @property
+    def joins(self) -> list[JoinOperator]:
+        """The joins that probe: those of two FROM items or more."""
+        return [stage.join for stage in self._joins if len(stage.part.sources) > 1]
+
+    def own_names(self, join: JoinOperator) -> dict[str, str]:
+        """The query's alias for each of a join's."""
+        return next(stage.own for stage in self._joins if stage.join is join)
+
+    @property
     def demanding(self) -> bool:
         """Whether its policy keeps demand."""
         return POLICIES[self.state].gated != "never"
@@ -144,10 +158,12 @@ class RunningQuery:
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
         )
 
-    def picture(self) -> Description:
-        """What the query does, for people."""
+    def picture(self, allowances: Mapping[JoinOperator, Mapping[Tree, str]] | None = None) -> Description:
+        """What the query does, for people; `allowances` says for joins how often rows of a node may probe."""
+        allowed = allowances or {}
         running = {
-            id(part): describe(part.replanned(str(stage.tree())), stage.notes()) for stage, part in self._planned
+            id(part): describe(part.replanned(str(stage.tree())), stage.notes(allowed.get(stage.join, {})))
+            for stage, part in self._planned
         }
         return picture(self._part, running)
 

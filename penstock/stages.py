@@ -30,7 +30,7 @@ from penstock.ops.sequence import SequenceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.explain import Properties, duration_text
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Outline, renamed
+from penstock.plan.tree import Outline, Tree, renamed
 from penstock.state.kernels import ALWAYS
 
 _SLICES_TOLD = 10
@@ -96,14 +96,19 @@ class JoinStage:
         """Go on with another shape, given in the query's own aliases, for all who share the join."""
         self.join.migrate(self.join.group.sharing.plan(renamed(tree, self.member.renaming)), how)
 
-    def notes(self) -> dict[str, Properties]:
-        """What the parts of the join keep and did, by their text in the query's own aliases."""
-        return notes(self.join.tree, self.own)
+    def notes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
+        """What the parts of the join keep and did, by their text in the query's own aliases, and how they may probe."""
+        found = notes(self.join.tree, self.own)
+        for tree, allowed in allowances.items():
+            name = str(renamed(tree, self.own))
+            found[name] = (*found.get(name, ()), ("probes", allowed))
+        return found
 
     def told(self) -> dict[str, object]:
         own_figures = {
             "living": len(self.member.lives),
             "emitted": self.join.group.emitted(self.member),
+            "stale": self.member.stale,
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
         }
         return {**self.join.metrics(self.own), **own_figures}

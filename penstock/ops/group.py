@@ -214,14 +214,28 @@ class Group:
             wanted = lambda party: interest.wants(places[party], codes)  # noqa: E731
         return Harvest(
             rows,
-            {alias: stores[alias].lives(ids[alias])[0] for alias, _ in self.widest},
+            {alias: stores[alias].lives(ids[alias])[0] for alias in self._aged()},
             np.minimum.reduce([self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
             {(alias, name): stores[alias].take(name, ids[alias]) for alias, name in self._gathers},
             self.widest,
             plan.residuals,
             wanted,
+            self.tree.shedding is not None,
             self._united,
         )
+
+    def _aged(self) -> dict[str, int]:
+        """The streams whose tuples' births members ask for."""
+        ageing = (alias for member in self.writing for alias, _ in member.need.ageing)
+        return {**dict(self.widest), **(dict.fromkeys(ageing, 0) if self.tree.shedding is not None else {})}
+
+    def freshness(self) -> dict[str, int]:
+        """How old a tuple of each stream may be for all members."""
+        found: dict[str, int] = {}
+        for member in self.members:
+            for alias, bound in member.need.freshness:
+                found[alias] = min(bound, found.get(alias, bound))
+        return found
 
     def dies_now(self, alias: str, ids: I64) -> I64:
         return self.tree.stores[alias].dies_now(ids)

@@ -3,6 +3,7 @@
 Law: for every combination of its inputs' tuples that satisfies the plan and lives in [born, dies) the operator gives
 each member that wants it the member's outputs of that combination at `born` with sign +1 and, if the member asks for
 ends, at the end of its own windows with sign -1; in temporal order, each once, whatever the sizes of the batches.
+Under a budget some combinations are missing, none is added.
 
 It works up to the smallest frontier of its inputs. `strict` holds an instant back until all of its tuples are there:
 needed where a tuple may end another one of the same instant (ROWS), or where an instant is reported as a whole.
@@ -12,6 +13,7 @@ whatever the number of members, and for each member what it is asked to show.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +21,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import QueryError
+from penstock.errors import QueryError, UnsupportedError
 from penstock.expr.evaluate import mask
 from penstock.expr.sql import to_sql
 from penstock.ops.group import Group
@@ -31,9 +33,10 @@ from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
 from penstock.ops.parallel_track import ParallelTrack
 from penstock.ops.sharing import Sharers, Since
-from penstock.plan.physical import JoinPlan
+from penstock.ops.shedding import Shedding
+from penstock.plan.physical import EddyPlan, JoinPlan
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Outline
+from penstock.plan.tree import Outline, Tree, renamed
 from penstock.state.codeset import Mask
 from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, I32
@@ -77,6 +80,9 @@ class JoinOperator:
         self._inlets = [arrival.inlet for arrival in arrivals]
         self._strict = strict or bool(self.group.mortal)
         self._track: ParallelTrack | None = None
+        self.unprobed: Counter[Tree] = Counter()
+        self.private = False
+        """Whether no other query may share it: it keeps to a budget that is one query's own."""
         self._done = int(ALWAYS)
         self._runs = 0
         self._revived: tuple[Harvest, int] | None = None
@@ -132,8 +138,12 @@ class JoinOperator:
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
         """What the join has read, holds and has built; `names` are other aliases to tell it in."""
         names = names or {alias: alias for alias in self.tree.stores}
+        shedding = self.tree.shedding
+        exact = shedding is None or not (shedding.lost_at or self.tree.incomplete)
         return {
             **figures(self.tree, names, self._done),
+            "unprobed": {str(renamed(tree, names)): rows for tree, rows in self.unprobed.items()},
+            "completeness": 1.0 if exact or shedding is None else shedding.completeness(),
             "waiting": {names[alias]: rows for alias, rows in self.unread().items()},
             "members": len(self.group.members),
         }
@@ -143,6 +153,9 @@ class JoinOperator:
     def _ingest(self, until: int) -> int:
         arrived = {arrival.alias: arrival.inlet.read(until) for arrival in self._arrivals}
         taken = sum(len(batch) for batches in arrived.values() for batch in batches)
+        if taken and self.tree.shedding is not None:
+            times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
+            self.tree.shedding.begin(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
         self.tree.pace(int(taken * self.tree.policy.pace))  # before the batch: it will ask for less
         for alias, batches in arrived.items():
             store = self.tree.stores[alias]
@@ -183,6 +196,8 @@ class JoinOperator:
 
     def _step(self) -> Rows:
         rows = self.tree.step()
+        if self.tree.shedding is not None:
+            self.unprobed += self.tree.shedding.taken_unprobed()
         return rows if self._track is None else self._track.step(rows)
 
     def _emit(self, rows: Rows | None, until: int) -> None:
@@ -230,16 +245,26 @@ class JoinOperator:
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.
 
-        A parallel track that was still running is left behind: the old tree has all it has.
+        A parallel track that was still running is left behind: the old tree has all it has. Under a budget there is
+        none, because it would do all work twice: the new tree takes over at once.
         """
-        if how == "parallel-track":
+        if self.tree.shedding is not None and isinstance(plan.root, EddyPlan):
+            raise no_paths(self.id)
+        if how == "parallel-track" and self.tree.shedding is None:
             self._track = ParallelTrack(self.tree, plan)
             return
         self._track = None
-        if how == "jisc":
+        if how != "moving-state":
             self.tree.rearrange(plan)
         else:
             self.tree.rebuild(plan)
+
+    def shed(self, shedding: Shedding | None) -> None:
+        """Keep to a budget from now on, or no longer. A parallel track ends as a change of the plan in place."""
+        track, self._track = self._track, None
+        self.tree.shed(shedding)
+        if track is not None:
+            self.tree.rearrange(track.tree.plan)
 
     def unread(self) -> dict[str, int]:
         """How many tuples of each input wait."""
@@ -283,6 +308,12 @@ class JoinOperator:
         if not member.ends or self._revived is None:
             return None
         return member.living(*self._revived, self.group.mortal_places())
+
+
+def no_paths(name: str) -> UnsupportedError:
+    """An eddy cannot keep to a budget."""
+    message = f"{name} is an eddy: it has no fixed paths over which a budget could be split; give it a tree as its plan"
+    return UnsupportedError("EDDY_WITHOUT_PATHS", message)
 
 
 def _since(batch: Batch, number: int) -> Batch:

@@ -20,6 +20,7 @@ import numpy as np
 
 from penstock.expr.evaluate import mask
 from penstock.ops.leaf_node import Found, LeafNode, Probes, codes_of, demanded, whole_time
+from penstock.ops.shedding import Shedding
 from penstock.plan.physical import Key, NodePlan
 from penstock.plan.ranges import RangeCondition, range_condition
 from penstock.state.codeset import CodeSet, Mask
@@ -76,15 +77,29 @@ class JoinNode:
     def joined(self, lazy: Rows, driver: Rows) -> Rows:
         """The rows that this batch's rows of the two children bring."""
         self.demand_of_lazy(driver)
-        parts = chain(
-            self.extend(self.driver, driver, old_only=False),
-            self.extend(self.lazy, lazy, old_only=True),
+        parts = (
+            chain(self.extend(self.driver, driver, old_only=False), self.extend(self.lazy, lazy, old_only=True))
+            if self._tree.shedding is None
+            else self._within_allowance(self._tree.shedding, lazy, driver)
         )
         rows = concat([demanded(self, part, self.held) for part in parts], len(self.plan.aliases))
         self.built += len(rows)
         if self.state is not None and len(rows):
             self._insert(self.state, rows, fresh=True)
         return rows
+
+    def _within_allowance(self, shedding: Shedding, lazy: Rows, driver: Rows) -> Iterator[Rows]:
+        """The same as far as a budget goes. Pairs of two new rows arise from the side that sheds the smaller part."""
+        here = self.plan.tree
+        halves = [
+            (side, len(rows), shedding.cut(side.plan.tree, here, rows))
+            for side, rows in ((self.driver, driver), (self.lazy, lazy))
+        ]
+        halves.sort(key=lambda half: -len(half[2]) / max(1, half[1]))
+        for (side, _, rows), old_only in zip(halves, (False, True), strict=True):
+            found = list(self.extend(side, rows, old_only=old_only))
+            shedding.found(side.plan.tree, len(rows), sum(len(part) for part in found))
+            yield from found
 
     def extend(self, side: TreeNode, rows: Rows, *, old_only: bool) -> Iterator[Rows]:
         """Rows of one child with their partners in the other."""
@@ -168,7 +183,7 @@ class JoinNode:
             return
         self.probes += len(probes)
         parts = [probes.given[id_] for id_ in key]
-        if self.complete_keys is not None:
+        if self.complete_keys is not None and self._tree.shedding is None:  # under a budget a state is what it is
             self.complete_for(parts, len(probes), old_only=probes.old_only)
         state, scratch = self.state, self._tree.scratch
         if probes.spans is not None and self.ordered_by is not None:

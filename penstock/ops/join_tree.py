@@ -10,7 +10,7 @@ stay, everything else is completed when it is needed, or a few rows per batch (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Literal
@@ -23,8 +23,10 @@ from penstock.ops.eddy import EddyNode
 from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
 from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
 from penstock.ops.leaf_node import LeafNode, codes_of
+from penstock.ops.shedding import Shedding
 from penstock.plan.migration import takeover
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
+from penstock.plan.tree import Tree, fixed
 from penstock.state.codeset import CodeSet
 from penstock.state.demand import Gate, Kept
 from penstock.state.interest import NOBODY, Interest, ends
@@ -102,6 +104,8 @@ class JoinTree:
         self._since_forgetting = 0
         self._batches = 0
         self._discarded: list[JoinState] = []
+        self.shedding: Shedding | None = None
+        """Under a budget: which rows may probe. Gates stay open and incomplete states are not completed then."""
         self._arrange(plan)
         self.shut_gates()
 
@@ -110,6 +114,8 @@ class JoinTree:
     def _arrange(self, plan: JoinPlan) -> None:
         """Take a shape with empty states that count as complete, and open gates."""
         self.plan = plan
+        if self.shedding is not None:
+            self.shedding.reshape(fixed(plan.tree))
         self._missing: dict[JoinNode, Missing] = {}
         self._looks: dict[Gate, Look] = {}
         self.root: TreeNode | EddyNode
@@ -149,7 +155,8 @@ class JoinTree:
         lazy = node.lazy
         self._hang_gates(node.driver, above)
         policy = self.policy_of(lazy.plan)
-        if isinstance(lazy, JoinNode) and lazy.state is not None and policy.gated != "never":
+        gated = self.shedding is None and policy.gated != "never"
+        if gated and isinstance(lazy, JoinNode) and lazy.state is not None:
             below = (part.plan.classes for part in parts(lazy))
             lazy.gate = Gate(node.plan.key, below, self.keys, policy.demand)
             above = (*above, lazy.gate)
@@ -157,11 +164,14 @@ class JoinTree:
 
     def rebuild(self, plan: JoinPlan) -> Rows:
         """Take a shape, the old one or another, and fill its states from the leaves; returns the root's living rows."""
+        shedding, self.shedding = self.shedding, None
         self._arrange(plan)
         for store in self.stores.values():
             store.fresh_from = store.base
         rows = self.root.delta()
         self.root.settle()
+        if shedding is not None:
+            self.shed(shedding)
         self.shut_gates()
         return rows
 
@@ -180,6 +190,14 @@ class JoinTree:
             node.state for node in former.values() if node.state is not None and id(node.state) not in kept
         ]
         self.shut_gates()
+
+    def shed(self, shedding: Shedding | None) -> None:
+        """Keep to allowances from now on, or no longer. What was not built meanwhile is completed when it is needed."""
+        self.shedding = shedding
+        if shedding is not None:
+            shedding.reshape(fixed(self.plan.tree))
+        if any(self.policy_of(node.plan).gated != "never" for node in self.nodes()):
+            self.rearrange(self.plan)
 
     def restart(self) -> None:
         """Only the leaves have survived: all states are empty and incomplete."""
@@ -213,8 +231,40 @@ class JoinTree:
     def step(self) -> Rows:
         """The root's new rows after the leaves took in a batch."""
         self._batches += 1
-        self.complete_ahead()
-        return self.root.delta()
+        if self.shedding is None:
+            self.complete_ahead()
+            return self.root.delta()
+        rows = self.root.delta()
+        self._lose(self.shedding.lost_at)
+        return rows
+
+    def _lose(self, shed_at: Collection[Tree]) -> None:
+        """Note what states lack after a batch under a budget.
+
+        A join that shed probes may lack any row made of the tuples there are now. One above a state that lacks rows
+        could not find them: it may lack rows whose parts below that state are from before the marks there, with any
+        tuple of its other side. So all of them end together, when one of the leaves has turned over.
+        """
+        ends = {alias: store.end for alias, store in self.stores.items()}
+        lacking: dict[TreeNode, dict[str, int]] = {}
+        for node in self.nodes():
+            causes = [
+                {**{alias: ends[alias] for alias in node.plan.aliases}, **lacking[child]}
+                for child in (node.left, node.right)
+                if child in lacking
+            ]
+            if node.plan.tree in shed_at:
+                causes.append({alias: ends[alias] for alias in node.plan.aliases})
+            if node.state is None:
+                if causes:
+                    lacking[node] = _later(causes)
+                continue
+            if causes:
+                before = [self._missing[node].marks] if node in self._missing else []
+                node.complete_keys = CodeSet()
+                self._missing[node] = Missing(_later([*causes, *before]))
+            if node in self._missing:
+                lacking[node] = self._missing[node].marks
 
     def complete_ahead(self) -> None:
         """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
@@ -274,7 +324,7 @@ class JoinTree:
 
     def pace(self, rows: int) -> None:
         """Complete what is missing a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
-        while rows > 0 and self._missing:
+        while rows > 0 and self._missing and self.shedding is None:
             node, missing = next(iter(self._missing.items()))
             alias = missing.leaf or self._pushed_leaf(node, missing)
             first = max(missing.cursor, self.stores[alias].base)
@@ -383,6 +433,11 @@ class JoinTree:
                 if part not in self._missing:
                     self._mark_incomplete(part)
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether a state may lack rows."""
+        return bool(self._missing)
+
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parts(self) -> Iterator[TreeNode]:
@@ -397,3 +452,8 @@ class JoinTree:
         """Read payload columns of rows of a node."""
         places = {alias: place for place, alias in enumerate(part.aliases)}
         return lambda column: self.stores[column.alias].take(column.name, rows.ids[places[column.alias]])
+
+
+def _later(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """For each alias the latest of its marks."""
+    return {alias: max(each[alias] for each in marks) for alias in marks[0]}

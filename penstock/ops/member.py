@@ -61,6 +61,8 @@ class Harvest:
     tested: frozenset[Expr]
     """The predicates the combinations satisfy."""
     wanted: Callable[[Sharers], Mask] | None
+    sheds: bool
+    """Whether it was made under a budget: what is stale must not leave then."""
     parties: int
     """How many times parties had become one by then."""
 
@@ -70,7 +72,8 @@ class Harvest:
     @cached_property
     def oldest(self) -> I64:
         """When the oldest part was born."""
-        return np.minimum.reduce(list(self.born.values())) if self.born else self.rows.born
+        timed = [self.born[alias] for alias, _ in self.widest]
+        return np.minimum.reduce(timed) if timed else self.rows.born
 
     @cached_property
     def age(self) -> I64:
@@ -120,7 +123,7 @@ class Member:
         self.party: Sharers
         self.lives: Lives
         self.failure: QueryError | None = None
-        self.emitted = 0
+        self.emitted = self.stale = 0
         self.complete_since = int(ALWAYS)
         """From this time on it lacks no result for having come late."""
         self.before = 0
@@ -137,6 +140,16 @@ class Member:
             places = _among(places, harvest.wanted(self._party_in(harvest)))
         own = self._own(harvest, places)
         return places if own is None else _among(places, own, narrowed=True)
+
+    def _fresh(self, harvest: Harvest, places: I64 | None) -> I64 | None:
+        """The combinations without a stale part; they leave at the instant they are born."""
+        if not harvest.sheds or not self.need.ageing:
+            return places
+        ages = [(harvest.rows.born - harvest.born[alias], bound) for alias, bound in self.need.ageing]
+        fresh = _among(places, np.logical_and.reduce([age <= bound for age, bound in ages]))
+        before = len(harvest) if places is None else places.size
+        self.stale += before - (len(harvest) if fresh is None else fresh.size)
+        return fresh
 
     def move(self, party: Sharers, times: int) -> None:
         """Its party has become one with another, as the so-many-th."""
@@ -192,7 +205,7 @@ class Member:
 
     def births(self, harvest: Harvest, mortal: Sequence[int]) -> Batch:
         """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
-        places = self.chosen(harvest)
+        places = self._fresh(harvest, self.chosen(harvest))
         count = len(harvest) if places is None else places.size
         read = _reading(harvest, places)
         columns = {name: evaluate(expr, read, count) for name, expr in self.need.outputs}

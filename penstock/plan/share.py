@@ -40,6 +40,14 @@ class Need:
     filters: tuple[tuple[str, Expr], ...]
     residuals: frozenset[Expr]
     outputs: Outputs
+    freshness: tuple[tuple[str, int], ...] = ()
+    """How old a tuple of a stream may be under a budget: as declared, else its window."""
+
+    @cached_property
+    def ageing(self) -> tuple[tuple[str, int], ...]:
+        """The streams whose windows alone do not keep their tuples fresh."""
+        lives = dict(self.lives)
+        return tuple((alias, bound) for alias, bound in self.freshness if bound < lives.get(alias, ENDLESS))
 
     @cached_property
     def life(self) -> int | None:
@@ -74,7 +82,12 @@ def need(part: JoinPart, renaming: Mapping[str, str]) -> Need:
         tuple(sorted(((renaming[alias], renamed(expr)) for alias, expr in part.graph.filters), key=repr)),
         frozenset(renamed(expr) for expr in part.graph.residuals),
         tuple((name, renamed(expr)) for name, expr in part.outputs),
+        tuple((renaming[s.alias], bound) for s in part.sources if (bound := _freshness(s)) < ENDLESS),
     )
+
+
+def _freshness(source: Source) -> int:
+    return source.freshness or lifetime(source.window)
 
 
 def fitting(part: JoinPart, host: JoinPart) -> dict[str, str] | None:

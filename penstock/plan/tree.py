@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import overload
 
 from penstock.errors import QueryError
@@ -25,6 +25,14 @@ class Pair:
 
     left: Tree
     right: Tree
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.left, self.right))
+
+    def __hash__(self) -> int:
+        """Made once: trees are keys of many tables, and a hash goes down to all leaves."""
+        return self._hash
 
     def __str__(self) -> str:
         return f"({self.left} {self.right})"
@@ -66,6 +74,12 @@ def renamed(tree: Outline, names: Mapping[str, str]) -> Outline:
     if isinstance(tree, Eddy):
         return Eddy(tuple(names[alias] for alias in tree.aliases))
     return Pair(renamed(tree.left, names), renamed(tree.right, names))
+
+
+def fixed(tree: Outline) -> Tree:
+    """A shape in which every tuple has its paths."""
+    assert not isinstance(tree, Eddy), "an eddy is refused where paths are needed"
+    return tree
 
 
 def left_deep(aliases: Sequence[str]) -> Tree:

@@ -225,10 +225,39 @@ def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gate, "add", lossy)
 
 
+def shedding_leaves_states_complete(patch: pytest.MonkeyPatch) -> None:
+    """States count as complete though probes below them were shed."""
+    patch.setattr(JoinTree, "_lose", lambda _self, _shed_at: None)
+
+
+def losses_stay_where_they_arose(patch: pytest.MonkeyPatch) -> None:
+    """A join above a state that lacks rows counts as complete, though it could not find them."""
+
+    def own(self: JoinTree, shed_at: Any) -> None:
+        for node in self.nodes():
+            if node.state is not None and node.plan.tree in shed_at:
+                self._mark_incomplete(node)
+
+    patch.setattr(JoinTree, "_lose", own)
+
+
+def a_budget_suffices_at_once(patch: pytest.MonkeyPatch) -> None:
+    """States are taken for complete as soon as nothing is shed any more, not when a leaf has turned over."""
+    lose = JoinTree._lose
+
+    def forgetful(self: JoinTree, shed_at: Any) -> None:
+        lose(self, shed_at)
+        for node in [] if shed_at else list(self._missing):
+            self._is_complete(node)
+
+    patch.setattr(JoinTree, "_lose", forgetful)
+
+
 MUTANTS = [
     only_the_rows_a_lookup_computes, one_set_for_demand_and_completeness, both_children_lazy,
     resumed_drivers_demand_nothing, no_thaw, gates_forgotten_in_a_migration, complete_keys_kept_under_another_key,
     same_leaves_mean_complete, lower_states_read_as_they_are, demand_from_an_incomplete_driver,
     complete_only_if_the_key_is_unknown, insert_without_looking, new_pairs_from_both_sides,
     completeness_by_a_lossy_hash, resume_only_what_came_since, new_keys_told_by_the_filter,
+    shedding_leaves_states_complete, losses_stay_where_they_arose, a_budget_suffices_at_once,
 ]  # fmt: skip

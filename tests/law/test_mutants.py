@@ -12,6 +12,7 @@ import mutants
 import pyarrow as pa
 import pytest
 from adventures import small
+from straits import Strait, narrow, strait
 
 import penstock as ps
 from penstock.ops import join_tree
@@ -34,6 +35,20 @@ SEEDS: dict[Mutant, int] = {
     mutants.completeness_by_a_lossy_hash: 37,
     mutants.resume_only_what_came_since: 1,
 }
+
+
+SHEDDING: dict[Mutant, Strait] = {
+    mutants.shedding_leaves_states_complete: narrow(11),
+    mutants.losses_stay_where_they_arose: strait(20),
+    mutants.a_budget_suffices_at_once: narrow(60),
+}
+
+
+@pytest.mark.parametrize(("mutant", "life"), SHEDDING.items(), ids=[mutant.__name__ for mutant in SHEDDING])
+def test_the_suite_notices_under_budgets(mutant: Mutant, life: Strait, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert life.fault() is None
+    mutant(monkeypatch)
+    assert life.fault() is not None
 
 
 @pytest.mark.parametrize(("mutant", "seed"), SEEDS.items(), ids=[mutant.__name__ for mutant in SEEDS])
@@ -82,5 +97,6 @@ def test_a_filter_does_not_tell_new_keys(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_mutant_is_hunted() -> None:
-    hunted = {*SEEDS, mutants.complete_keys_kept_under_another_key, mutants.new_keys_told_by_the_filter}
+    directed = {mutants.complete_keys_kept_under_another_key, mutants.new_keys_told_by_the_filter}
+    hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

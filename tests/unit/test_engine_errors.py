@@ -146,9 +146,3 @@ def test_a_late_tuple_goes_to_the_late_output(engine: ps.Engine) -> None:
     engine.push({"A": a((8, 1))})
     engine.push({"A": a((7, 1), (9, 1))})
     assert engine.late("A").column("ts").to_pylist() == [at(7)]
-
-
-def test_what_cannot_be_run_yet_is_refused_by_name(engine: ps.Engine) -> None:
-    with pytest.raises(ps.UnsupportedError, match="budget"):
-        engine.budget(300)
-    engine.budget(None)

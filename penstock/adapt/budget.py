@@ -1,0 +1,294 @@
+"""Budgets of an engine: what was asked for, whom it binds, and how a time limit becomes a number of probes.
+
+A budget in probes per second of event time is divided among the joins it binds in proportion to what each would probe
+if nothing were shed. A budget in seconds of the clock per push is turned into probes by the rate that the last pushes
+had; should a push still run out of its time, the rest of it is inserted without probing.
+
+Only joins whose rows leave as they are can be bound: a COUNT over a part of the rows, a DISTINCT or an EXCEPT would be
+wrong, not partial, and so would a query over a derived stream with tuples missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import isfinite
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.adapt.allocate import POLICIES
+from penstock.adapt.overload import Overload
+from penstock.cql.durations import duration
+from penstock.errors import QueryError, UnsupportedError
+from penstock.ops.join import JoinOperator, no_paths
+from penstock.plan.physical import EddyPlan
+from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, UnionPart, joins
+from penstock.plan.tree import Tree
+from penstock.running import RunningQuery
+
+Timer = Callable[[], float]
+
+_USED = 0.8
+"""The part of a time limit that is planned to be used."""
+_FIRST_RATE = 100_000.0
+"""Probes per second of the clock to start with."""
+_UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What was asked for: probes per second of event time, or seconds of the clock per push."""
+
+    probes: float | None
+    seconds: float | None
+    policy: str = "steady"
+    sample: int | None = None
+
+
+def as_budget(value: object, policy: object, sample: object) -> Budget:
+    """The budget of a call; what makes no sense is a QueryError."""
+    if policy not in POLICIES:
+        raise QueryError("UNKNOWN_OPTION", f"unknown budget policy {policy!r}; known: {', '.join(POLICIES)}")
+    if sample is not None and (isinstance(sample, bool) or not isinstance(sample, int) or sample < 0):
+        raise QueryError("BAD_SAMPLE", f"sample is the seed of a random choice, a number from 0 on, not {sample!r}")
+    assert isinstance(policy, str)
+    if isinstance(value, str):
+        return Budget(None, _seconds(value), policy, sample)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value <= 0:
+        message = f'a budget is probes per second of event time, above 0, a time per push ("500 ms") or None: {value!r}'
+        raise QueryError("BAD_BUDGET", message)
+    return Budget(float(value), None, policy, sample)
+
+
+def _seconds(text: str) -> float:
+    words = text.split()
+    if len(words) == 2 and words[1] in _UNITS:
+        text = f"{words[0]} {_UNITS[words[1]]}"
+    try:
+        limit = duration(text, pa.timestamp("us"))
+    except QueryError as error:
+        raise QueryError("BAD_BUDGET", f'a time per push is written as "500 ms": {error.message}') from error
+    if not limit:
+        raise QueryError("BAD_BUDGET", f"a time per push is above 0, not {text!r}")
+    return limit / 1e6
+
+
+def distorting(part: Part) -> str | None:
+    """What above a join would be wrong, not partial, if rows of the join were missing; None if nothing would be."""
+    match part:
+        case GroupPart() if _sheds(part.input):
+            return "an aggregate"
+        case DistinctPart() if _sheds(part.input):
+            return "DISTINCT"
+        case DifferencePart() if any(map(_sheds, part.inputs)):
+            return "EXCEPT"
+        case UnionPart():
+            return next(filter(None, map(distorting, part.inputs)), None)
+    return None
+
+
+def _sheds(part: Part) -> bool:
+    return any(_probes(join) for join in joins(part))
+
+
+def _probes(join: JoinPart) -> bool:
+    return len(join.sources) > 1
+
+
+class Keeper:
+    """One budget and the joins it binds."""
+
+    def __init__(self, budget: Budget, timer: Timer) -> None:
+        self.budget = budget
+        self._timer = timer
+        self._per_push = _USED * _FIRST_RATE * (budget.seconds or 0.0)
+        self._span = 0.0
+        self._began = 0.0
+        self._before = (0, 0.0)
+        self.overloads: dict[str, Overload] = {}
+        """By the id of the join."""
+
+    @property
+    def mu(self) -> float:
+        """Probes per second of event time, for all joins together."""
+        if self.budget.probes is not None:
+            return self.budget.probes
+        return self._per_push / (self._span or 1.0)
+
+    def _share(self, id_: str) -> float:
+        demands = {other: over.load.saturation if over.load else 0.0 for other, over in self.overloads.items()}
+        total = sum(demands.values())
+        if not total or not all(demands.values()) or id_ not in demands:
+            return self.mu / max(1, len({*self.overloads, id_}))
+        return self.mu * demands[id_] / total
+
+    def bind(self, running: RunningQuery) -> None:
+        """Bind the joins of a query that are not bound yet: those who share a join share its budget."""
+        for join in running.joins:
+            if join.id not in self.overloads:
+                share = partial(self._share, join.id)
+                self.overloads[join.id] = Overload(join, share, self.budget.policy, self.budget.sample, self._is_late)
+
+    def release(self, running: RunningQuery) -> None:
+        """Free the joins of a query, unless others share them."""
+        for join in running.joins:
+            if len(join.group.members) == 1 and join.id in self.overloads:
+                self.overloads.pop(join.id).lift()
+
+    def lift(self) -> None:
+        """Free all joins."""
+        while self.overloads:
+            self.overloads.popitem()[1].lift()
+
+    # ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _done(self) -> tuple[int, float]:
+        parts = [overload.shedding for overload in self.overloads.values()]
+        return sum(part.spent for part in parts), max((part.elapsed for part in parts), default=0.0)
+
+    def _is_late(self) -> bool:
+        limit = self.budget.seconds
+        return limit is not None and self._timer() - self._began > limit * (1 + _USED) / 2
+
+    def begin(self) -> None:
+        """A push begins."""
+        self._began = self._timer()
+        self._before = self._done()
+
+    def end(self) -> None:
+        """A push has ended: what it took says how many probes the next may have."""
+        if self.budget.seconds is None:
+            return
+        took = max(self._timer() - self._began, 1e-9)
+        probes, span = (after - before for after, before in zip(self._done(), self._before, strict=True))
+        if not span:
+            return
+        self._span = span if not self._span else (self._span + span) / 2
+        possible = probes * _USED * self.budget.seconds / took
+        was_bound = probes > self._per_push / 2
+        if was_bound or possible < self._per_push:
+            low, high = self._per_push / 4, self._per_push * 2
+            idle = took < _USED * self.budget.seconds and not was_bound
+            self._per_push = self._per_push if idle else max(1.0, min(max(possible, low), high))
+
+
+class Budgets:
+    """All budgets of an engine: one for every query, and some for single queries."""
+
+    def __init__(self, timer: Timer = perf_counter) -> None:
+        self._timer = timer
+        self._general: Keeper | None = None
+        self._single: dict[str, Keeper | None] = {}
+        """By query; None for one that is exempt."""
+
+    def _keeper(self, running: RunningQuery) -> Keeper | None:
+        return self._single.get(running.name, self._general)
+
+    def _keepers(self) -> Iterator[Keeper]:
+        yield from filter(None, (self._general, *self._single.values()))
+
+    def set(self, budget: Budget | None, every: Mapping[str, RunningQuery], only: RunningQuery | None) -> None:
+        """Bind every query, or one; None frees it. Nothing changes if a query cannot be bound."""
+        keeper = None if budget is None else Keeper(budget, self._timer)
+        chosen = list(every.values()) if only is None else [only]
+        if only is not None:
+            _check_alone(only)
+        if keeper is not None:
+            for running in chosen:
+                _check(running)
+        if only is None:
+            for former in self._keepers():
+                former.lift()
+            self._general, self._single = keeper, {}
+        else:
+            self.dismiss(only)
+            self._single[only.name] = keeper
+        if keeper is not None:
+            for running in chosen:
+                keeper.bind(running)
+        for running in chosen:
+            for join in running.joins:
+                join.private = only is not None
+
+    def admit(self, running: RunningQuery) -> None:
+        """A new query: the budget of the engine binds it as well."""
+        if self._general is not None:
+            _check(running)
+            self._general.bind(running)
+
+    def dismiss(self, running: RunningQuery) -> None:
+        """A query goes, or is freed."""
+        keeper = self._keeper(running)
+        if keeper is not None:
+            keeper.release(running)
+        self._single.pop(running.name, None)
+
+    def begin(self) -> None:
+        for keeper in self._keepers():
+            keeper.begin()
+
+    def end(self) -> None:
+        for keeper in self._keepers():
+            keeper.end()
+
+    def overloads(self, running: RunningQuery) -> list[Overload]:
+        """The joins of a query under their budget; none if it has none."""
+        keeper = self._keeper(running)
+        return [] if keeper is None else [keeper.overloads[join.id] for join in running.joins]
+
+    def metrics(self, running: RunningQuery) -> dict[str, object]:
+        """The budget of a query's join, or of each of them."""
+        found = [each.metrics(running.own_names(each.join)) for each in self.overloads(running)]
+        return {"budget": found[0] if len(found) == 1 else found} if found else {}
+
+    def allowances(self, running: RunningQuery) -> dict[JoinOperator, dict[Tree, str]]:
+        """For `explain`: how many rows of each node of a join may probe."""
+        return {
+            overload.join: {node: f"{probes:.4g} per second" for node, probes in overload.shedding.allowances.items()}
+            for overload in self.overloads(running)
+        }
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self) -> dict[str, Any]:
+        def plain(keeper: Keeper | None) -> dict[str, Any] | None:
+            return None if keeper is None else asdict(keeper.budget)
+
+        return {"general": plain(self._general), "single": {name: plain(each) for name, each in self._single.items()}}
+
+    def revive(self, dumped: Mapping[str, Any], every: Mapping[str, RunningQuery]) -> None:
+        if dumped["general"] is not None:
+            self.set(Budget(**dumped["general"]), every, None)
+        for name, entry in dumped["single"].items():
+            self.set(None if entry is None else Budget(**entry), every, every[name])
+
+
+def _check_alone(running: RunningQuery) -> None:
+    """Refuse a budget of its own for a query that shares a join: it would bind the others as well."""
+    others = {member.name.partition(":")[0] for join in running.joins for member in join.group.members}
+    others.discard(running.name)
+    if others:
+        message = (
+            f"{running.name} shares its join with {', '.join(sorted(others)[:5])}, and a budget binds all who share: "
+            "give one to the whole engine, or start the query in an Engine(share=False)"
+        )
+        raise UnsupportedError("SHARED_JOIN", message, query=running.name)
+
+
+def _check(running: RunningQuery) -> None:
+    """Refuse a query whose results would be wrong if rows of its joins were missing."""
+    for join in running.joins:
+        if isinstance(join.tree.plan.root, EddyPlan):
+            raise no_paths(running.name)
+    above = distorting(running.part)
+    if above is not None:
+        why = f"{running.name} has {above} above a join: with rows missing its results would be wrong, not fewer"
+    elif running.feeds is not None and running.joins:
+        why = f"{running.name} is a stream derived from a join: with tuples missing its readers would be wrong"
+    else:
+        return
+    message = f"{why}; give the budget to other queries by name: budget(..., query=...)"
+    raise UnsupportedError("BUDGET_WOULD_DISTORT", message, query=running.name)

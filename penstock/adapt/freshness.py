@@ -1,0 +1,151 @@
+"""What fresh results ask of the joins below them: refresh rates, and the cheapest paths that meet them.
+
+A state that lives on the work of joins below it goes stale, or runs empty, if those get too little of the budget. Its
+refresh rate is the number of new rows per second that it needs. Along the path of a tuple every state that holds rows
+of it can be refreshed at once, so meeting all rates with the fewest probes is a weighted multiple set cover
+("JAQPOT", section 4.2): elements are the susceptible states, sets are the paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from penstock.plan.paths import Load, Path
+from penstock.plan.tree import Leaf, Pair, Tree
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """New rows per second that a state needs, and the stream whose freshness asks for them."""
+
+    rate: float
+    stream: str
+
+
+Refreshes = Mapping[Tree, Refresh]
+
+
+def refresh_rates(load: Load, freshness: Mapping[str, float]) -> dict[Tree, Refresh]:
+    """The rates of Lemma 1, where states of fixed sizes hand a tuple on: φ_I >= Σ_j |S_j| / λ_j along the path of I.
+
+    The leaf's share of φ_I is |S_I| / λ_I; the rest is divided among the states above it in proportion to the roots of
+    their sizes, which makes the sum of their rates smallest.
+    """
+    demands: list[tuple[Tree, Refresh]] = []
+    for path in load.paths:
+        above = [node for node in path.probing if isinstance(node, Pair)]
+        if path.alias not in freshness or not above:
+            continue
+        rest = freshness[path.alias] - load.states[Leaf(path.alias)] / load.rates[path.alias]
+        roots = sum(sqrt(load.states[node]) for node in above)
+        for node in above:
+            rate = sqrt(load.states[node]) * roots / rest if rest > 0 else inf
+            demands.append((node, Refresh(rate, path.alias)))
+    return _strictest(demands)
+
+
+def renewal_rates(load: Load, freshness: Mapping[str, float]) -> dict[Tree, Refresh]:
+    """The rates where a row dies with its parts, as in this engine: times spent in several states do not add up, so
+    each state must be renewed once within the freshness of each of its streams: φ_I >= |S_n| / λ_n.
+    """
+    return _strictest(
+        (node, Refresh(load.states[node] / freshness[path.alias], path.alias))
+        for path in load.paths
+        if path.alias in freshness
+        for node in path.probing
+        if isinstance(node, Pair)
+    )
+
+
+def _strictest(demands: Iterable[tuple[Tree, Refresh]]) -> dict[Tree, Refresh]:
+    rates: dict[Tree, Refresh] = {}
+    for node, refresh in demands:
+        if node not in rates or rates[node].rate < refresh.rate:
+            rates[node] = refresh
+    return {node: refresh for node, refresh in rates.items() if refresh.rate > 0}
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Why the freshness asked for cannot be had: the stream and state that bind, and μ it would take (None: no μ)."""
+
+    stream: str
+    state: Tree
+    needed: float | None
+
+    def __str__(self) -> str:
+        what = f"the freshness of {self.stream} cannot be kept: {self.state} is not refreshed often enough"
+        if self.needed is None:
+            return f"{what}, however large the budget; give {self.stream} a longer FRESHNESS"
+        return f"{what}; that takes a budget of {self.needed:.6g} probes per second, or a longer FRESHNESS"
+
+
+def within_supply(load: Load, refreshes: Refreshes) -> tuple[dict[Tree, Refresh], Shortage | None]:
+    """The rates, cut down to what the streams can bring; and the first that had to be."""
+    shortage = None
+    possible = {}
+    for node, refresh in refreshes.items():
+        supply = sum(load.rates[path.alias] * path.rows_of(node) for path in load.paths)
+        if supply < refresh.rate * (1 - _ROUNDING):
+            shortage = shortage or Shortage(refresh.stream, node, None)
+        rate = min(refresh.rate, supply)
+        if rate > 0:
+            possible[node] = Refresh(rate, refresh.stream)
+    return possible, shortage
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Tuples per second that must enter each path, what they cost, and the state that costs most."""
+
+    entering: dict[str, float]
+    cost: float
+    dearest: Tree | None
+
+
+def greedy_cover(load: Load, refreshes: Refreshes) -> Cover:
+    """GH-WMSCP: the path that refreshes most per probe, as long as it brings something, again and again.
+
+    What it brings is counted in parts of the rates that are still to be met. At the end paths give back what others
+    made superfluous, the dearest first. The rates must be within supply.
+    """
+    paths, nodes = load.paths, list(refreshes)
+    brings = [[path.rows_of(node) / refreshes[node].rate for node in nodes] for path in paths]
+    entering = [0.0] * len(paths)
+    lacking = dict.fromkeys(range(len(nodes)), 1.0)
+    spent = [0.0] * len(nodes)
+    while lacking:
+        useful = [(sum(brings[at][node] for node in lacking) / path.cost, at) for at, path in enumerate(paths)
+                  if entering[at] < load.rates[path.alias]]  # fmt: skip
+        worth, at = max(useful, default=(0.0, -1))
+        if not worth:  # within supply only up to rounding
+            break
+        helped = [node for node in lacking if brings[at][node]]
+        room = load.rates[paths[at].alias] - entering[at]
+        more = min(room, *(lacking[node] / brings[at][node] for node in helped))
+        entering[at] += more
+        for node in helped:
+            lacking[node] -= more * brings[at][node]
+            spent[node] += more * paths[at].cost / len(helped)
+        lacking = {node: part for node, part in lacking.items() if part > _ROUNDING}
+    _give_back(paths, brings, entering)
+    cost = sum(path.cost * tuples for path, tuples in zip(paths, entering, strict=True))
+    dearest = nodes[spent.index(max(spent))] if nodes else None
+    return Cover(dict(zip((path.alias for path in paths), entering, strict=True)), cost, dearest)
+
+
+def _give_back(paths: Sequence[Path], brings: list[list[float]], entering: list[float]) -> None:
+    def price(at: int) -> float:
+        return paths[at].cost / max(sum(brings[at]), 1e-300)
+
+    for at in sorted(range(len(paths)), key=price, reverse=True):
+        spare = [
+            (sum(tuples * row[node] for tuples, row in zip(entering, brings, strict=True)) - 1) / part
+            for node, part in enumerate(brings[at])
+            if part
+        ]
+        entering[at] -= max(0.0, min([entering[at], *spare]))

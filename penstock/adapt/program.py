@@ -1,0 +1,74 @@
+"""The exact continuous optimum: throughput, arrival rates, freshness and budget in one linear program.
+
+The variables are the probes per second y of the 2(k - 1) half-way joins. Maximise the rows of the root subject to
+Σ y <= μ, y <= λ at the leaves, y of a join's rows <= the rows it makes (Σ ρ y of the two directions below), and the
+rows a susceptible state gets >= its refresh rate. So rows may refresh a state without being probed on, which no
+division among whole paths can express; every allowance table is a feasible point, and no policy can do better.
+
+In the program a variable is the part of what its half-way join would probe if nothing were shed: all of them lie in
+0..1, and the coefficients near 1, whatever the sizes of windows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.adapt.freshness import Refreshes
+from penstock.plan.paths import Load, sides
+from penstock.plan.tree import Pair, Tree
+from penstock.state.sorted_index import F64
+
+
+class Program:
+    """The constraints of one load and its refresh rates."""
+
+    def __init__(self, load: Load, refreshes: Refreshes) -> None:
+        self._load = load
+        self._refreshes = refreshes
+        self._place = {node: place for place, node in enumerate(load.full)}
+        self._full = np.array(list(load.full.values()))
+        made: dict[Tree, F64] = {node: self._made(node) for node in load.full if isinstance(node, Pair)}
+        rows = [self._probing(node) - made[node] for node in made]
+        limits = [0.0] * len(made)
+        for node, refresh in refreshes.items():
+            rows.append(-made[node])
+            limits.append(-refresh.rate / max(load.full[node], 1e-300))
+        self._rows, self._limits = rows, limits
+
+    def _probing(self, node: Tree) -> F64:
+        row = np.zeros(len(self._place))
+        row[self._place[node]] = 1.0
+        return row
+
+    def _made(self, join: Pair) -> F64:
+        """The rows a join makes, as parts of what it makes if nothing is shed."""
+        row: F64 = np.zeros(len(self._place))
+        for side, _ in sides(join):
+            row[self._place[side]] = self._load.productivity[side] * self._load.full[side]
+        row /= max(row.sum(), 1e-300)
+        return row
+
+    def most_results(self, mu: float) -> dict[Tree, float] | None:
+        """The allowances with the highest throughput; None if μ is not enough for the refresh rates."""
+        assert isinstance(self._load.tree, Pair)
+        found = self._solve(-self._made(self._load.tree), [*self._rows, self._full / mu], [*self._limits, 1.0])
+        return None if found is None else self._table(found[0])
+
+    def cheapest(self) -> tuple[dict[Tree, float], Tree] | None:
+        """The fewest probes that meet the refresh rates, and the state that takes most of them."""
+        found = self._solve(self._full / self._full.max(), self._rows, self._limits)
+        if found is None:
+            return None
+        marginals = np.array(found[1][-len(self._refreshes) :]) * self._limits[-len(self._refreshes) :]
+        return self._table(found[0]), list(self._refreshes)[int(np.argmax(marginals))]
+
+    def _solve(self, objective: F64, rows: list[F64], limits: list[float]) -> tuple[F64, F64] | None:
+        from scipy.optimize import linprog  # noqa: PLC0415 (only a budget needs it)
+
+        found = linprog(
+            objective, A_ub=np.array(rows) if rows else None, b_ub=limits or None, bounds=(0.0, 1.0), method="highs"
+        )
+        return None if found.x is None else (np.clip(found.x, 0.0, 1.0), found.ineqlin.marginals)
+
+    def _table(self, parts: F64) -> dict[Tree, float]:
+        return {node: float(part * full) for (node, full), part in zip(self._load.full.items(), parts, strict=True)}

@@ -1,0 +1,168 @@
+"""The workloads of the JAQPOT paper's experiments: equi-joins of four streams, and five groups of sensors.
+
+The paper's rates and windows (300 to 1,200 tuples a second, 200 to 5,000 tuples) are scaled to tens of tuples a second
+and windows of about a hundred, so that ten minutes of event time run in seconds; its selectivities are kept. Arrivals
+are Poisson. A join's selectivity is one over the size of its column's domain, and changes when the domain does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine import Engine
+from penstock.lab.sensors import Lab, cleansed, groups
+
+SECOND = 1_000_000
+PUSHES_PER_SECOND = 4
+PLANS = {"linear": "(((A B) C) D)", "bushy": "((A B) (C D))", "sensor": "(((A B) (C D)) E)"}
+SELECTIVITIES = {"SEL1": (0.01, 0.01, 0.05), "SEL2": (0.03, 0.03, 0.05), "SEL3": (0.03, 0.03, 0.1)}
+RATES = {"A": 20.0, "B": 12.0, "C": 16.0, "D": 10.0}
+WINDOWS = {"A": 5.0, "B": 8.0, "C": 6.0, "D": 10.0}
+
+Push = dict[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A, B, C, D in a chain of three joins; `phases` are (seconds, name of the selectivities)."""
+
+    shape: str
+    phases: tuple[tuple[float, str], ...]
+    freshness: float = 1.5
+    seed: int = 1
+
+    @property
+    def plan(self) -> str:
+        return PLANS[self.shape]
+
+    @property
+    def seconds(self) -> float:
+        return sum(length for length, _ in self.phases)
+
+    @property
+    def cql(self) -> str:
+        sources = ", ".join(f"{name} [RANGE {WINDOWS[name]:g} SECONDS]" for name in RATES)
+        fresh = ", ".join(f"{name} {self.freshness * WINDOWS[name]:g} SECONDS" for name in RATES)
+        return (
+            f"SELECT A.id AS a, B.id AS b, C.id AS c, D.id AS d FROM {sources} "
+            f"WHERE A.x = B.x AND B.y = C.y AND C.z = D.z FRESHNESS {fresh}"
+        )
+
+    def engine(self) -> Engine:
+        engine = Engine(state="eager")
+        for name in RATES:
+            engine.stream(name, {"ts": "timestamp", **dict.fromkeys(("id", "x", "y", "z"), "bigint")}, time="ts")
+        engine.query("q", self.cql, plan=self.plan)
+        return engine
+
+    @cached_property
+    def pushes(self) -> list[Push]:
+        rng = np.random.default_rng(self.seed)
+        return [push for length, name, start in self._starts() for push in self._phase(rng, length, name, start)]
+
+    def _starts(self) -> Iterator[tuple[float, str, float]]:
+        start = 0.0
+        for length, name in self.phases:
+            yield length, name, start
+            start += length
+
+    def _phase(self, rng: np.random.Generator, length: float, name: str, start: float) -> Iterator[Push]:
+        domains = [round(1 / selectivity) for selectivity in SELECTIVITIES[name]]
+        for step in range(round(length * PUSHES_PER_SECOND)):
+            begin = start + step / PUSHES_PER_SECOND
+            yield {alias: self._tuples(rng, rate, begin, domains) for alias, rate in RATES.items()}
+
+    def _tuples(self, rng: np.random.Generator, rate: float, begin: float, domains: list[int]) -> pa.Table:
+        rows = int(rng.poisson(rate / PUSHES_PER_SECOND))
+        first = int(begin * SECOND)
+        times = np.sort(rng.integers(first, first + SECOND // PUSHES_PER_SECOND, rows))
+        keys = {column: rng.integers(0, size, rows) for column, size in zip("xyz", domains, strict=True)}
+        return pa.table({"ts": pa.array(times, pa.timestamp("us")), "id": rng.integers(0, 1 << 40, rows), **keys})
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """Five groups of motes; readings join on the temperature in twentieths of a degree.
+
+    Time runs `speed` times as fast as in the lab, so that about 35 readings a second come from each group.
+    """
+
+    hours: float
+    speed: float = 100.0
+    rows: int = 200
+    seed: int = 1
+
+    plan = PLANS["sensor"]
+
+    @property
+    def seconds(self) -> float:
+        return self.hours * 3600 / self.speed
+
+    @property
+    def cql(self) -> str:
+        sources = ", ".join(f"{name} [ROWS {self.rows}]" for name in "ABCDE")
+        equal = " AND ".join(f"A.k = {name}.k" for name in "BCDE")
+        shown = ", ".join(f"{name}.moteid AS {name.lower()}" for name in "ABCDE")
+        return f"SELECT {shown} FROM {sources} WHERE {equal}"
+
+    def engine(self) -> Engine:
+        engine = Engine(state="eager")
+        for name in "ABCDE":
+            engine.stream(name, {"ts": "timestamp", "moteid": "bigint", "k": "bigint"}, time="ts")
+        engine.query("q", self.cql, plan=self.plan)
+        return engine
+
+    @cached_property
+    def pushes(self) -> list[Push]:
+        readings = groups(cleansed(Lab(seed=self.seed).readings(self.hours * 3600)), "ABCDE")
+        tables = {name: self._stream(part) for name, part in readings.items()}
+        first = min(int(table.column("ts").cast("int64")[0].as_py()) for table in tables.values())
+        edges = first + np.arange(0, round(self.seconds * PUSHES_PER_SECOND) + 1) * SECOND // PUSHES_PER_SECOND
+        cuts = {
+            name: np.searchsorted(table.column("ts").cast("int64").to_numpy(), edges) for name, table in tables.items()
+        }
+        return [
+            {name: table.slice(cuts[name][at], cuts[name][at + 1] - cuts[name][at]) for name, table in tables.items()}
+            for at in range(edges.size - 1)
+        ]
+
+    def _stream(self, readings: pa.Table) -> pa.Table:
+        times = (readings.column("ts").cast("int64").to_numpy() / self.speed).astype(np.int64)
+        keys = np.floor(20 * readings.column("temperature").to_numpy()).astype(np.int64)
+        return pa.table({"ts": pa.array(times, pa.timestamp("us")), "moteid": readings.column("moteid"), "k": keys})
+
+
+Workload = Chain | Sensors
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: results by push, and what the engine said at its end."""
+
+    results: tuple[int, ...]
+    metrics: Mapping[str, object]
+
+    @property
+    def total(self) -> int:
+        return sum(self.results)
+
+
+def ran(workload: Workload, mu: float | None, policy: str = "lp") -> Ran:
+    """Run a workload exactly, or under a budget from its start."""
+    engine = workload.engine()
+    if mu is not None:
+        engine.budget(mu, policy)
+    results = tuple(engine.push(push)["q"].num_rows for push in workload.pushes)
+    return Ran(results, engine.metrics("q"))
+
+
+def saturation(workload: Workload, exact: Ran) -> float:
+    """Probes per second of event time if nothing is shed."""
+    probes = exact.metrics["probes"]
+    assert isinstance(probes, dict)
+    return float(sum(probes.values())) / workload.seconds

@@ -1,0 +1,205 @@
+"""Shedding: which new rows of a node may probe its sibling, and what is measured beside it.
+
+Law: of a batch's new rows of a node at most as many probe as its allowance has gathered, and of all nodes together at
+most as many as the budget has; all others are counted. Rows are inserted and purged whatever happens here, so what is
+not probed now may still be found by rows to come.
+
+Allowances and budget grow with event time, by their probes per second; no more is saved up than one second brings, or
+the batch if it is longer. Allowances may add up to more than the budget, where all rows of a node are to probe and come
+unevenly. Newest rows probe first, or a random sample does. The table may be exchanged between two batches.
+
+Measured are, as averages that fade within `horizon` seconds, rows offered, probes and partners of each half-way join.
+From these follow arrival rates and productivities, and what would come if nothing were shed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import exp
+
+import numpy as np
+
+from penstock.plan.paths import Load, Table, halfway_joins, joins, sides
+from penstock.plan.tree import Leaf, Tree, leaves
+from penstock.state.kernels import I64
+from penstock.state.rows import Rows
+
+_LEAST_HELD = 1e-3
+_PROBES = 100.0
+
+
+@dataclass
+class Flow:
+    """What passed a half-way join lately, fading: rows offered, and partners that those which probed found.
+
+    Productivity fades more slowly where few rows probe: it is an average over a hundred probes at least.
+    """
+
+    offered: float = 0.0
+    found: float = 0.0
+    _probed: float = 0.0
+    _partners: float = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.offered *= factor
+        self.found *= factor
+        kept = min(1.0, max(factor, _PROBES / self._probed)) if self._probed else 1.0
+        self._probed *= kept
+        self._partners *= kept
+
+    def add(self, probed: int, found: int) -> None:
+        self.found += found
+        self._probed += probed
+        self._partners += found
+
+    @property
+    def known(self) -> bool:
+        """Whether what was offered rows has probed."""
+        return self._probed > 0 or self.offered == 0
+
+    @property
+    def productivity(self) -> float:
+        """Partners per probe."""
+        return self._partners / self._probed if self._probed else 0.0
+
+
+class Shedding:
+    """The allowances of one join tree under a budget.
+
+    `second` is how many ticks of event time a second has. `review` is called between two batches whenever a quarter of
+    the horizon has passed: whoever allocates may read `load` and `swap` the table then. After `late` says so, no more
+    rows probe until it says otherwise.
+    """
+
+    def __init__(
+        self, tree: Tree, mu: float, second: int, horizon: float, sample: int | None, review: Callable[[], None],
+        late: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.mu = mu
+        self._second = second
+        self._horizon = horizon
+        self._rng = None if sample is None else np.random.default_rng(sample)
+        self.review = review
+        self._late = late
+        self._now: int | None = None
+        self._seconds = 0.0
+        self._reviewed = 0.0
+        self.elapsed = 0.0
+        """Seconds of event time that were credited."""
+        self.spent = 0
+        """Probes."""
+        self._unprobed: Counter[Tree] = Counter()
+        self.lost_at: set[Tree] = set()
+        """The joins that lack rows because probes of this batch were shed."""
+        self._flows: dict[Tree, Flow] = {}
+        self._tokens: dict[Tree, float] = {}
+        self._purse = 0.0
+        self.allowances: Table = {}
+        self.tree = tree
+        self._allow_alike()
+
+    def reshape(self, tree: Tree) -> None:
+        """Take the shape of another plan; until it has been looked at, all of its half-way joins are allowed alike."""
+        if tree != self.tree:
+            self.tree = tree
+            self._allow_alike()
+
+    def _allow_alike(self) -> None:
+        nodes = halfway_joins(self.tree)
+        self._flows = {node: self._flows.get(node, Flow()) for node in nodes}
+        self.swap(dict.fromkeys(nodes, self.mu / len(nodes)))
+        self._reviewed = self.elapsed - self._horizon  # look at it soon
+
+    def swap(self, table: Table) -> None:
+        """Go on with another table."""
+        self.allowances = table
+        self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
+
+    # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, first: int, last: int) -> None:
+        """A batch with tuples of these times: its time is credited, from the last batch on or for a second."""
+        start = min(first, last - self._second)
+        if self._now is not None:
+            start = max(start, self._now)
+        seconds = max(0, last - start) / self._second
+        self._now = last if self._now is None else max(self._now, last)
+        self.lost_at.clear()
+        if self.elapsed - self._reviewed >= self._horizon / 4:  # before the credit: time and rows up to the last batch
+            self._reviewed = self.elapsed
+            self.review()
+        self._credit(seconds)
+
+    def _credit(self, seconds: float) -> None:
+        self.elapsed += seconds
+        factor = exp(-seconds / self._horizon)
+        self._seconds = self._seconds * factor + seconds
+        for flow in self._flows.values():
+            flow.fade(factor)
+        late = self._late()
+        for node, probes in self.allowances.items():
+            most = probes * max(1.0, seconds) + 1
+            self._tokens[node] = 0.0 if late else min(most, self._tokens[node] + probes * seconds)
+        self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
+
+    def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
+        """The rows of a node that may probe."""
+        self._flows[node].offered += len(rows)
+        allowed = int(min(self._tokens[node], self._purse))
+        if len(rows) > allowed:
+            self._unprobed[node] += len(rows) - allowed
+            self.lost_at.add(join)
+            rows = rows.take(self._chosen(rows, allowed))
+        self._tokens[node] -= len(rows)
+        self._purse -= len(rows)
+        self.spent += len(rows)
+        return rows
+
+    def _chosen(self, rows: Rows, count: int) -> I64:
+        if self._rng is not None:
+            return np.sort(self._rng.choice(len(rows), count, replace=False))
+        return np.sort(np.argsort(rows.born, kind="stable")[len(rows) - count :])
+
+    def taken_unprobed(self) -> Counter[Tree]:
+        """How many rows of each node did not probe since this was last asked."""
+        taken, self._unprobed = self._unprobed, Counter()
+        return taken
+
+    def found(self, node: Tree, probed: int, partners: int) -> None:
+        self._flows[node].add(probed, partners)
+
+    # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, states: Mapping[Tree, float]) -> Load:
+        """Rates and productivities as they would be if nothing were shed, by estimate; and the states as they are.
+
+        As measured, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
+        """
+        seconds = max(self._seconds, 1e-9)
+        held = self._held()
+        rates = {alias: self._flows[Leaf(alias)].offered / seconds for alias in leaves(self.tree)}
+        others = halfway_joins(self.tree)
+        productivity = {node: flow.productivity / held[others[node]] for node, flow in self._flows.items()}
+        return Load(self.tree, rates, productivity, states)
+
+    @property
+    def known(self) -> bool:
+        """Whether every half-way join that was offered rows has probed."""
+        return all(flow.known for flow in self._flows.values())
+
+    def completeness(self) -> float:
+        """Rows the root makes over those it would make if nothing were shed, lately and by estimate."""
+        return self._held()[self.tree]
+
+    def _held(self) -> dict[Tree, float]:
+        """The part of its rows that each node has lately made, and so its state holds; a probe finds that part."""
+        whole: dict[Tree, float] = {Leaf(alias): self._flows[Leaf(alias)].offered for alias in leaves(self.tree)}
+        held: dict[Tree, float] = dict.fromkeys(whole, 1.0)
+        for join in joins(self.tree):
+            made = sum(self._flows[side].found for side, _ in sides(join))
+            expected = sum(whole[side] * self._flows[side].productivity / held[other] for side, other in sides(join))
+            whole[join] = max(made, expected)
+            held[join] = max(made / whole[join], _LEAST_HELD) if whole[join] else 1.0
+        return held

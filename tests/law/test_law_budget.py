@@ -1,0 +1,96 @@
+"""The law's declared exception: under a budget a part of the exact answer comes, every row fresh, nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lawkit import FIRST, engine
+from straits import AMPLE, STATES, narrow, strait
+
+from penstock.adapt.allocate import POLICIES
+from penstock.testing.querytext import random_plan
+
+CHUNKS = range(FIRST, FIRST + 60, 5)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_whatever_happens_a_part_of_the_answer_comes(chunk: int) -> None:
+    for seed in range(chunk, chunk + 5):
+        life = strait(seed)
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_exactness_comes_back(chunk: int) -> None:
+    for seed in range(chunk, chunk + 5):
+        life = narrow(seed)
+        fault = life.fault()
+        assert fault is None, f"{life}\n{fault}"
+
+
+class Fresh:
+    """A random query with FRESHNESS over windows in which tuples may grow older than that."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(f"fresh {seed}")
+        self.rng = rng
+        self.names = "ABCD"[: rng.choice((2, 3, 4))]
+        windows = {name: rng.choice(("[ROWS 6]", "", "[RANGE 8]")) for name in self.names}
+        self.bounds = {name: rng.randint(8, 14) for name in self.names if rng.random() < 0.7}
+        sources = ", ".join(f"{name} {window}" for name, window in windows.items())
+        shown = ", ".join(f"{name}.ts AS {name.lower()}, {name}.id AS {name.lower()}_id" for name in self.names)
+        equal = " AND ".join(f"A.k = {name}.k" for name in self.names[1:])
+        fresh = ", ".join(f"{name} {bound}" for name, bound in self.bounds.items())
+        self.text = f"SELECT {shown} FROM {sources} WHERE {equal}{' FRESHNESS ' + fresh if fresh else ''}"
+        self.plan = random_plan(rng, list(self.names))
+        data = np.random.default_rng(seed)
+        self.pushes = [
+            {
+                name: pa.table({
+                    "ts": np.sort(data.integers(4 * at, 4 * at + 4, rows)),
+                    "k": data.integers(0, 2, rows), "id": data.integers(0, 1 << 40, rows),
+                })
+                for name in self.names if (rows := int(data.integers(0, 3)))
+            }
+            for at in range(12)
+        ]  # fmt: skip
+
+    def answer(self, budget: float | None) -> tuple[Counter[Any], int]:
+        eng = engine(state=self.rng.choice(STATES), batch=self.rng.choice((1, 5, 4096)))
+        for name in self.names:
+            eng.stream(name, dict.fromkeys(("ts", "k", "id"), "bigint"), time="ts")
+        eng.query("q", self.text, plan=self.plan)
+        if budget is not None:
+            eng.budget(budget, self.rng.choice(POLICIES), sample=self.rng.choice((None, 3)))
+        rows: Counter[Any] = Counter()
+        for push in self.pushes:
+            rows.update(tuple(row.items()) for row in eng.push(push)["q"].to_pylist())
+        rows.update(tuple(row.items()) for row in eng.flush()["q"].to_pylist())
+        return rows, eng.metrics("q")["stale"]
+
+    def fresh(self, row: Any) -> bool:
+        at = dict(row)
+        return all(at["_ts"] - at[name.lower()] <= bound for name, bound in self.bounds.items())
+
+
+@pytest.mark.parametrize("chunk", range(0, 60, 15))
+def test_no_stale_result_leaves(chunk: int) -> None:
+    """T is the instant a result is born: it leaves then or never."""
+    stale = 0
+    for seed in range(chunk, chunk + 15):
+        case = Fresh(seed)
+        exact, _ = case.answer(None)
+        fresh = Counter({row: count for row, count in exact.items() if case.fresh(row)})
+        some, _ = case.answer(case.rng.choice((0.3, 1, 3)))
+        assert not some - fresh, f"seed {seed}: {case.text}"
+        enough, suppressed = case.answer(AMPLE)
+        assert enough == fresh, f"seed {seed}: {case.text}"
+        assert suppressed == exact.total() - fresh.total()
+        stale += suppressed
+    assert stale, "no case had a stale result"

@@ -1,0 +1,242 @@
+"""Budgets of the engine: what they limit, how they are shown, kept and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.adapt.allocate import POLICIES
+from penstock.adapt.budget import Budgets, as_budget
+
+CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"
+
+
+def started(text: str = CHAIN, **options: Any) -> ps.Engine:
+    engine = ps.Engine(**options)
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts")
+    engine.query("q", text, plan="((A B) C)" if text == CHAIN else None)
+    return engine
+
+
+def tuples(second: int, rate: int = 60) -> dict[str, pa.Table]:
+    rng = np.random.default_rng(second)
+    ts = np.full(rate, second)
+    return {
+        name: pa.table({"ts": ts, "x": rng.integers(0, 60, rate), "y": rng.integers(0, 60, rate)}) for name in "ABC"
+    }
+
+
+def fed(engine: ps.Engine, seconds: range) -> int:
+    return sum(engine.push(tuples(second))["q"].num_rows for second in seconds)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_more_is_probed_than_allowed(policy: str) -> None:
+    engine = started()
+    engine.budget(400, policy)
+    results = fed(engine, range(40))
+    shedding = next(iter(engine._budgets._general.overloads.values())).shedding
+    assert shedding.spent <= 400 * 41
+    metrics = engine.metrics("q")
+    assert sum(metrics["unprobed"].values()) > 0
+    assert metrics["budget"]["policy"] == policy
+    assert sum(metrics["budget"]["allowances"].values()) >= 399
+    assert 0 < results < fed(started(), range(40))
+
+
+def test_completeness_is_estimated() -> None:
+    exact, engine = started(), started()
+    engine.budget(1500)
+    fed(exact, range(20))
+    fed(engine, range(20))
+    share = fed(engine, range(20, 40)) / fed(exact, range(20, 40))
+    assert engine.metrics("q")["completeness"] == pytest.approx(share, abs=0.15)
+    assert exact.metrics("q")["completeness"] == 1
+
+
+def test_a_budget_that_suffices_says_so() -> None:
+    engine = started()
+    engine.budget(1e7)
+    assert fed(engine, range(25)) == fed(started(), range(25))
+    assert engine.metrics("q")["completeness"] == 1
+    assert engine.metrics("q")["unprobed"] == {}
+
+
+def test_explain_shows_the_allowances() -> None:
+    engine = started()
+    assert "probes" not in engine.explain("q")
+    engine.budget(300, "equal-hj")
+    assert engine.explain("q").count("probes: 75 per second") == 4
+    engine.budget(None)
+    assert "probes" not in engine.explain("q")
+    assert "budget" not in engine.metrics("q")
+
+
+def test_a_sample_is_repeatable() -> None:
+    counts = []
+    for seed in (1, 1, 2):
+        engine = started()
+        engine.budget(400, sample=seed)
+        counts.append(fed(engine, range(30)))
+    assert counts[0] == counts[1] != counts[2]
+
+
+def test_a_budget_is_divided_among_queries_and_binds_later_ones() -> None:
+    engine = started()
+    engine.budget(500)
+    engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
+    for second in range(30):
+        engine.push(tuples(second))
+    shares = [engine.metrics(name)["budget"]["mu"] for name in ("p", "q")]
+    assert sum(shares) == pytest.approx(500)
+    assert shares[0] < shares[1]
+    engine.drop("q")
+    assert engine.metrics("p")["budget"]["mu"] == 500
+
+
+def test_a_query_may_have_its_own() -> None:
+    engine = started()
+    engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
+    engine.budget(100, query="p")
+    assert "budget" not in engine.metrics("q")
+    assert engine.metrics("p")["budget"]["mu"] == 100
+    engine.budget(300)
+    assert [engine.metrics(name)["budget"]["mu"] for name in "pq"] == [150, 150]
+    engine.budget(None, query="q")
+    assert engine.metrics("p")["budget"]["mu"] == 300
+    assert "budget" not in engine.metrics("q")
+    engine.budget(None)
+    assert "budget" not in engine.metrics("p")
+
+
+def test_a_snapshot_keeps_budgets() -> None:
+    engine = started()
+    engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
+    engine.budget(300, "jaqpot")
+    engine.budget("250 ms", query="p")
+    again = ps.Engine.restore(engine.snapshot())
+    assert again.metrics("q")["budget"]["policy"] == "jaqpot"
+    assert again._budgets.dump() == engine._budgets.dump()
+    again.budget(None)
+    assert ps.Engine.restore(again.snapshot())._budgets.dump() == {"general": None, "single": {}}
+
+
+def test_too_little_for_the_freshness_is_said() -> None:
+    engine = started(CHAIN + " FRESHNESS A 12", state="eager")
+    fed(engine, range(12))
+    engine.budget(150, "jaqpot")
+    fed(engine, range(12, 16))
+    assert "freshness of" in engine.metrics("q")["budget"]["shortage"]
+    assert "a budget of" in engine.metrics("q")["budget"]["shortage"]
+
+
+# ── time per push ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    """A clock on which a probe takes a while."""
+
+    def __init__(self, engine: ps.Engine, per_probe: float) -> None:
+        self.engine, self.per_probe = engine, per_probe
+
+    def __call__(self) -> float:
+        keeper = self.engine._budgets._general
+        spent = 0 if keeper is None else sum(over.shedding.spent for over in keeper.overloads.values())
+        return spent * self.per_probe
+
+
+@pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
+def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None:
+    engine = started(batch=40)
+    clock = Clock(engine, per_probe)
+    engine._budgets = Budgets(clock)
+    engine.budget("100 ms")
+    taken = []
+    for second in range(60):
+        before = clock()
+        engine.push(tuples(second))
+        taken.append(clock() - before)
+    assert max(taken[20:]) <= 0.1
+    assert np.mean(taken[20:]) >= 0.05
+    assert engine.metrics("q")["budget"]["mu"] == pytest.approx(0.08 / per_probe, rel=0.35)
+
+
+def test_units_of_time() -> None:
+    assert as_budget("500 ms", "lp", None).seconds == 0.5
+    assert as_budget("2 seconds", "lp", None).seconds == 2
+    assert as_budget("1 s", "lp", None).seconds == 1
+
+
+# ── mistakes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MISTAKES: list[tuple[str, str, Callable[[ps.Engine], Any]]] = [
+    ("BAD_BUDGET", "above 0", lambda e: e.budget(-5)),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget(0)),
+    ("BAD_BUDGET", "nan", lambda e: e.budget(float("nan"))),
+    ("BAD_BUDGET", "inf", lambda e: e.budget(float("inf"))),
+    ("BAD_BUDGET", "True", lambda e: e.budget(True)),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("soon")),
+    ("BAD_BUDGET", "", lambda e: e.budget("-5 ms")),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget("0 ms")),
+    ("BAD_BUDGET", "", lambda e: e.budget("5 parsecs")),
+    ("UNKNOWN_OPTION", "jaqpot", lambda e: e.budget(300, "greedy")),
+    ("BAD_SAMPLE", "seed", lambda e: e.budget(300, sample=-1)),
+    ("UNKNOWN_QUERY", "running: q", lambda e: e.budget(300, query="nowhere")),
+    ("INVALID_FRESHNESS", "shorter", lambda e: e.query("f", CHAIN + " FRESHNESS A 9")),
+    ("UNKNOWN_ALIAS", "D", lambda e: e.query("f", CHAIN + " FRESHNESS D 90")),
+]
+
+
+@pytest.mark.parametrize(("condition", "says", "mistake"), MISTAKES)
+def test_a_mistake_is_named_and_the_budget_stays(
+    condition: str, says: str, mistake: Callable[[ps.Engine], Any]
+) -> None:
+    engine = started()
+    engine.budget(300)
+    with pytest.raises(ps.QueryError) as caught:
+        mistake(engine)
+    assert caught.value.condition == condition
+    assert says in str(caught.value)
+    assert engine.metrics("q")["budget"]["mu"] == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SELECT COUNT(*) AS n FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x", "an aggregate"),
+        ("SELECT DISTINCT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x", "DISTINCT"),
+        ("SELECT x FROM C [RANGE 5] EXCEPT SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x", "EXCEPT"),
+    ],
+)
+def test_what_would_be_wrong_not_partial_is_refused(text: str, says: str) -> None:
+    engine = started()
+    engine.query("above", text)
+    with pytest.raises(ps.UnsupportedError, match=says) as caught:
+        engine.budget(300)
+    assert caught.value.condition == "BUDGET_WOULD_DISTORT"
+    assert "budget" not in engine.metrics("q")
+    engine.budget(300, query="q")
+    assert engine.metrics("q")["budget"]["mu"] == 300
+    engine.drop("above")
+    engine.budget(300)
+    with pytest.raises(ps.UnsupportedError, match=says):
+        engine.query("above", text)
+    fed(engine, range(3))
+    assert "above" not in engine.push({})
+
+
+def test_derived_streams_of_joins_are_refused_others_are_not() -> None:
+    engine = started()
+    engine.derive("twice", "SELECT A.x * 2 AS x FROM A")
+    engine.query("count", "SELECT COUNT(*) AS n FROM twice [RANGE 5]")
+    engine.query("both", "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x UNION ALL SELECT C.x FROM C")
+    engine.budget(300)
+    assert "budget" in engine.metrics("both")
+    with pytest.raises(ps.UnsupportedError, match="derived"):
+        engine.derive("pairs", "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x")
