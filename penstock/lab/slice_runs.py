@@ -46,7 +46,7 @@ def side_by_side(
     """All contenders on the same pushes."""
     contenders = contenders or dict(CONTENDERS)
     names = list(contenders)
-    full = max(query.window for query in queries) // SECOND
+    full = _full(queries, pushes)
     seconds = {name: np.zeros((rounds, len(pushes))) for name in names}
     results = dict.fromkeys(names, 0)
     states: dict[str, list[Held]] = {name: [] for name in names}
@@ -64,6 +64,11 @@ def side_by_side(
     return {name: Outcome(float(seconds[name].min(axis=0).sum()), results[name], _mean(states[name])) for name in names}
 
 
+def _full(queries: Sequence[Asked], pushes: Sequence[Push]) -> int:
+    """From which push on state is looked at: when all windows are full, or at the last."""
+    return min(max(query.window for query in queries) // SECOND, len(pushes) - 1)
+
+
 def _mean(states: Sequence[Held]) -> Held:
     rows, bytes_, allocated = np.mean([(s.rows, s.row_bytes, s.allocated) for s in states], axis=0)
     return Held(round(rows), float(bytes_), round(allocated))
@@ -71,9 +76,10 @@ def _mean(states: Sequence[Held]) -> Held:
 
 def mean_least(queries: Sequence[Asked], pushes: Sequence[Push]) -> float:
     """The fewest rows any exact plan can hold, over the same pushes as the states of `side_by_side`."""
-    full = max(query.window for query in queries) // SECOND
     ends = [min(push[name].column("ts")[-1].as_py() for name in "AB") for push in pushes]
-    return float(np.mean([least_rows(pushes[: at + 1], queries, ends[at]) for at in range(full, len(pushes))]))
+    return float(
+        np.mean([least_rows(pushes[: at + 1], queries, ends[at]) for at in range(_full(queries, pushes), len(pushes))])
+    )
 
 
 # ── many queries ─────────────────────────────────────────────────────────────────────────────────────────────────────
