@@ -111,7 +111,7 @@ def _memory(report: Report, scale: Scale, step: Step) -> None:
         queries = _three(ends, sigma)
         model = Windows(tuple(ends), (1, sigma, sigma))
         for rate in scale.memory_rates:
-            pushes = list(Streams(rate, max(scale.seconds, ends[-1] + 6), 1 / (20 * rate)).pushes())
+            pushes = list(Streams(rate, max(scale.seconds, ends[-1] + 6), 1 / (4 * rate)).pushes())
             found = side_by_side(queries, pushes, 1)
             rows.append({"windows": name, "sigma": sigma, "rate": rate, **_state_row(found, queries, pushes, model)})
     report.sections.append(
@@ -251,7 +251,7 @@ def _slice_cost(report: Report, scale: Scale, step: Step) -> None:
     ]
     report.sections.append(Section("slice_cost", f"{count} queries with more and more windows, nobody looks", rows))
     report.checks += [
-        at_most("all_windows_vs_one", spent[kinds[-1]] / spent[1], 1.05, f"times the CPU, {count} windows"),
+        at_most("all_windows_vs_one", spent[kinds[-1]] / spent[1], 1.2, f"times the CPU, {count} windows"),
         at_most("overhead_of_a_slice", 1e9 * each / tuples, 10, "ns for each slice and tuple"),
     ]
 
@@ -268,15 +268,15 @@ def _crowds(report: Report, scale: Scale, step: Step) -> None:
         step(f"{count:,} queries")
         crowd = Crowd(count, scale.crowd_window * SECOND, scale.filters)
         sample = sorted({int(place) for place in np.linspace(0, count - 1, scale.sample)})
-        found = scaled(crowd.queries(), pushes, sample, scale.rounds if count < scale.crowds[-1] else 1)
+        found = scaled(crowd.queries(), pushes, sample, max(2, scale.rounds))
         wrong += found.wrong
-        first = rows[0] if rows else {"seconds": found.push_seconds, "row_kib": found.state.row_bytes / 1024}
         rows.append({
-            "queries": count, "seconds": found.push_seconds, "times_one": found.push_seconds / first["seconds"],
-            "seconds_sample_looked_at": found.looked_seconds, "sample": len(sample),
-            "row_kib": found.state.row_bytes / 1024,
-            "times_one_row_kib": found.state.row_bytes / 1024 / first["row_kib"],
-            "ring_kib": found.state.allocated / 1024,
+            "queries": count, "seconds": found.seconds, "largest_alone": found.alone,
+            "times_one": found.seconds / found.alone,
+            "seconds_sample_looked_at": found.looked, "sample": len(sample),
+            "row_kib": found.state.row_bytes / 1024, "ring_kib": found.state.allocated / 1024,
+            "times_one_row_kib": found.state.row_bytes / found.state_alone.row_bytes,
+            "times_one_ring_kib": found.state.allocated / found.state_alone.allocated,
             "register_ms_each": 1000 * found.register_seconds / count, "register_mib": found.register_mib,
         })  # fmt: skip
     title = f"Many queries, {scale.filters} filters, windows up to {scale.crowd_window} s: CPU of pushes once full"
@@ -286,7 +286,8 @@ def _crowds(report: Report, scale: Scale, step: Step) -> None:
     report.checks += [
         equals("sampled_queries_differ", wrong, 0, "of all samples"),
         at_most("cpu_vs_largest_query", last["times_one"], 3, f"times, {last['queries']:,} queries, nobody looks"),
-        at_most("state_vs_largest_query", last["times_one_row_kib"], 1.2, f"times, {last['queries']:,} queries"),
+        at_most("row_bytes_vs_largest_query", last["times_one_row_kib"], 1.2, f"times, {last['queries']:,} queries"),
+        at_most("ring_bytes_vs_largest_query", last["times_one_ring_kib"], 1.2, f"times, {last['queries']:,} queries"),
     ]
 
 

@@ -103,49 +103,55 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Scaled:
-    """A crowd in one engine: `push_seconds` nobody looks, `looked_seconds` a sample is looked at."""
+    """A crowd in one engine beside the first of its queries alone: `seconds` nobody looks, `looked` at a sample."""
 
-    push_seconds: float
-    looked_seconds: float
+    seconds: float
+    alone: float
+    looked: float
     register_seconds: float
     register_mib: float
     state: Held
+    state_alone: Held
     wrong: int
     """Queries of the sample that did not answer what they answer alone."""
 
 
 def scaled(queries: Sequence[Asked], pushes: Sequence[Push], sample: Sequence[int], rounds: int) -> Scaled:
-    """The seconds are those of the second half of the pushes, when windows are full."""
+    """The pushes come again and again, later each time; seconds are those of their second half, windows being full."""
+    begin, size = process_time(), _resident_mib()
+    crowd = engine(queries=queries)
+    registered, grown = process_time() - begin, _resident_mib() - size
+    alone = engine(queries=queries[:1])
     half = len(pushes) // 2
-    seconds = np.zeros((rounds, len(pushes) - half))
+    seconds = np.zeros((2, rounds, len(pushes)))
     for number in range(rounds):
-        begin, size = process_time(), _resident_mib()
-        running = engine(queries=queries)
-        registered, grown = process_time() - begin, _resident_mib() - size
-        for at, push in enumerate(pushes):
-            begin = process_time()
-            running.push(push)
-            if at >= half:
-                seconds[number, at - half] = process_time() - begin
-        state = held(running)
-    looked, wrong = _looked(running, queries, pushes, sample)
-    return Scaled(float(seconds.min(axis=0).sum()), looked, registered, grown, state, wrong)
+        for at, push in enumerate(_later(pushes, number)):
+            for place in (0, 1) if at % 2 else (1, 0):
+                begin = process_time()
+                (crowd, alone)[place].push(push)
+                seconds[place, number, at] = process_time() - begin
+    spent = seconds.min(axis=1)[:, half:].sum(axis=1)
+    states = held(crowd), held(alone)
+    looked, wrong = _looked(crowd, queries, _later(pushes, rounds - 1), _later(pushes, rounds), sample)
+    return Scaled(float(spent[0]), float(spent[1]), looked, registered, grown, *states, wrong)
 
 
 def _looked(
-    running: Engine, queries: Sequence[Asked], pushes: Sequence[Push], sample: Sequence[int]
+    crowd: Engine, queries: Sequence[Asked], seen: Sequence[Push], pushes: Sequence[Push], sample: Sequence[int]
 ) -> tuple[float, int]:
-    """The same pushes again, later: seconds with a sample looked at, and how many of it differ from the query alone."""
-    later = [_later(push, len(pushes)) for push in pushes]
+    """Seconds of the second half of pushes with a sample looked at, and how many of it differ from the query alone.
+
+    `seen` is what the crowd saw before.
+    """
     alone = {place: engine(queries=[queries[place]]) for place in sample}
-    half, seconds = len(pushes) // 2, 0.0
     answers: dict[int, tuple[list[pa.Table], list[pa.Table]]] = {place: ([], []) for place in sample}
-    for single in alone.values():  # they have seen what the crowd has seen
-        for push in pushes:
+    for single in alone.values():
+        for push in seen:
             single.push(push)
-    for at, push in enumerate(later):
+    half, seconds = len(pushes) // 2, 0.0
+    for at, push in enumerate(pushes):
         begin = process_time()
-        out = running.push(push)
+        out = crowd.push(push)
         tables = [out[f"q{place}"] for place in sample]
         seconds += process_time() - begin if at >= half else 0.0
         for place, table in zip(sample, tables, strict=True):
@@ -154,11 +160,16 @@ def _looked(
     return seconds, sum(not _same(*map(pa.concat_tables, both)) for both in answers.values())
 
 
-def _later(push: Push, seconds: int) -> Push:
-    return {
-        name: table.set_column(0, "ts", pa.array(table.column("ts").to_numpy() + seconds * SECOND))
-        for name, table in push.items()
-    }
+def _later(pushes: Sequence[Push], times: int) -> list[Push]:
+    """The same tuples, so many times the length of the whole later."""
+    shift = times * len(pushes) * SECOND
+    return [
+        {
+            name: table.set_column(0, "ts", pa.array(table.column("ts").to_numpy() + shift))
+            for name, table in push.items()
+        }
+        for push in pushes
+    ]
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
