@@ -122,6 +122,10 @@ def _memory(report: Report, scale: Scale, step: Step) -> None:
         at_most("rows_vs_minimum", max(row["over_minimum"] for row in rows), 1.05, "times, the worst setting"),
         _at_least("bytes_saved_over_pull_up", _mean(rows, "saved_up"), 0.2, "of its bytes, mean of all settings"),
         _at_least("bytes_saved_over_push_down", _mean(rows, "saved_down"), 0.2, "of its bytes, mean of all settings"),
+        _at_least(
+            "rows_saved_over_the_worse_rival", float(np.mean([max(r["rows_saved_up"], r["rows_saved_down"]) for r in rows])),
+            0.2, "of the rows of the worse of the two, mean of all settings",
+        ),
         at_most(
             "rows_saved_vs_equation_4", max(abs(row["rows_saved_up"] - row["model_up"]) for row in rows), 0.02,
             "share of pull-up's rows, the largest difference",
