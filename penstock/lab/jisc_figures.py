@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from penstock.lab.drawing import panels_of, png
 
 Row = dict[str, Any]
 
@@ -23,7 +21,7 @@ LABELS = {
 
 def stage(rows: Sequence[Row], title: str) -> bytes:
     """(a) running time and (b) JISC's speedup, by the number of joins."""
-    drawing, (left, right) = _panels(2, title)
+    drawing, (left, right) = panels_of(2, title)
     joins = [row["joins"] for row in rows]
     for name, (label, style) in LABELS.items():
         left.plot(joins, [row[name] for row in rows], style, label=label)
@@ -34,69 +32,53 @@ def stage(rows: Sequence[Row], title: str) -> bytes:
     right.axhline(1, color="grey", linewidth=1)
     left.legend(fontsize="small")
     right.legend(fontsize="small")
-    return _png(drawing)
+    return png(drawing)
 
 
 def batches(seconds: Sequence[float], migrating: slice) -> bytes:
     """Every batch of a run, those of the migration marked."""
-    drawing, (panel,) = _panels(1, "A batch at a time: all states incomplete")
+    drawing, (panel,) = panels_of(1, "A batch at a time: all states incomplete")
     panel.bar(range(len(seconds)), [1000 * value for value in seconds], width=1, color="C0")
     panel.axvspan(migrating.start - 0.5, migrating.stop - 0.5, color="C1", alpha=0.3, label="migrating")
     panel.set(xlabel="batch", ylabel="CPU milliseconds")
     panel.legend()
-    return _png(drawing)
+    return png(drawing)
 
 
 def normal(rows: Sequence[Row]) -> bytes:
-    drawing, (panel,) = _panels(1, "Figure 9: normal operation")
+    drawing, (panel,) = panels_of(1, "Figure 9: normal operation")
     panel.bar([row["run"] for row in rows], [row["seconds"] for row in rows])
     panel.set(ylabel="CPU seconds")
-    return _png(drawing)
+    return png(drawing)
 
 
 def latency(rows: Sequence[Row]) -> bytes:
-    drawing, (panel,) = _panels(1, "Figure 10 (a): first output after a change of the plan")
+    drawing, (panel,) = panels_of(1, "Figure 10 (a): first output after a change of the plan")
     for name in ("jisc", "moving_state", "stairs"):
         label, style = LABELS[name]
         panel.plot([row["window"] for row in rows], [row[f"{name}_ms"] for row in rows], style, label=label)
     panel.set(xlabel="window, tuples", ylabel="CPU milliseconds", xscale="log", yscale="log")
     panel.legend()
-    return _png(drawing)
+    return png(drawing)
 
 
 def frequency(rows: Sequence[Row], names: Sequence[str], title: str) -> bytes:
-    drawing, (panel,) = _panels(1, title)
+    drawing, (panel,) = panels_of(1, title)
     for name in names:
         label, style = LABELS[name]
         panel.plot([row["windows_between"] for row in rows], [row[name] for row in rows], style, label=label)
     panel.set(xlabel="windows between two changes", ylabel="CPU seconds")
     panel.legend()
-    return _png(drawing)
+    return png(drawing)
 
 
 def proposition(rows: Sequence[Row]) -> bytes:
     """The mean with one standard deviation, and what was drawn."""
-    drawing, (panel,) = _panels(1, "Proposition 1: complete states after a swap")
+    drawing, (panel,) = panels_of(1, "Proposition 1: complete states after a swap")
     joins = [row["joins"] for row in rows]
     deviations = [row["variance"] ** 0.5 for row in rows]
     panel.errorbar(joins, [row["mean"] for row in rows], deviations, fmt="o-", capsize=3, label="formula")
     panel.plot(joins, [row["drawn_mean"] for row in rows], "x", label="drawn")
     panel.set(xlabel="joins", ylabel="complete states")
     panel.legend()
-    return _png(drawing)
-
-
-def _panels(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
-    drawing = Figure(figsize=(5.6 * count, 4), layout="constrained")
-    FigureCanvasAgg(drawing)
-    drawing.suptitle(title, fontsize="medium")
-    panels = drawing.subplots(1, count, squeeze=False)[0]
-    for panel in panels:
-        panel.grid(alpha=0.3)
-    return drawing, panels
-
-
-def _png(drawing: Figure) -> bytes:
-    image = io.BytesIO()
-    drawing.savefig(image, format="png", dpi=130)
-    return image.getvalue()
+    return png(drawing)

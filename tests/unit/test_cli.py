@@ -122,7 +122,7 @@ def test_explain_refuses_an_unknown_format(script: Path) -> None:
     assert penstock("explain", script, "--format", "png").exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"], ["lab", "slice"]])
+@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"], ["lab", "jaqpot"]])
 def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]) -> None:
     result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
     assert result.exit_code == 2

@@ -1,0 +1,150 @@
+"""Ways to run many queries over one join, on the same windows and kernels: State-Slice and its rivals.
+
+All of them take the same pushes and give every query its table. Each rival works on whole columns; that it does so
+once for every result and query is what sharing without slices costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine import Engine
+from penstock.lab.slice_streams import Asked, Push, engine, select
+from penstock.state.codeset import Mask
+
+
+@dataclass(frozen=True)
+class Held:
+    """The state of all joins: rows, the bytes of those rows, and the bytes of the rings that were made for them."""
+
+    rows: int
+    row_bytes: float
+    allocated: int
+
+
+class Contender(Protocol):
+    """Some queries that are running."""
+
+    def push(self, data: Push) -> list[pa.Table]:
+        """What became certain, by query; all tables are made."""
+
+    def held(self) -> Held: ...
+
+
+def held(running: Engine) -> Held:
+    stores = [store for join in running._groups for store in join.tree.stores.values()]
+    return Held(
+        sum(len(store) for store in stores),
+        sum(store.row_bytes * len(store) for store in stores),
+        sum(store.nbytes for store in stores),
+    )
+
+
+class OneEngine:
+    """The queries as they are written: State-Slice, or each on its own."""
+
+    share: bool
+
+    def __init__(self, queries: Sequence[Asked]) -> None:
+        self.engine = engine(share=self.share, queries=queries)
+
+    def push(self, data: Push) -> list[pa.Table]:
+        return list(self.engine.push(data).values())
+
+    def held(self) -> Held:
+        return held(self.engine)
+
+
+class StateSlice(OneEngine):
+    """One join for all: tuples are kept as long as somebody wants them, results are found by age."""
+
+    share = True
+
+
+class Unshared(OneEngine):
+    """A join for each query."""
+
+    share = False
+
+
+class PullUp:
+    """One join over the largest window, nothing filtered below it; a router gives each query its results."""
+
+    def __init__(self, queries: Sequence[Asked]) -> None:
+        self._queries = queries
+        self._longest = max(query.window for query in queries)
+        self.engine = engine(queries=[Asked(self._longest)])
+
+    def push(self, data: Push) -> list[pa.Table]:
+        joined = self.engine.push(data)["q0"]
+        ages, values = _ages(joined), joined.column("v").to_numpy()
+        return [self._routed(joined, query, ages, values) for query in self._queries]
+
+    def _routed(self, joined: pa.Table, query: Asked, ages: Mask, values: Mask) -> pa.Table:
+        wanted = [ages < query.window] if query.window < self._longest else []
+        wanted += [values < query.share] if query.share < 1 else []
+        return _filtered(joined, wanted)
+
+    def held(self) -> Held:
+        return held(self.engine)
+
+
+class PushDown:
+    """A is divided by who wants its tuples; each part has a join over the window it needs, with a copy of B's.
+
+    A query unites the results of its parts in temporal order.
+    """
+
+    def __init__(self, queries: Sequence[Asked]) -> None:
+        self._queries = queries
+        highs = sorted({query.share for query in queries})
+        lows = [0.0, *highs[:-1]]
+        self._parts = [(high, max(q.window for q in queries if q.share >= high)) for high in highs]
+        self.engine = engine(share=False)
+        for place, (low, (high, window)) in enumerate(zip(lows, self._parts, strict=True)):
+            tests = [f" AND a.v >= {low}"] if low > 0 else []
+            tests += [f" AND a.v < {high}"] if high < 1 else []
+            self.engine.query(f"part{place}", select(window, "".join(tests)))
+
+    def push(self, data: Push) -> list[pa.Table]:
+        out = self.engine.push(data)
+        joined = [out[f"part{place}"] for place in range(len(self._parts))]
+        ages = [_ages(table) for table in joined]
+        return [self._united(query, joined, ages) for query in self._queries]
+
+    def _united(self, query: Asked, joined: Sequence[pa.Table], ages: Sequence[Mask]) -> pa.Table:
+        own = [
+            _filtered(table, [age < query.window] if query.window < window else [])
+            for table, age, (high, window) in zip(joined, ages, self._parts, strict=True)
+            if high <= query.share
+        ]
+        if len(own) == 1:
+            return own[0]
+        table = pa.concat_tables(own)
+        return table.take(pa.array(np.argsort(table.column("_ts").to_numpy(), kind="stable")))
+
+    def held(self) -> Held:
+        return held(self.engine)
+
+
+CONTENDERS: dict[str, type[StateSlice | PullUp | PushDown | Unshared]] = {
+    "state_slice": StateSlice,
+    "pull_up": PullUp,
+    "push_down": PushDown,
+    "unshared": Unshared,
+}
+
+
+def _ages(joined: pa.Table) -> Mask:
+    ages: Mask = np.abs(joined.column("a_ts").to_numpy() - joined.column("b_ts").to_numpy())
+    return ages
+
+
+def _filtered(table: pa.Table, masks: Iterable[Mask]) -> pa.Table:
+    masks = list(masks)
+    return table.filter(pa.array(np.logical_and.reduce(masks))) if masks else table

@@ -1,0 +1,242 @@
+"""Runs of the State-Slice lab: contenders side by side, many queries, queries that come and go.
+
+CPU time of this process. Contenders take turns push by push, in an order that changes, and of each push the best of
+some rounds stands: what else happens on the machine hits all of them, and never makes anything faster.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.engine import Engine
+from penstock.lab.slice_rivals import CONTENDERS, Contender, Held, held
+from penstock.lab.slice_streams import SECOND, Asked, Push, Streams, engine, least_rows
+
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A contender on some pushes: seconds, what it gave to all queries together, and its mean state once full."""
+
+    seconds: float
+    results: int
+    state: Held
+
+    @property
+    def rate(self) -> float:
+        """Results per second of CPU: the paper's service rate."""
+        return self.results / self.seconds
+
+
+Make = Callable[[Sequence[Asked]], Contender]
+
+
+def side_by_side(
+    queries: Sequence[Asked], pushes: Sequence[Push], rounds: int, contenders: dict[str, Make] | None = None
+) -> dict[str, Outcome]:
+    """All contenders on the same pushes."""
+    contenders = contenders or dict(CONTENDERS)
+    names = list(contenders)
+    full = _full(queries, pushes)
+    seconds = {name: np.zeros((rounds, len(pushes))) for name in names}
+    results = dict.fromkeys(names, 0)
+    states: dict[str, list[Held]] = {name: [] for name in names}
+    for number in range(rounds):
+        running = {name: make(queries) for name, make in contenders.items()}
+        for at, push in enumerate(pushes):
+            for name in names[at % len(names) :] + names[: at % len(names)]:
+                begin = process_time()
+                tables = running[name].push(push)
+                seconds[name][number, at] = process_time() - begin
+                if number == 0:
+                    results[name] += sum(table.num_rows for table in tables)
+                    if at >= full:
+                        states[name].append(running[name].held())
+    return {name: Outcome(float(seconds[name].min(axis=0).sum()), results[name], _mean(states[name])) for name in names}
+
+
+def _full(queries: Sequence[Asked], pushes: Sequence[Push]) -> int:
+    """From which push on state is looked at: when all windows are full, or at the last."""
+    return min(max(query.window for query in queries) // SECOND, len(pushes) - 1)
+
+
+def _mean(states: Sequence[Held]) -> Held:
+    rows, bytes_, allocated = np.mean([(s.rows, s.row_bytes, s.allocated) for s in states], axis=0)
+    return Held(round(rows), float(bytes_), round(allocated))
+
+
+def mean_least(queries: Sequence[Asked], pushes: Sequence[Push]) -> float:
+    """The fewest rows any exact plan can hold, over the same pushes as the states of `side_by_side`."""
+    ends = [min(push[name].column("ts")[-1].as_py() for name in "AB") for push in pushes]
+    return float(
+        np.mean([least_rows(pushes[: at + 1], queries, ends[at]) for at in range(_full(queries, pushes), len(pushes))])
+    )
+
+
+# ── many queries ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """So many queries that differ in window, with `filters` filters among them; the first is the largest of all."""
+
+    count: int
+    longest: int
+    filters: int
+
+    def queries(self) -> list[Asked]:
+        step = max(1, self.longest // (2 * self.count))
+        return [
+            Asked(self.longest - place * step, round(1 - place % self.filters / self.filters, 4))
+            for place in range(self.count)
+        ]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A crowd in one engine beside the first of its queries alone: `seconds` nobody looks, `looked` at a sample."""
+
+    seconds: float
+    alone: float
+    looked: float
+    register_seconds: float
+    register_mib: float
+    state: Held
+    state_alone: Held
+    wrong: int
+    """Queries of the sample that did not answer what they answer alone."""
+
+
+def scaled(queries: Sequence[Asked], pushes: Sequence[Push], sample: Sequence[int], rounds: int) -> Scaled:
+    """The pushes come again and again, later each time; seconds are those of their second half, windows being full."""
+    begin, size = process_time(), _resident_mib()
+    crowd = engine(queries=queries)
+    registered, grown = process_time() - begin, _resident_mib() - size
+    alone = engine(queries=queries[:1])
+    half = len(pushes) // 2
+    seconds = np.zeros((2, rounds, len(pushes)))
+    for number in range(rounds):
+        for at, push in enumerate(_later(pushes, number)):
+            for place in (0, 1) if at % 2 else (1, 0):
+                begin = process_time()
+                (crowd, alone)[place].push(push)
+                seconds[place, number, at] = process_time() - begin
+    spent = seconds.min(axis=1)[:, half:].sum(axis=1)
+    states = held(crowd), held(alone)
+    looked, wrong = _looked(crowd, queries, _later(pushes, rounds - 1), _later(pushes, rounds), sample)
+    return Scaled(float(spent[0]), float(spent[1]), looked, registered, grown, *states, wrong)
+
+
+def _looked(
+    crowd: Engine, queries: Sequence[Asked], seen: Sequence[Push], pushes: Sequence[Push], sample: Sequence[int]
+) -> tuple[float, int]:
+    """Seconds of the second half of pushes with a sample looked at, and how many of it differ from the query alone.
+
+    `seen` is what the crowd saw before.
+    """
+    alone = {place: engine(queries=[queries[place]]) for place in sample}
+    answers: dict[int, tuple[list[pa.Table], list[pa.Table]]] = {place: ([], []) for place in sample}
+    for single in alone.values():
+        for push in seen:
+            single.push(push)
+    half, seconds = len(pushes) // 2, 0.0
+    for at, push in enumerate(pushes):
+        begin = process_time()
+        out = crowd.push(push)
+        tables = [out[f"q{place}"] for place in sample]
+        seconds += process_time() - begin if at >= half else 0.0
+        for place, table in zip(sample, tables, strict=True):
+            answers[place][0].append(table)
+            answers[place][1].append(alone[place].push(push)["q0"])
+    return seconds, sum(not _same(*map(pa.concat_tables, both)) for both in answers.values())
+
+
+def _later(pushes: Sequence[Push], times: int) -> list[Push]:
+    """The same tuples, so many times the length of the whole later."""
+    shift = times * len(pushes) * SECOND
+    return [
+        {
+            name: table.set_column(0, "ts", pa.array(table.column("ts").to_numpy() + shift))
+            for name, table in push.items()
+        }
+        for push in pushes
+    ]
+
+
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    order = [(name, "ascending") for name in one.column_names]
+    return bool(one.sort_by(order).equals(other.sort_by(order)))
+
+
+def _resident_mib() -> float:
+    """The resident size of this process, where the system tells it."""
+    if not STATUS.exists():
+        return 0.0
+    gc.collect()
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+# ── queries that come and go ─────────────────────────────────────────────────────────────────────────────────────────
+
+CHANGES: tuple[tuple[str, Callable[[Engine, Sequence[Asked]], None]], ...] = (
+    ("add, window and filter known", lambda eng, queries: eng.query("new", queries[1].text)),
+    ("drop it", lambda eng, _: eng.drop("new")),
+    ("add, a window between", lambda eng, queries: eng.query("new", Asked(queries[1].window - 7).text)),
+    ("drop it", lambda eng, _: eng.drop("new")),
+    ("add, a filter of its own", lambda eng, queries: eng.query("new", Asked(queries[1].window, 0.123).text)),
+    ("drop it", lambda eng, _: eng.drop("new")),
+    ("add, the largest window", lambda eng, queries: eng.query("new", Asked(queries[0].window + SECOND).text)),
+    ("drop it", lambda eng, _: eng.drop("new")),
+)
+"""What happens to an engine under load, one thing every other push."""
+
+
+@dataclass(frozen=True)
+class Changing:
+    """Seconds of pushes by round: quiet ones, and those with a change before them (the change counted in)."""
+
+    quiet: NDArray[np.float64]
+    changed: NDArray[np.float64]
+
+    def ratios(self) -> NDArray[np.float64]:
+        """For each round and change: its push against the median quiet push of the round."""
+        ratios: NDArray[np.float64] = self.changed / np.median(self.quiet, axis=1, keepdims=True)
+        return ratios
+
+    def best(self) -> NDArray[np.float64]:
+        """The same of the best round of each push."""
+        best: NDArray[np.float64] = self.changed.min(axis=0) / np.median(self.quiet.min(axis=0))
+        return best
+
+    def slowest_quiet(self) -> float:
+        return float(self.quiet.min(axis=0).max() / np.median(self.quiet.min(axis=0)))
+
+
+def changing(queries: Sequence[Asked], streams: Streams, rounds: int) -> Changing:
+    """Every push's first query is looked at. The windows are full when the changes begin."""
+    pushes = list(streams.pushes())
+    first = len(pushes) - 2 * len(CHANGES)
+    quiet: list[list[float]] = []
+    changed: list[list[float]] = []
+    for _ in range(rounds):
+        running = engine(queries=queries)
+        quiet.append([])
+        changed.append([])
+        for at, push in enumerate(pushes):
+            begin = process_time()
+            if at >= first and not (at - first) % 2:
+                CHANGES[(at - first) // 2][1](running, queries)
+            running.push(push)["q0"]
+            if at >= first:
+                (quiet if (at - first) % 2 else changed)[-1].append(process_time() - begin)
+    return Changing(np.array(quiet), np.array(changed))

@@ -1,0 +1,96 @@
+"""The streams and queries of the State-Slice experiments: Poisson arrivals on A and B, joined on a key.
+
+Two tuples have the same key with the probability S_⋈, and a share S_σ of A's tuples has `v` below S_σ. Times are in
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.engine import Engine
+
+SECOND = 1000
+
+Push = dict[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query over both streams: its window in milliseconds, and the share of A's tuples it wants."""
+
+    window: int
+    share: float = 1.0
+
+    @property
+    def text(self) -> str:
+        return select(self.window, "" if self.share >= 1 else f" AND a.v < {self.share}")
+
+
+def select(window: int, where: str = "") -> str:
+    """The join over a window, with further conditions; all of both streams is shown."""
+    shown = "a.ts AS a_ts, a.k AS k, a.v AS v, b.ts AS b_ts, b.v AS b_v"
+    return f"SELECT {shown} FROM A [RANGE {window}] a, B [RANGE {window}] b WHERE a.k = b.k{where}"
+
+
+def engine(*, share: bool = True, queries: Sequence[Asked] = ()) -> Engine:
+    """An engine with both streams; queries are named q0, q1 and so on."""
+    made = Engine(share=share, max_queries=100_000)
+    for name in "AB":
+        made.stream(name, {"ts": "bigint", "k": "bigint", "v": "double"}, time="ts")
+    for place, query in enumerate(queries):
+        made.query(f"q{place}", query.text)
+    return made
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Both streams at a rate (tuples per second) for some seconds; S_⋈ is the share of pairs that join."""
+
+    rate: float
+    seconds: int
+    joins: float
+    seed: int = 7
+
+    def pushes(self) -> Iterator[Push]:
+        """A second's tuples at a time."""
+        rng = np.random.default_rng(self.seed)
+        odds = key_odds(self.joins)
+        for second in range(self.seconds):
+            yield {name: self._second(rng, second, odds) for name in "AB"}
+
+    def _second(self, rng: np.random.Generator, second: int, odds: NDArray[np.float64]) -> pa.Table:
+        """A Poisson number of tuples at times that are uniform, the last on the second: both streams end together."""
+        times = np.sort(rng.integers(second * SECOND, (second + 1) * SECOND, max(1, rng.poisson(self.rate))))
+        times[-1] = (second + 1) * SECOND - 1
+        keys = rng.choice(odds.size, times.size, p=odds)
+        return pa.table({"ts": times, "k": keys.astype(np.int64), "v": rng.random(times.size)})
+
+
+def key_odds(joins: float) -> NDArray[np.float64]:
+    """Odds of keys such that two are equal with the probability `joins`: all alike but one, which is more likely."""
+    count = ceil(1 / joins)
+    if count == 1:
+        return np.ones(1)
+    first = (1 + sqrt((count * joins - 1) * (count - 1))) / count
+    odds: NDArray[np.float64] = np.full(count, (1 - first) / (count - 1))
+    odds[0] = first
+    odds /= odds.sum()
+    return odds
+
+
+def least_rows(pushes: Sequence[Push], queries: Sequence[Asked], now: int) -> int:
+    """The rows that any exact plan must hold at a time: those that a query can still pair with one that comes."""
+    longest = max(query.window for query in queries)
+    born = {name: np.concatenate([push[name].column("ts").to_numpy() for push in pushes]) for name in "AB"}
+    values = np.concatenate([push["A"].column("v").to_numpy() for push in pushes])
+    reach = np.zeros(values.size, np.int64)
+    for query in queries:
+        reach = np.where((values < query.share) | (query.share >= 1), np.maximum(reach, query.window), reach)
+    return int((born["A"] + reach > now).sum() + (born["B"] + longest > now).sum())

@@ -1,0 +1,181 @@
+"""The costs of sharing a window join, and the best chain of slices. Pure functions over frozen values.
+
+State-Slice, sections 3 to 6. N queries join A and B over windows w_1 < … < w_N, with filters on A. A chain cuts the
+largest window into slices; each ends at some w_i, and the last at w_N. Costs are comparisons and bytes per unit of
+time, as in the paper's Eq. 1 to 4 (which are these functions for two queries):
+
+- a probe compares a tuple with every tuple of the other stream in the slice; purging compares every tuple once a slice;
+- before a slice that not all of A's tuples reach, each of them is tested;
+- the results of a slice with several windows are routed to them, and tested again where a query wants fewer of them;
+- a query that reads several slices unites their results, led by the tuples that came: one comparison for each;
+- every slice costs `overhead` (C_sys) for each tuple that comes.
+
+Filters are assumed to be nested: who wants a tuple for longer also wants it for shorter. Then the share of A's tuples
+that query i wants is the share that reaches slice i. Memory does not depend on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Router = Literal["comparisons", "lookup"]
+"""How results of a slice with k windows find their queries: by k - 1 comparisons each, or by one lookup."""
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Tuples per unit of time, the share of pairs that join (S_⋈), and the bytes of a tuple."""
+
+    a: float
+    b: float
+    joins: float
+    tuple_bytes: float = 1.0
+
+    @property
+    def both(self) -> float:
+        return self.a + self.b
+
+    @property
+    def pairs(self) -> float:
+        """The pairs that are compared per unit of time, for each unit of window."""
+        return 2 * self.a * self.b
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The distinct windows of the queries, ascending, and the share of A's tuples that is wanted so long."""
+
+    ends: tuple[float, ...]
+    wanted: tuple[float, ...] = ()
+    """For each window: the share some query with this or a larger window wants (S_σ); all, if nothing is said."""
+
+    def __post_init__(self) -> None:
+        if not self.wanted:
+            object.__setattr__(self, "wanted", (1.0,) * len(self.ends))
+        if not self.ends or self.ends[0] <= 0 or any(one >= other for one, other in pairwise(self.ends)):
+            raise ValueError(f"windows are positive and ascending, not {self.ends}")
+        shares = (1.0, *self.wanted, 0.0)
+        if len(self.wanted) != len(self.ends) or any(one < other for one, other in pairwise(shares)):
+            raise ValueError(f"shares lie between 1 and 0 and fall with the window, not {self.wanted}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes of state, and comparisons per unit of time."""
+
+    memory: float
+    cpu: float
+
+    def saved_over(self, rival: Cost) -> Cost:
+        """The shares of a rival's memory and comparisons that are saved (Eq. 4)."""
+        return Cost(1 - self.memory / rival.memory, 1 - self.cpu / rival.cpu)
+
+
+Chain = tuple[float, ...]
+"""Where the slices end."""
+
+
+def pull_up(windows: Windows, rates: Rates) -> Cost:
+    """One join over the largest window, filters and a router above it (Eq. 1): a chain of one slice, unfiltered."""
+    lasting = windows.ends[-1]
+    results = rates.pairs * lasting * rates.joins
+    tested = results if windows.wanted[-1] < 1 else 0.0
+    cpu = rates.pairs * lasting + rates.both + results * (len(windows.ends) - 1) + tested
+    return Cost(rates.both * lasting * rates.tuple_bytes, cpu)
+
+
+def push_down(windows: Windows, rates: Rates) -> Cost:
+    """A is divided by how long its tuples are wanted; each part is joined with all of B over its window (Eq. 2)."""
+    shares = [one - other for one, other in pairwise((*windows.wanted, 0.0))]
+    parts = [(place, share) for place, share in enumerate(shares) if share > 0]
+    memory = sum((share * rates.a + rates.b) * windows.ends[place] for place, share in parts)
+    split = rates.a if len(parts) > 1 or windows.wanted[0] < 1 else 0.0
+    probes = sum(rates.pairs * share * windows.ends[place] for place, share in parts)
+    purged = sum(share * rates.a + rates.b for _, share in parts)
+    routed = sum(rates.pairs * share * windows.ends[place] * rates.joins * place for place, share in parts)
+    united = [place for place in range(len(windows.ends)) if sum(part >= place for part, _ in parts) > 1]
+    merged = sum(rates.pairs * windows.wanted[place] * windows.ends[place] * rates.joins for place in united)
+    return Cost(memory * rates.tuple_bytes, split + probes + purged + routed + merged)
+
+
+def state_slice(
+    windows: Windows, rates: Rates, chain: Chain, overhead: float = 0.0, router: Router = "comparisons"
+) -> Cost:
+    """A chain of sliced joins with filters between them (Eq. 3)."""
+    cuts = _cuts(windows, chain)
+    model = _Lengths.of(windows, rates, overhead, router)
+    memory = sum(
+        (windows.wanted[start] * rates.a + rates.b) * (windows.ends[stop - 1] - model.starts[start])
+        for start, stop in pairwise(cuts)
+    )
+    cpu = sum(float(model.to(stop)[start]) for start, stop in pairwise(cuts))
+    return Cost(float(memory) * rates.tuple_bytes, cpu)
+
+
+def mem_opt(windows: Windows) -> Chain:
+    """The chain with the least state: a slice for every window (Theorems 3 and 4)."""
+    return windows.ends
+
+
+def cpu_opt(windows: Windows, rates: Rates, overhead: float = 0.0, router: Router = "comparisons") -> Chain:
+    """The chain with the fewest comparisons: the shortest path over the N(N + 1)/2 slices there could be, in O(N²)."""
+    model = _Lengths.of(windows, rates, overhead, router)
+    count = len(windows.ends)
+    shortest, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+    for stop in range(1, count + 1):
+        paths = shortest[:stop] + model.to(stop)
+        before[stop] = np.argmin(paths)
+        shortest[stop] = paths[before[stop]]
+    cuts, at = [], count
+    while at:
+        cuts.append(windows.ends[at - 1])
+        at = int(before[at])
+    return tuple(reversed(cuts))
+
+
+def _cuts(windows: Windows, chain: Chain) -> Sequence[int]:
+    """A chain by the number of windows before each cut."""
+    places = {end: place + 1 for place, end in enumerate(windows.ends)}
+    if not set(chain) <= places.keys() or list(chain) != sorted(set(chain)) or chain[-1:] != windows.ends[-1:]:
+        raise ValueError(f"a chain cuts at windows, in order, and lasts to the largest: {chain} does not")
+    return [0, *(places[end] for end in chain)]
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """The lengths of the edges: comparisons of the slice from each start to a stop, whatever the other slices are."""
+
+    rates: Rates
+    overhead: float
+    router: Router
+    ends: F64
+    starts: F64
+    wanted: F64
+
+    @classmethod
+    def of(cls, windows: Windows, rates: Rates, overhead: float, router: Router) -> _Lengths:
+        ends = np.array(windows.ends, np.float64)
+        return cls(rates, overhead, router, ends, np.concatenate([[0.0], ends[:-1]]), np.array(windows.wanted))
+
+    def to(self, stop: int) -> F64:
+        """The slices that end with window number `stop` (from 1), by where they start."""
+        rates, wanted = self.rates, self.wanted[:stop]
+        places = np.arange(stop)
+        inside = stop - places
+        probes = rates.pairs * wanted * (self.ends[stop - 1] - self.starts[:stop])
+        results = probes * rates.joins
+        routed = np.minimum(inside - 1, 1) if self.router == "lookup" else inside - 1
+        tested = self.wanted[-1] < wanted
+        united = np.where(places > 0, inside, 0)
+        lengths: F64 = (
+            probes + results * (routed + tested) + rates.a * (wanted < 1) + rates.both * (1 + self.overhead + united)
+        )
+        return lengths
