@@ -41,7 +41,7 @@ def _equal(a: Datum, b: Datum) -> Datum:
     if _is_plain(a) or _is_plain(b):
         return same
     nan = pc.and_(pc.is_nan(a), pc.is_nan(b))
-    return pc.or_(same, nan) if nan.true_count else same
+    return same if isinstance(nan, pa.BooleanArray) and not nan.true_count else pc.or_(same, nan)
 
 
 def _is_plain(value: Datum) -> bool:

@@ -135,11 +135,10 @@ class JoinState:
         self._rebuild_at += 2 * rows
 
     def rebuild(self, rows: Rows, codes: I32) -> None:
-        """Hold exactly these rows, none of them fresh."""
+        """Hold exactly these rows, none of them fresh; they may be views of what is held now."""
         capacity = max(_FIRST_CAPACITY, 1 << (2 * len(rows)).bit_length())
         bound = int(codes.max(initial=NONE)) + 1
-        rows, codes = Rows(rows.ids.copy(), rows.born.copy(), rows.dies.copy()), codes.copy()
-        self._clear(capacity)
+        self._clear(capacity)  # makes new arrays: the old ones live as long as the rows do
         self.insert(rows, codes, bound, fresh=False)
         self._settled = self.size
         self._rebuild_at = max(4 * _FIRST_CAPACITY, 2 * self.size)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr import BOOL, COMPARISONS, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, evaluate, mask
 from penstock.expr.convert import decimal_to_decimal
+from penstock.expr.logic import comparison
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, Op
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -207,6 +208,11 @@ def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, A
 def check(op: Op, kind: pa.DataType, to: pa.DataType, rows: list[tuple[Any, Any]], reference: Any) -> None:
     left, right = map(list, zip(*rows, strict=True))
     agree(binary(op, kind, left, right, to), [strict(reference)(a, b) for a, b in rows])
+
+
+def test_two_constants_that_are_nan_are_equal() -> None:
+    nan = pa.scalar(float("nan"))
+    assert comparison("=", [DOUBLE, DOUBLE])(nan, nan).as_py() is True
 
 
 # Properties
