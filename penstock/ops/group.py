@@ -8,7 +8,7 @@ A member that comes takes tuples from then on; one that looks back also takes wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
@@ -55,6 +55,9 @@ class Group:
         self.mortal = [s.alias for s in host.sources if s.window is not None and s.window.kind == "rows"]
         self._counts: dict[Sharers, SliceCounts] = {}
         self._all = SliceCounts(())
+        self._tally = np.zeros((1, 1), np.int64)
+        """Results since they were last handed to the parties, by code of interest and slice."""
+        self._tallied: tuple[Interest | None, tuple[Sharers, ...]] = (None, ())
         self._sliced = False
         self._united = 0
         self._admit(first, since)
@@ -211,6 +214,7 @@ class Group:
         if interest is not None:
             places = {party: place for place, party in enumerate(self.sharing.parties)}
             codes = self.tree.interested(plan.root, rows)
+            rows = replace(rows, wanted=codes)
             wanted = lambda party: interest.wants(places[party], codes)  # noqa: E731
         return Harvest(
             rows,
@@ -245,11 +249,20 @@ class Group:
         return [self.tree.plan.root.aliases.index(alias) for alias in self.mortal]
 
     def count(self, harvest: Harvest) -> None:
-        """Count results that are shown when somebody asks, by slice."""
-        for party in self.sharing.parties:
-            ages = harvest.age if harvest.wanted is None else harvest.age[harvest.wanted(party)]
-            self._slices(party).add(ages)
-        self._all.add(harvest.age)
+        """Count results that are shown when somebody asks, by slice and by who wants them."""
+        if not self._sliced:
+            self._reslice()
+        windows = self._all.windows
+        slices = np.searchsorted(windows, harvest.age, side="right")
+        if harvest.rows.wanted is None:
+            self._tally[0] += np.bincount(slices, minlength=windows.size + 1)
+            return
+        codes = harvest.rows.wanted
+        if int(codes.max(initial=0)) >= self._tally.shape[0]:
+            more = np.zeros((int(codes.max()) + 1, windows.size + 1), np.int64)
+            more[: self._tally.shape[0]] = self._tally
+            self._tally = more
+        np.add.at(self._tally, (codes, slices), 1)
 
     def emitted(self, member: Member) -> int:
         """How many changes a member was given."""
@@ -259,19 +272,31 @@ class Group:
 
     def _slices(self, party: Sharers) -> SliceCounts:
         """The results of a party by slice."""
+        self._reslice()
+        return self._counts[party]
+
+    def _reslice(self) -> None:
+        """Hand what was counted to the parties, and go on by the slices there are now."""
+        interest, parties = self._tallied
+        for place, party in enumerate(parties):
+            if party in self._counts:
+                wanted = range(len(self._tally)) if interest is None else interest.holding(place, len(self._tally))
+                self._counts[party].add_counts(self._all.windows, self._tally[list(wanted)].sum(axis=0))
+        self._all.counts += self._tally.sum(axis=0)
         if not self._sliced:
-            known = self._counts
+            known, now = self._counts, self.sharing.parties
             self._counts = {
                 each: known[each].resliced(each.windows()) if each in known else SliceCounts(each.windows())
-                for each in self.sharing.parties
+                for each in now
             }
-            self._all = self._all.resliced({life for each in self.sharing.parties for life in each.windows()})
+            self._all = self._all.resliced({life for each in now for life in each.windows()})
             self._sliced = True
-        return self._counts[party]
+        self._tallied = self.tree.interest, tuple(self.sharing.parties)
+        self._tally = np.zeros((1, self._all.windows.size + 1), np.int64)
 
     def slices(self, done: int) -> list[Slice]:
         """The slices of the windows, youngest first: who reads them, what they hold, the combinations found."""
-        self._slices(self.sharing.parties[0])
+        self._reslice()
         slices, low = [], 0
         for high, results in zip(self._all.windows.tolist(), self._all.counts.tolist(), strict=False):
             readers = tuple(member.name for member in self.members if member.need.life == high)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -107,9 +108,12 @@ class JoinNode:
             other = self.right if side is self.left else self.left
             given = {id_: side.codes(id_, rows) for id_ in self.plan.key}
             spans = None if self._range is None else self._spans(side, rows)
-            oldest = self._tree.oldest_wanted(side.plan, rows, other.plan)
-            for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest)):
+            tuples = self._tree.tuples_wanted(side.plan, rows, other.plan) if spans is None else None
+            oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if tuples is None else None
+            for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest, tuples)):
                 combined = self._combine(side, rows.ids[:, found.probe], found.rows)
+                if tuples is not None:  # both sides were asked who wants them
+                    combined = replace(combined, wanted=found.rows.wanted)
                 yield self._fitting(found.probe, combined).rows
 
     def meet(self, one: TreeNode, rows: Rows, other: TreeNode, partners: Rows) -> Iterator[Rows]:
@@ -138,10 +142,11 @@ class JoinNode:
 
     def _fitting(self, probe: I64, rows: Rows) -> Found:
         """The rows that somebody wants and that satisfy the predicates of this node."""
-        if self._tree.interest is not None:
+        if self._tree.interest is not None and rows.wanted is None:
             rows = self._tree.wanted(self.plan, rows)
             alive = rows.born < rows.dies
-            probe, rows = probe[alive], rows.take(alive)
+            if not alive.all():
+                probe, rows = probe[alive], rows.take(alive)
         if self.plan.residuals:
             keep = mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows))
             probe, rows = probe[keep], rows.take(keep)

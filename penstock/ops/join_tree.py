@@ -372,13 +372,23 @@ class JoinTree:
         for alias, ids in zip(part.aliases, rows.ids, strict=True):
             store = self.stores[alias]
             dies = np.minimum(dies, ends(store.lives(ids)[0], self.interest.reach(alias, codes)))
-        return Rows(rows.ids, rows.born, np.where(codes == NOBODY, ALWAYS, dies))
+        return Rows(rows.ids, rows.born, np.where(codes == NOBODY, ALWAYS, dies), codes)
 
     def interested(self, part: Part, rows: Rows) -> I32:
         """The codes of those who want all parts of a row."""
         assert self.interest is not None
+        if rows.wanted is not None:
+            return rows.wanted
         codes = [self.stores[alias].wanted(ids) for alias, ids in zip(part.aliases, rows.ids, strict=True)]
         return reduce(self.interest.meet, codes)
+
+    def tuples_wanted(self, part: Part, rows: Rows, partner: Part) -> tuple[str, I32] | None:
+        """For tuples of one stream that probe another stream: the alias, and who wants them; None for others."""
+        if self.interest is None or not self.interest.few:
+            return None
+        if not isinstance(part, LeafPlan) or not isinstance(partner, LeafPlan):
+            return None
+        return part.alias, self.interested(part, rows)
 
     def oldest_wanted(self, part: Part, rows: Rows, partner: Part) -> I64 | None:
         """For each row, the time after which a tuple of a leaf must be born to be wanted together with it."""

@@ -34,6 +34,8 @@ class Probes:
     spans: tuple[F64, F64] | None = None
     oldest: I64 | None = None
     """Rows born at this time or before count for nothing."""
+    tuples: tuple[str, I32] | None = None
+    """If the probes are tuples of one stream and not all want the same: its alias, and who wants each."""
 
     def __len__(self) -> int:
         return self.born.size
@@ -94,10 +96,14 @@ class LeafNode:
         if probes.spans is not None and self.ordered_by is not None:
             column = self.ordered_by.left if self.ordered_by.left.alias == self.plan.alias else self.ordered_by.right
             blocks = self.store.probe_range(column, *probes.spans, probes.born, probes.dies, probes.old_only, scratch)
+        elif probes.tuples is not None:
+            alias, wanted = probes.tuples
+            asked = probes.given, probes.born, probes.dies, probes.old_only
+            blocks = self.store.probe_wanted(*asked, scratch, wanted, alias)
         else:
             blocks = self.store.probe(probes.given, probes.born, probes.dies, probes.old_only, scratch, probes.oldest)
         for block in blocks:
-            yield Found(block.probe, Rows(block.row[np.newaxis, :], block.born, block.dies))
+            yield Found(block.probe, Rows(block.row[np.newaxis, :], block.born, block.dies, block.wanted))
 
     @property
     def complete(self) -> bool:

@@ -21,8 +21,10 @@ class SliceCounts:
         self.windows: I64 = np.array(sorted(set(windows)), np.int64)
         self.counts: I64 = np.zeros(self.windows.size + 1, np.int64)
 
-    def add(self, ages: I64) -> None:
-        self.counts += np.bincount(np.searchsorted(self.windows, ages, side="right"), minlength=self.counts.size)
+    def add_counts(self, windows: I64, counts: I64) -> None:
+        """Add results counted by the slices of more windows than these; the last count is of older ones."""
+        np.add.at(self.counts, np.searchsorted(self.windows, windows), counts[:-1])
+        self.counts[-1] += counts[-1]
 
     def within(self, window: int) -> int:
         return int(self.counts[: int(np.searchsorted(self.windows, window)) + 1].sum())
@@ -30,7 +32,5 @@ class SliceCounts:
     def resliced(self, windows: Iterable[int]) -> SliceCounts:
         """The same counts by other windows."""
         new = SliceCounts(windows)
-        places = np.searchsorted(new.windows, self.windows)
-        np.add.at(new.counts, places, self.counts[:-1])
-        new.counts[-1] += self.counts[-1]
+        new.add_counts(self.windows, self.counts)
         return new

@@ -23,6 +23,7 @@ from penstock.state.intern import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64
 
 NOBODY = 0
+_FEW = 256
 
 U64 = NDArray[np.uint64]
 
@@ -48,8 +49,9 @@ class Interest:
         self.sets = [0]
         """For each code, its parties as the bits of a number."""
         self._interned: I32 = np.empty(0, np.int32)
+        self._met: NDArray[np.int32] = np.zeros((1, 1), np.int32)
         self._pairs = CodeTable()
-        self._met: I32 = np.empty(0, np.int32)
+        self._paired: I32 = np.empty(0, np.int32)
         self._reach: dict[str, I64] = {}
         self._has: dict[int, Mask] = {}
 
@@ -91,14 +93,31 @@ class Interest:
 
     def meet(self, one: I32, other: I32) -> I32:
         """The codes of the intersections."""
-        if np.array_equal(one, other):
-            return one
+        if self.few:
+            return self.meets()[one, other]
         pairs = self._pairs.intern((one.astype(np.int64) << 32) | other)
-        if self._pairs.bound > self._met.size:
-            keys = self._pairs.values(np.arange(self._met.size, self._pairs.bound, dtype=np.int32))
+        if self._pairs.bound > self._paired.size:
+            keys = self._pairs.values(np.arange(self._paired.size, self._pairs.bound, dtype=np.int32))
             met = [self._code(self.sets[key >> 32] & self.sets[key & 0xFFFFFFFF]) for key in keys.tolist()]
-            self._met = np.concatenate([self._met, np.array(met, np.int32)])
-        return self._met[pairs]
+            self._paired = np.concatenate([self._paired, np.array(met, np.int32)])
+        return self._paired[pairs]
+
+    @property
+    def few(self) -> bool:
+        """Whether there are so few sets that the intersections of all pairs can be kept."""
+        return len(self.sets) <= _FEW
+
+    def meets(self) -> NDArray[np.int32]:
+        """For every pair of codes that of their intersection, with those the intersections themselves have."""
+        while self._met.shape[0] < len(self.sets):
+            known, count = self._met.shape[0], len(self.sets)
+            new = [[self._code(self.sets[row] & set_) for set_ in self.sets[:count]] for row in range(known, count)]
+            grown = np.empty((count, count), np.int32)
+            grown[:known, :known] = self._met
+            grown[known:] = new
+            grown[:, known:] = grown[known:].T
+            self._met = grown
+        return self._met
 
     def joined(self, codes: I32, party: int, wants: Mask) -> I32:
         """The codes with a party added where it wants the tuples, too."""
@@ -109,10 +128,15 @@ class Interest:
 
     def wants(self, party: int, codes: I32) -> Mask:
         """Which tuples or combinations a party wants."""
-        known = self._has.get(party)
-        if known is None or known.size < len(self.sets):
-            known = self._has[party] = np.array([bool(s >> party & 1) for s in self.sets])
+        known = self._has.get(party, np.empty(0, np.bool_))
+        if known.size < len(self.sets):
+            new = [bool(set_ >> party & 1) for set_ in self.sets[known.size :]]
+            known = self._has[party] = np.concatenate([known, np.array(new)])
         return known[codes]
+
+    def holding(self, party: int, count: int) -> list[int]:
+        """The codes below `count` of the sets that a party is in."""
+        return [code for code, set_ in enumerate(self.sets[:count]) if set_ >> party & 1]
 
     def agree(self, one: int, other: int, codes: I32) -> bool:
         """Whether two parties want the same of some tuples."""
@@ -120,10 +144,15 @@ class Interest:
 
     def reach(self, alias: str, codes: I32) -> I64:
         """The longest window on a stream that an interested party has; 0 if none has."""
-        known = self._reach.get(alias)
-        if known is None or known.size < len(self.sets):
-            known = self._reach[alias] = np.array([self._longest(alias, s) for s in self.sets], np.int64)
-        return known[codes]
+        return self.reaches(alias)[codes]
+
+    def reaches(self, alias: str) -> I64:
+        """The reach of every code."""
+        known = self._reach.get(alias, np.empty(0, np.int64))
+        if known.size < len(self.sets):
+            new = [self._longest(alias, set_) for set_ in self.sets[known.size :]]
+            known = self._reach[alias] = np.concatenate([known, np.array(new, np.int64)])
+        return known
 
     def _longest(self, alias: str, parties: int) -> int:
         wanting = (party for place, party in enumerate(self.parties) if parties >> place & 1)

@@ -150,6 +150,55 @@ def probe_chain(
 
 
 @_kernel
+def probe_wanted(
+    codes: I32, born: I64, dies: I64, at: int, row: int,
+    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
+    wanted: I32, row_wanted: I32, meets: Any, probe_reach: I64, row_reach: I64,
+    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64, out_wanted: I32,
+) -> tuple[int, int, int]:  # fmt: skip
+    """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that somebody wants.
+
+    `meets[a, b]` is the code of those who want both a tuple of code a and one of code b, 0 for nobody; the reaches are
+    for how long they want the probe's tuple and the row's. A pair dies when it leaves the longest of their windows.
+    """
+    n = 0
+    room = out_probe.size
+    forever = np.iinfo(np.int64).max
+    while at < codes.size:
+        code = codes[at]
+        if row == NONE and 0 <= code < head.size:
+            row = head[code]
+        b, d, mine = born[at], dies[at], wanted[at]
+        longest = row_reach[mine]
+        while row >= base:
+            slot = row & mask
+            other = row_born[slot]
+            if b > other and longest != forever and b - other >= longest:
+                break
+            both = meets[mine, row_wanted[slot]]
+            if row < limit and both != 0:
+                low = max(b, other)
+                high = min(d, row_dies[slot])
+                if row_reach[both] != forever and other + row_reach[both] > other:
+                    high = min(high, other + row_reach[both])
+                if probe_reach[both] != forever and b + probe_reach[both] > b:
+                    high = min(high, b + probe_reach[both])
+                if low < high:
+                    if n == room:
+                        return n, at, row
+                    out_probe[n] = at
+                    out_row[n] = row
+                    out_born[n] = low
+                    out_dies[n] = high
+                    out_wanted[n] = both
+                    n += 1
+            row = following[slot]
+        row = NONE
+        at += 1
+    return n, at, row
+
+
+@_kernel
 def rows_arrive(
     parts: I32, times: I64, ids: I64, size: int, counts: I64, oldest: I64, newest: I64,
     mask: int, position: I64, successor: I64, row_dies: I64,

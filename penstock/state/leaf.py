@@ -25,7 +25,7 @@ from penstock.state.columns import FIRST_CAPACITY, ring_column, ring_read, ring_
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace, empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain, probe_wanted
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
@@ -246,6 +246,24 @@ class LeafStore:
             lambda at, row, out: probe_chain(
                 codes, born, dies, at, row, index.head, index.following, stored.mask, stored.base, stored.limit,
                 stored.born, stored.dies, stored.fresh, self._fifo, since, *out,
+            ),
+            codes.size,
+        )  # fmt: skip
+
+    def probe_wanted(
+        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, wanted: I32, probing: str
+    ) -> Iterator[Block]:
+        """As `probe`, for tuples of another leaf, that of the alias `probing`, and only pairs that somebody wants."""
+        assert self.interest is not None
+        key = tuple(sorted(given))
+        index = self._index(key)
+        codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
+        stored, meets = self._stored(old_only), self.interest.meets()  # first: intersections are sets of their own
+        reaches = self.interest.reaches(probing), self.interest.reaches(self.alias)
+        yield from scratch.wanted_blocks(
+            lambda at, row, out: probe_wanted(
+                codes, born, dies, at, row, index.head, index.following, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, wanted, self._wanted, meets, *reaches, *out,
             ),
             codes.size,
         )  # fmt: skip

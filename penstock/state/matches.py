@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ ANY_AGE: I64 = np.empty(0, np.int64)
 """For probes that do not ask how old a row is."""
 
 Out = tuple[I64, I64, I64, I64]
+WantedOut = tuple[I64, I64, I64, I64, I32]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Block:
     row: I64
     born: I64
     dies: I64
+    wanted: I32 | None = None
+    """Who wants both, where that was asked."""
 
     def __len__(self) -> int:
         return self.probe.size
@@ -66,6 +69,15 @@ class Scratch:
 
     def __init__(self) -> None:
         self._out: Out = (*(np.empty(_BLOCK, np.int64) for _ in range(4)),)  # type: ignore[assignment]
+        self._codes: I32 = np.empty(_BLOCK, np.int32)
+
+    def wanted_blocks(
+        self, kernel: Callable[[int, int, WantedOut], tuple[int, int, int]], probes: int
+    ) -> Iterator[Block]:
+        """As `blocks`, for a kernel that also says who wants each pair."""
+        codes = self._codes
+        for block in self.blocks(lambda at, row, out: kernel(at, row, (*out, codes)), probes):
+            yield replace(block, wanted=codes[: len(block)].copy())
 
     def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
         """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
@@ -73,4 +85,5 @@ class Scratch:
         while at < probes:
             pairs, at, row = kernel(at, row, self._out)
             if pairs:
-                yield Block(*(column[:pairs].copy() for column in self._out))
+                probe, rows, born, dies = (column[:pairs].copy() for column in self._out)
+                yield Block(probe, rows, born, dies)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.kernels import I64
+from penstock.state.kernels import I32, I64
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,16 @@ class Rows:
     ids: NDArray[np.int64]
     born: I64
     dies: I64
+    wanted: I32 | None = None
+    """Who wants the row, where that is known: `dies` is when it leaves the longest of their windows then."""
 
     def __len__(self) -> int:
         return self.born.size
 
     def take(self, chosen: NDArray[np.generic]) -> Rows:
         """The rows at positions, or under a mask."""
-        return Rows(self.ids[:, chosen], self.born[chosen], self.dies[chosen])
+        wanted = None if self.wanted is None else self.wanted[chosen]
+        return Rows(self.ids[:, chosen], self.born[chosen], self.dies[chosen], wanted)
 
 
 def no_rows(width: int) -> Rows:
@@ -36,8 +39,10 @@ def concat(parts: Sequence[Rows], width: int) -> Rows:
         return parts[0]
     if not parts:
         return no_rows(width)
+    wanted = [part.wanted for part in parts if part.wanted is not None]
     return Rows(
         np.concatenate([part.ids for part in parts], axis=1),
         np.concatenate([part.born for part in parts]),
         np.concatenate([part.dies for part in parts]),
+        np.concatenate(wanted) if len(wanted) == len(parts) else None,
     )
