@@ -23,6 +23,7 @@ from penstock.spark.frames import encoded
 from penstock.spark.hashing import hashed, hashed_rows
 from penstock.spark.layout import ALWAYS, Inlet, Layout, layout_of
 from penstock.spark.spec import Spec
+from penstock.spark.workers import settle
 
 Read = Callable[[Column], pa.Array]
 
@@ -155,5 +156,6 @@ def packing(spec: Spec, stream: Stream) -> Callable[[Iterator[pa.RecordBatch]], 
         packer = Packer(layout_of(spec), stream)
         for seq, table in enumerate(chunks(batches)):
             yield packer.packed(table, context.partitionId(), seq)
+        settle(spec.id)
 
     return pack

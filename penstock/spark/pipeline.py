@@ -175,7 +175,7 @@ class Pipeline:
         layout = Layout(spec)
         outlets = Outlets(layout, run, {**self._rejects(folder, layout), **self._used_sinks(layout)}, before)
         desk = Desk(folder)
-        with query_settings(self.spark, cells):
+        with query_settings(self.spark, cells, local=folder.is_local):
             writer = self._processed(run, spec, layout, desk).writeStream.foreachBatch(outlets)
             writer = writer.option("checkpointLocation", place).outputMode("append").queryName(f"penstock-{run[:8]}")
             try:
@@ -204,7 +204,7 @@ class Pipeline:
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
         together = reduce(DataFrame.unionAll, packed)
-        return together.groupBy("cell").transformWithStateInPandas(
+        return together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=RESULTS, outputMode="Append", timeMode="None"
         )
 

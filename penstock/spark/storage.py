@@ -20,6 +20,10 @@ class Folder:
         else:
             self._files, self._root = fs.LocalFileSystem(), place
 
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._files, fs.LocalFileSystem)
+
     def child(self, name: str) -> Folder:
         return Folder(f"{self.place.rstrip('/')}/{name}")
 

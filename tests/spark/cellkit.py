@@ -24,14 +24,7 @@ class State:
     """What Spark keeps of one cell; an attempt works on a copy."""
 
     def __init__(self) -> None:
-        self.value: tuple[Any, ...] | None = None
         self.map: dict[Any, Any] = {}
-
-    def get(self) -> tuple[Any, ...] | None:
-        return self.value
-
-    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803
-        self.value = newValue
 
     def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
         return self.map.get(key)
@@ -76,7 +69,7 @@ class Cluster:
         for number, key in enumerate(cell_keys(spec.cells)):
             if inbox[key]:
                 cache = self.caches[worker() if worker else 0]
-                keeper = Keeper("run", self.layout, attempt[number], attempt[number], cache)
+                keeper = Keeper("run", self.layout, attempt[number], cache)
                 for written in keeper.step(number, inbox[key], passed or _nothing):
                     out += written
         self.states = attempt
