@@ -138,7 +138,7 @@ class Keeper:
         """The engine at the state's version, and how it came to be."""
         layout = self._layout
         cached = self._cache.take(self._run, number)
-        if cached is not None and cached.cell.layout.spec.id == layout.spec.id:
+        if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change(layout)):
             if (cached.version, cached.token) == (head.version, head.token):
                 return cached.cell, "hit"
             missing = _missing(head, cached.version, cached.token)
@@ -222,5 +222,5 @@ def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch, report
     for kind, tables in ((RESULT, results), (LATE, batch.late), (DEAD, batch.dead)):
         out += [(cell, kind, name, table.num_rows, encoded(table)) for name, table in tables.items() if table.num_rows]
     rows = {str(number): table.num_rows for number, table in batch.rows.items()}
-    said = json.dumps({**report, "frontiers": batch.frontiers, "heard": sorted(batch.heard), "rows": rows})
-    return [*out, (cell, METRICS, "", 0, said.encode())]
+    told = {"frontiers": batch.frontiers, "seen": batch.seen, "heard": sorted(batch.heard), "rows": rows}
+    return [*out, (cell, METRICS, "", 0, json.dumps({**report, **told}).encode())]

@@ -154,11 +154,6 @@ class Layout:
     def of_stream(self, stream: str) -> list[Inlet]:
         return [inlet for inlet in self.inlets if inlet.stream.name == stream]
 
-    def columns(self, stream: Stream) -> list[str]:
-        """The columns of a stream that some query reads, its time among them."""
-        wanted = {stream.time}.union(*(inlet.schema.names for inlet in self.of_stream(stream.name)))
-        return [name for name in stream.schema.names if name in wanted]
-
     def rewritten(self, name: str) -> str:
         """The text of a query over inlets in the place of streams."""
         text = self.spec.bound[name].text

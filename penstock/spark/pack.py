@@ -23,7 +23,7 @@ from penstock.spark.frames import encoded
 from penstock.spark.hashing import hashed, hashed_rows
 from penstock.spark.layout import ALWAYS, Inlet, Layout, layout_of
 from penstock.spark.spec import Spec
-from penstock.spark.workers import settle
+from penstock.spark.workers import planned, settle
 
 Read = Callable[[Column], pa.Array]
 
@@ -61,13 +61,12 @@ class Packer:
         self._stream = stream
         self._number = layout.spec.streams.index(stream)
         self._inlets = layout.of_stream(stream.name)
-        self._schema = pa.schema([stream.schema.field(name) for name in layout.columns(stream)])
         self._cells = layout.spec.cells
         self._keys = cell_keys(self._cells)
 
     def packed(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
         """The rows for the cells, as a batch of SCHEMA."""
-        columns = fitted(self._stream.name, table, self._schema)
+        columns = fitted(self._stream.name, table, self._stream.schema)
         out: list[tuple[int, int, bytes | None]] = []
         times = columns[self._stream.time]
         if times.null_count:
@@ -153,7 +152,7 @@ def packing(spec: Spec, stream: Stream) -> Callable[[Iterator[pa.RecordBatch]], 
 
         context = TaskContext.get()
         assert context is not None
-        packer = Packer(layout_of(spec), stream)
+        packer = Packer(layout_of(planned(spec)), stream)
         for seq, table in enumerate(chunks(batches)):
             yield packer.packed(table, context.partitionId(), seq)
         settle(spec.id)

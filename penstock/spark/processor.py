@@ -18,7 +18,7 @@ from penstock.spark.batch import Packed
 from penstock.spark.keeper import Keeper
 from penstock.spark.layout import layout_of
 from penstock.spark.spec import Spec
-from penstock.spark.workers import settle
+from penstock.spark.workers import planned, settle
 
 RESULTS = (
     StructType()
@@ -55,7 +55,7 @@ class Processor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         number = cell_keys(self._spec.cells).index(int(key[0]))
-        keeper = Keeper(self._run, layout_of(self._spec), self._state)
+        keeper = Keeper(self._run, layout_of(planned(self._spec)), self._state)
         result = Row(*RESULTS.names)
         for output in keeper.step(number, map(_packed, rows), self.passed):
             yield from (result(*written) for written in output)
