@@ -141,6 +141,20 @@ def run(
 
 
 @app.command()
+def rescale(
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint of a run that has been stopped.")],
+    new: Annotated[Path, typer.Argument(help="Where the new checkpoint is made.")],
+    cells: Annotated[int, typer.Option(min=1, help="Into how many cells the work is cut from then on.")],
+) -> None:
+    """Make a checkpoint for another number of cells; the run goes on from it where it stopped."""
+    from penstock.spark.rescale import rescale as made  # noqa: PLC0415 (see run)
+    from penstock.spark.session import local_session  # noqa: PLC0415
+
+    rows = made(local_session(), str(checkpoint), str(new), cells)
+    print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
+
+
+@app.command()
 def ui(run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
     """Show a run's live page (not in this version)."""
     del run_dir

@@ -35,14 +35,14 @@ class Ledger:
         ledger = cls.read(folder)
         if ledger is None:
             ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan),)), 0)
-            ledger._save()
+            ledger.save()
             return ledger
         _fits(folder.place, ledger.declared, json.loads(json.dumps(spec.declared())))
         plan = _continued(folder.place, spec, ledger.schedule.last, ledger.generation + 1)
         if plan != ledger.schedule.last:
             ledger.generation += 1
             ledger.schedule = Schedule(((0, plan),))
-            ledger._save()
+            ledger.save()
         return ledger
 
     @classmethod
@@ -64,9 +64,10 @@ class Ledger:
         """From this micro-batch on, another plan counts."""
         self.generation += 1
         self.schedule = self.schedule.followed_by(batch, plan)
-        self._save()
+        self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the record, as a whole."""
         record = {
             "format": _FORMAT,
             "run": self.run,

@@ -47,6 +47,7 @@ class Pipeline:
         self._state = state
         self._streams: Names[Stream] = Names()
         self._frames: dict[str, DataFrame] = {}
+        self._packed: set[str] = set()
         self._tables: dict[str, pa.Table] = {}
         self._plan = Plan(())
         self._sinks: dict[Place, Sink] = {}
@@ -72,11 +73,15 @@ class Pipeline:
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
+        packed: bool = False,
     ) -> None:
         """Declare a stream: a streaming DataFrame, its time column, how late a row may be.
 
         By default only rows and `Run.advance` move its time. With `skew` (rows come at most so long after their time)
         or `idle_after` (a stream silent for so long has no older rows) the clock moves it too, when a query waits.
+
+        `schema` says how the columns are understood, by default as Spark has them. With `packed` the DataFrame has one
+        binary column: Arrow IPC streams of rows of that schema, which saves Spark the work of turning rows to columns.
 
         `late` and `dead` take the rows that came too late and those without a time; by default they are written as
         Parquet below the checkpoint.
@@ -84,7 +89,9 @@ class Pipeline:
         self._free(name)
         if not df.isStreaming:
             raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
-        columns = schema or stream_schema(to_arrow_schema(df.schema, timezone="UTC"))
+        if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
+            raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
+        columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
@@ -96,6 +103,8 @@ class Pipeline:
             )
         self._streams.add(declared)
         self._frames[name] = df
+        if packed:
+            self._packed.add(name)
         for kind, sink in ((LATE, late), (DEAD, dead)):
             if sink is not None:
                 self._sinks[kind, name] = sink
@@ -192,12 +201,12 @@ class Pipeline:
 
     def _processed(self, run: str, spec: Spec, desk: Desk) -> DataFrame:
         """Every declared stream with all of its columns, for queries may be added that read them."""
-        packed = [
-            self._frames[stream.name]
-            .select(*(col(_quoted(name)) for name in stream.schema.names))
-            .mapInArrow(packing(spec, stream), PACKED)
-            for stream in spec.streams
-        ]
+        packed = []
+        for stream in spec.streams:
+            frame, blobs = self._frames[stream.name], stream.name in self._packed
+            if not blobs:
+                frame = frame.select(*(col(_quoted(name)) for name in stream.schema.names))
+            packed.append(frame.mapInArrow(packing(spec, stream, blobs=blobs), PACKED))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
         together = reduce(DataFrame.unionAll, packed)

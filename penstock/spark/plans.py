@@ -21,12 +21,16 @@ ORDERS = ("schedule", "budget", "reslice")
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """A continuous query as it was written. `since`: the change of the pipeline that brought it."""
+    """A continuous query as it was written. `since`: the change of the pipeline that brought it.
+
+    `labels`: for each FROM item, a number that keeps apart what would else share an inlet; none if it is empty.
+    """
 
     name: str
     text: str
     plan: str | None = None
     since: int = 0
+    labels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Plan:
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Plan:
         orders = (Order(do, tuple(arguments.items())) for do, arguments in entry["orders"])
-        return cls(tuple(QuerySpec(**query) for query in entry["queries"]), tuple(orders))
+        queries = (QuerySpec(**{**query, "labels": tuple(query["labels"])}) for query in entry["queries"])
+        return cls(tuple(queries), tuple(orders))
 
 
 @dataclass(frozen=True)

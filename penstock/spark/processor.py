@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from penstock.plan.placement import cell_keys
@@ -32,6 +32,11 @@ _KEY = StructType().add("first", LongType()).add("last", LongType())
 _VALUE = StructType().add("data", BinaryType())
 
 
+def journal(handle: StatefulProcessorHandle) -> MapState:
+    """The one state variable of a cell."""
+    return handle.getMapState("journal", _KEY, _VALUE)
+
+
 class Processor(StatefulProcessor):
     """Works on the micro-batches of the cells."""
 
@@ -40,7 +45,7 @@ class Processor(StatefulProcessor):
         self._spec = spec
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getMapState("journal", _KEY, _VALUE)
+        self._state = journal(handle)
 
     def close(self) -> None:
         pass
