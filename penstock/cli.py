@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
 from penstock import lab as labs
-from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
 from penstock.script import Script, read_script
 
 INPUT_WRONG = (QueryError, DataError, UnsupportedError)
@@ -68,11 +68,25 @@ def main(
 
 
 @app.command()
-def demo() -> None:
-    """A short story: three streams, a table, five queries, on the embedded engine."""
-    from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+def demo(
+    embedded: Annotated[bool, typer.Option("--embedded", help="Without Spark: the engine in this process.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the results go; must be new.")] = Path("out/demo"),
+) -> None:
+    """A short story: five streams and a dozen queries on local Spark, changed while they run."""
+    if embedded:
+        from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
 
-    if not tell(Console()):
+        fine = tell(Console())
+    else:
+        if out.exists():
+            raise DataError("FOLDER_IN_USE", f"{out} is there already; remove it, or name another with --out")
+        try:
+            from penstock.spark import story  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
+            raise ResourceError("SPARK_NOT_INSTALLED", message) from error
+        fine = story.tell(Console(), out)
+    if not fine:
         raise typer.Exit(1)
 
 

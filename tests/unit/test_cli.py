@@ -153,7 +153,7 @@ def test_version_and_help() -> None:
 
 
 def test_demo_tells_its_story_and_proves_it() -> None:
-    result = penstock("demo")
+    result = penstock("demo", "--embedded")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("yes  ") == 2, result.stdout
     assert "freezing" in result.stdout
