@@ -51,7 +51,7 @@ def run(quick: bool = False, chosen: Sequence[Load] | None = None) -> Report:
     rows: list[dict[str, Any]] = []
     with steps("lab peers", 2 * len(chosen) + 1) as step:
         step("starting Spark")
-        spark = local_session("local[2]", {"spark.driver.memory": "3g"})
+        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"})
         for measure in (with_penstock, with_spark):
             _measured(measure, spark, WARM_UP)
         for load in chosen:

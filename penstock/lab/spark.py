@@ -64,7 +64,7 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
     rows: list[dict[str, Any]] = []
     with steps("lab spark", 6) as step:
         step("starting Spark")
-        spark = local_session("local[2]", {"spark.driver.memory": "3g"})
+        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"})
         small, large = scale.small_load, scale.large_load
         found = {}
         for name, measure, load in (

@@ -41,8 +41,11 @@ LOCAL_CHECKPOINT = {
 """Spark's own choice for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
 
 
-def local_session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a local one that listens on the loopback interface only."""
+def local_session(master: str = "local[*,4]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, or a local one that listens on the loopback interface only.
+
+    By default a task has four attempts, as on a cluster: a worker that dies does not end the run.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
