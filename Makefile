@@ -20,7 +20,8 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## a short story with streams, queries and results
+demo: $(READY) ## a short story on local Spark: five streams, a dozen queries; results in out/demo
+	@rm -rf out/demo
 	@$(BIN)/penstock demo
 
 test: $(READY) ## every test but the soak ones

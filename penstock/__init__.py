@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine import Engine
 from penstock.errors import (
     DataError,
     InternalError,
@@ -14,6 +13,7 @@ from penstock.errors import (
 )
 
 if TYPE_CHECKING:
+    from penstock.engine import Engine
     from penstock.spark import sinks
     from penstock.spark.pipeline import Pipeline
 
@@ -32,11 +32,15 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_LAZY = {"Pipeline": ("penstock.spark.pipeline", "Pipeline"), "sinks": ("penstock.spark.sinks", None)}
+_LAZY = {
+    "Engine": ("penstock.engine", "Engine"),
+    "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
+    "sinks": ("penstock.spark.sinks", None),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Spark is loaded when it is first asked for."""
+    """What takes long to load, or needs Spark, is loaded when it is first asked for."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LAZY[name]

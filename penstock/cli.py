@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
 from penstock import lab as labs
-from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
 from penstock.script import Script, read_script
 
 INPUT_WRONG = (QueryError, DataError, UnsupportedError)
@@ -68,11 +68,25 @@ def main(
 
 
 @app.command()
-def demo() -> None:
-    """A short story: three streams, a table, five queries, on the embedded engine."""
-    from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+def demo(
+    embedded: Annotated[bool, typer.Option("--embedded", help="Without Spark: the engine in this process.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the results go; must be new.")] = Path("out/demo"),
+) -> None:
+    """A short story: five streams and a dozen queries on local Spark, changed while they run."""
+    if embedded:
+        from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
 
-    if not tell(Console()):
+        fine = tell(Console())
+    else:
+        if out.exists():
+            raise DataError("FOLDER_IN_USE", f"{out} is there already; remove it, or name another with --out")
+        try:
+            from penstock.spark import story  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
+            raise ResourceError("SPARK_NOT_INSTALLED", message) from error
+        fine = story.tell(Console(), out)
+    if not fine:
         raise typer.Exit(1)
 
 
@@ -141,6 +155,20 @@ def run(
 
 
 @app.command()
+def rescale(
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint of a run that has been stopped.")],
+    new: Annotated[Path, typer.Argument(help="Where the new checkpoint is made.")],
+    cells: Annotated[int, typer.Option(min=1, help="Into how many cells the work is cut from then on.")],
+) -> None:
+    """Make a checkpoint for another number of cells; the run goes on from it where it stopped."""
+    from penstock.spark.rescale import rescale as made  # noqa: PLC0415 (see run)
+    from penstock.spark.session import local_session  # noqa: PLC0415
+
+    rows = made(local_session(), str(checkpoint), str(new), cells)
+    print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
+
+
+@app.command()
 def ui(run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
     """Show a run's live page (not in this version)."""
     del run_dir
@@ -157,7 +185,7 @@ def _refuse(command: str, what: str, instead: str) -> NoReturn:
 
 @app.command()
 def lab(
-    name: Annotated[str, typer.Argument(help="core, graph, jit, jisc, or all.")] = "all",
+    name: Annotated[str, typer.Argument(help="core, graph, jit, jisc, spark, peers, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, well under a minute.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures and checks to this file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,

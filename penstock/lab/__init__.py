@@ -10,7 +10,7 @@ from penstock.errors import UnsupportedError
 
 LabName = Literal["core", "jit", "jisc", "jaqpot", "graph", "slice", "peers", "spark"]
 
-BUILT: tuple[LabName, ...] = ("core", "jisc", "graph", "jit", "jaqpot", "slice")
+BUILT: tuple[LabName, ...] = ("core", "jisc", "graph", "jit", "jaqpot", "slice", "spark", "peers")
 """The labs of this version, each a module with `run(quick) -> Report`."""
 
 NEEDED = ("duckdb", "matplotlib")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.spark.layout import LONGEST, Layout
+from penstock.errors import UnsupportedError
+from penstock.spark.layout import LONGEST, Inlet, Layout
+from penstock.spark.plans import Order, QuerySpec
 
 
 class Cell:
@@ -19,13 +21,46 @@ class Cell:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self._newest = max((query.since for query in layout.spec.queries), default=0)
         self._engine = Engine(state=layout.spec.state)
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table)
-        for inlet in layout.inlets:
+        self._begin(layout, layout.inlets, layout.spec.queries)
+        self._obey(layout.spec.orders)
+
+    def _begin(self, layout: Layout, inlets: Iterable[Inlet], queries: Iterable[QuerySpec]) -> None:
+        for inlet in inlets:
             self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, LONGEST)
-        for query in layout.spec.queries:
+        for query in queries:
             self._engine.query(query.name, layout.rewritten(query.name), query.plan)
+
+    def _obey(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            method = getattr(self._engine, order.do, None)
+            if method is None:
+                raise UnsupportedError("NOT_EXECUTABLE_YET", f"the engine of this version cannot {order.do}")
+            method(**dict(order.arguments))
+
+    def change(self, layout: Layout) -> bool:
+        """Go on under another layout; False if what stays would not be as it was, and the cell must be built anew."""
+        before, after = self.layout.spec, layout.spec
+        schemas = {inlet.number: inlet.schema for inlet in self.layout.inlets}
+        old = {(query.name, query.since): query for query in before.queries}
+        new = {(query.name, query.since): query for query in after.queries}
+        added = [query for key, query in new.items() if key not in old]
+        reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
+        if reshaped or any(query.since <= self._newest for query in added):  # or a query that ran before comes back
+            return False
+        for name, _ in old.keys() - new.keys():
+            self._engine.drop(name)
+        self._begin(layout, [inlet for inlet in layout.inlets if inlet.number not in schemas], added)
+        for key, query in new.items():
+            if key in old and query.plan is not None and query.plan != old[key].plan:
+                self._engine.migrate(query.name, query.plan)
+        self._obey(order for order in after.orders if order not in before.orders)
+        self.layout = layout
+        self._newest = max([self._newest, *(query.since for query in added)])
+        return True
 
     def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""

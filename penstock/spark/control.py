@@ -1,15 +1,18 @@
 """The control stream: commands as small JSON files in a folder of the checkpoint, read by Spark like any source.
 
 So commands are part of the checkpointed input: after a restart the same micro-batch holds the same commands. Every cell
-gets every command, takes them in the order of their numbers at the end of the micro-batch, and skips those it has seen.
+gets every command. What they say about time (`advance`, `end`) the cells do at the end of the micro-batch, in the order
+of the numbers, skipping those they have seen. What they say about queries the driver puts into the plan that counts
+from the next micro-batch on (see `plans`): the rows of a micro-batch are cut before its commands are read.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,12 +28,14 @@ FIRST = "00000000.json"
 
 @dataclass(frozen=True)
 class Command:
-    """`advance`: no row of the stream before `time` will come. `end`: of every stream, no row will come."""
+    """`advance` (stream, time): no row of the stream before the time will come. `end`: no row of any stream.
+
+    `add`, `drop`, `migrate` and the orders to engines: see `plans`.
+    """
 
     number: int
-    do: Literal["advance", "end", "begin"]
-    stream: str | None = None
-    time: int | None = None
+    do: str
+    arguments: dict[str, Any] = field(default_factory=dict)
 
     def packed(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -50,15 +55,18 @@ class Desk:
         self._folder = checkpoint.child(FOLDER)
         if not self._folder.names():
             self._folder.write(FIRST, Command(0, "begin").packed())
+        self._last = max(int(name.split(".")[0]) for name in self._folder.names() if name[0].isdigit())
+        self._giving = threading.Lock()
 
     @property
     def place(self) -> str:
         return self._folder.place
 
-    def give(self, do: Literal["advance", "end"], stream: str | None = None, time: int | None = None) -> Command:
-        number = 1 + max(int(name.split(".")[0]) for name in self._folder.names() if name[0].isdigit())
-        command = Command(number, do, stream, time)
-        self._folder.write(f"{number:08d}.json", command.packed())
+    def give(self, do: str, **arguments: Any) -> Command:
+        with self._giving:
+            self._last += 1
+            command = Command(self._last, do, arguments)
+            self._folder.write(f"{command.number:08d}.json", command.packed())
         return command
 
 
@@ -66,8 +74,8 @@ def frontiers(commands: Iterable[Command], seen: int, streams: Iterable[str], en
     """What the commands that were not seen yet promise, in order."""
     for command in sorted(commands, key=lambda command: command.number):
         if command.number > seen:
-            if command.do == "advance" and command.stream is not None and command.time is not None:
-                yield command.stream, command.time
+            if command.do == "advance":
+                yield command.arguments["stream"], command.arguments["time"]
             elif command.do == "end":
                 yield from ((stream, end) for stream in streams)
 

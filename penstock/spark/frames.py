@@ -18,7 +18,7 @@ def encoded(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decoded(blob: bytes | memoryview) -> pa.Table:
+def decoded(blob: bytes | memoryview | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
 
 

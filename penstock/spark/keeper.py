@@ -1,7 +1,8 @@
 """A cell's micro-batch with exactly-once state, although its engine outlives the task.
 
-State kept by Spark: a journal of base rows (a map of segments, see `journal`) and one small value (version, token,
-meta). Intermediate results are never stored.
+State kept by Spark is one map: base rows in segments (see `journal`), and under a key of its own a small head that
+says which segments count. Intermediate results are never stored. One map, because every variable of a processor costs
+the task a few round trips to Spark.
 
 The engine lives in a cache of the Python worker. It is taken out at the start and put back at the end of a micro-batch,
 so that an attempt that fails half-way leaves nothing behind. It counts only if its version and token are those of the
@@ -34,24 +35,21 @@ _LINEAGE = 16
 _CACHED = 64
 
 
-class ValueState(Protocol):
-    """Spark's ValueState of (version, token, meta)."""
-
-    def get(self) -> tuple[Any, ...] | None: ...
-    def update(self, newValue: tuple[Any, ...]) -> None: ...  # noqa: N803 - Spark's names here and below
+HEAD = (0, 0)
+"""The key of the head: versions, and so segments, begin with 1."""
 
 
 class MapState(Protocol):
-    """Spark's MapState of (first, last) → (token, data)."""
+    """Spark's MapState of (first, last) → (data)."""
 
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None: ...  # noqa: N802
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None: ...  # noqa: N802 - Spark's names
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None: ...  # noqa: N802
     def removeKey(self, key: tuple[Any, ...]) -> None: ...  # noqa: N802
 
 
 @dataclass
-class Meta:
-    """The small part of a cell's state."""
+class Head:
+    """The small part of a cell's state. Every attempt at a micro-batch has a fresh token."""
 
     version: int = 0
     token: str = ""
@@ -63,11 +61,11 @@ class Meta:
 
     def packed(self) -> bytes:
         segments = [[s.first, s.last, s.rows, [[n, *span] for n, span in s.spans.items()]] for s in self.segments]
-        return json.dumps([self.frontiers, self.lineage, segments, self.seen]).encode()
+        return json.dumps([self.version, self.token, self.frontiers, self.lineage, segments, self.seen]).encode()
 
     @classmethod
-    def unpacked(cls, version: int, token: str, blob: bytes) -> Meta:
-        frontiers, lineage, parts, seen = json.loads(blob)
+    def unpacked(cls, blob: bytes) -> Head:
+        version, token, frontiers, lineage, parts, seen = json.loads(blob)
         segments = [
             Segment(first, last, rows, {n: (count, low, top) for n, count, low, top in spans})
             for first, last, rows, spans in parts
@@ -105,11 +103,10 @@ CACHE = Cache()
 class Keeper:
     """The state of one cell during one attempt of one micro-batch."""
 
-    def __init__(self, run: str, layout: Layout, value: ValueState, segments: MapState, cache: Cache = CACHE) -> None:
+    def __init__(self, run: str, layout: Layout, state: MapState, cache: Cache = CACHE) -> None:
         self._run = run
         self._layout = layout
-        self._value = value
-        self._segments = segments
+        self._state = state
         self._cache = cache
 
     def step(
@@ -117,41 +114,41 @@ class Keeper:
     ) -> Iterator[list[Output]]:
         """Work on a micro-batch: write once, then publish. `passed` is told the stages, for tests to fail in them."""
         begun = perf_counter()
-        meta = self._meta()
-        cell, how = self._cell(number, meta)
-        passed("ready", number, meta.version)
-        batch = CellBatch(self._layout, number, meta.frontiers, meta.seen, packed)
+        head = self._head()
+        cell, how = self._cell(number, head)
+        passed("ready", number, head.version)
+        batch = CellBatch(self._layout, number, head.frontiers, head.seen, packed)
         token = uuid.uuid4().hex
         results = cell.take(batch.rows, batch.frontiers)
-        passed("mutated", number, meta.version)
-        meta = self._commit(meta, batch, token)
-        passed("stored", number, meta.version)
-        report = {**_stored(meta), "how": how, "seconds": perf_counter() - begun, "cell": cell.metrics()}
+        passed("mutated", number, head.version)
+        head = self._commit(head, batch, token)
+        passed("stored", number, head.version)
+        report = {**_stored(head), "how": how, "seconds": perf_counter() - begun, "cell": cell.metrics()}
         yield _output(number, results, batch, report)
-        self._cache.put(self._run, number, Cached(meta.version, token, cell))
-        passed("published", number, meta.version)
+        self._cache.put(self._run, number, Cached(head.version, token, cell))
+        passed("published", number, head.version)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _meta(self) -> Meta:
-        state = self._value.get()
-        return Meta() if state is None else Meta.unpacked(int(state[0]), str(state[1]), bytes(state[2]))
+    def _head(self) -> Head:
+        blob = self._state.getValue(HEAD)
+        return Head() if blob is None else Head.unpacked(bytes(blob[0]))
 
-    def _cell(self, number: int, meta: Meta) -> tuple[Cell, str]:
+    def _cell(self, number: int, head: Head) -> tuple[Cell, str]:
         """The engine at the state's version, and how it came to be."""
         layout = self._layout
         cached = self._cache.take(self._run, number)
-        if cached is not None and cached.cell.layout.spec.id == layout.spec.id:
-            if (cached.version, cached.token) == (meta.version, meta.token):
+        if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change(layout)):
+            if (cached.version, cached.token) == (head.version, head.token):
                 return cached.cell, "hit"
-            missing = _missing(meta, cached.version, cached.token)
+            missing = _missing(head, cached.version, cached.token)
             if missing is not None:
-                cached.cell.take(self._load(missing), meta.frontiers)
+                cached.cell.take(self._load(missing), head.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
-        if not meta.version:
+        if not head.version:
             return cell, "new"
-        cell.take(self._load(meta.segments), meta.frontiers)
+        cell.take(self._load(head.segments), head.frontiers)
         return cell, "rebuild"
 
     def _load(self, segments: list[Segment]) -> dict[int, pa.Table]:
@@ -159,65 +156,65 @@ class Keeper:
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
         for item in segments:
-            value = self._segments.getValue((item.first, item.last))
+            value = self._state.getValue((item.first, item.last))
             assert value is not None, f"segment {item.first}-{item.last} is not in the state"
-            for inlet, blob in unframed(bytes(value[1])).items():
+            for inlet, blob in unframed(bytes(value[0])).items():
                 if inlet in schemas:
                     found.setdefault(inlet, []).append(decoded(blob).select(schemas[inlet].names))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, meta: Meta, batch: CellBatch, token: str) -> Meta:
-        version = meta.version + 1
-        segments = list(meta.segments)
-        if batch.rows:
-            segments.append(self._store(version, version, batch.rows, token))
+    def _commit(self, head: Head, batch: CellBatch, token: str) -> Head:
+        version = head.version + 1
+        segments = list(head.segments)
         bounds = self._layout.bounds(batch.frontiers)
+        rows = self._alive(batch.rows, bounds)
+        if rows:
+            segments.append(self._store(version, version, rows))
         kept = needed(segments, self._layout.inlets, bounds)
         for item in segments:
             if item not in kept:
-                self._segments.removeKey((item.first, item.last))
+                self._state.removeKey((item.first, item.last))
         while (merge := due(kept)) is not None:
-            kept = self._merged(kept, *merge, bounds, token)
-        lineage = [*meta.lineage, (meta.version, meta.token)][-_LINEAGE:]
-        new = Meta(version, token, batch.frontiers, lineage, kept, batch.seen)
-        self._value.update((version, token, new.packed()))
+            kept = self._merged(kept, *merge, bounds)
+        lineage = [*head.lineage, (head.version, head.token)][-_LINEAGE:]
+        new = Head(version, token, batch.frontiers, lineage, kept, batch.seen)
+        self._state.updateValue(HEAD, (new.packed(),))
         return new
 
-    def _store(self, first: int, last: int, rows: Mapping[int, pa.Table], token: str) -> Segment:
+    def _store(self, first: int, last: int, rows: Mapping[int, pa.Table]) -> Segment:
         times = {inlet.number: inlet.stream.time for inlet in self._layout.inlets}
         blob = framed({inlet: encoded(table) for inlet, table in rows.items()})
-        self._segments.updateValue((first, last), (token, blob))
+        self._state.updateValue((first, last), (blob,))
         return segment(first, last, rows, times)
 
-    def _merged(
-        self, segments: list[Segment], start: int, end: int, bounds: Mapping[int, int], token: str
-    ) -> list[Segment]:
+    def _merged(self, segments: list[Segment], start: int, end: int, bounds: Mapping[int, int]) -> list[Segment]:
         """The segments with those from start to end made one, dead rows left out."""
         group = segments[start:end]
-        inlets = {inlet.number: inlet for inlet in self._layout.inlets}
-        rows = {
-            number: alive
-            for number, table in self._load(group).items()
-            if (alive := living(table, inlets[number], bounds[number])).num_rows
-        }
+        rows = self._alive(self._load(group), bounds)
         for item in group:
-            self._segments.removeKey((item.first, item.last))
-        merged = [self._store(group[0].first, group[-1].last, rows, token)] if rows else []
+            self._state.removeKey((item.first, item.last))
+        merged = [self._store(group[0].first, group[-1].last, rows)] if rows else []
         return [*segments[:start], *merged, *segments[end:]]
 
+    def _alive(self, rows: Mapping[int, pa.Table], bounds: Mapping[int, int]) -> dict[int, pa.Table]:
+        """The rows some result may still need."""
+        inlets = {inlet.number: inlet for inlet in self._layout.inlets}
+        found = {number: living(table, inlets[number], bounds[number]) for number, table in rows.items()}
+        return {number: table for number, table in found.items() if table.num_rows}
 
-def _missing(meta: Meta, version: int, token: str) -> list[Segment] | None:
+
+def _missing(head: Head, version: int, token: str) -> list[Segment] | None:
     """The segments after a version, if it is of the same history and they can be told apart."""
-    if (version, token) not in meta.lineage:
+    if (version, token) not in head.lineage:
         return None
-    after = [item for item in meta.segments if item.last > version]
+    after = [item for item in head.segments if item.last > version]
     return after if all(item.first > version for item in after) else None
 
 
-def _stored(meta: Meta) -> dict[str, object]:
-    return {"version": meta.version, "segments": len(meta.segments), "base_rows": sum(s.rows for s in meta.segments)}
+def _stored(head: Head) -> dict[str, object]:
+    return {"version": head.version, "segments": len(head.segments), "base_rows": sum(s.rows for s in head.segments)}
 
 
 def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch, report: Mapping[str, object]) -> list[Output]:
@@ -225,5 +222,5 @@ def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch, report
     for kind, tables in ((RESULT, results), (LATE, batch.late), (DEAD, batch.dead)):
         out += [(cell, kind, name, table.num_rows, encoded(table)) for name, table in tables.items() if table.num_rows]
     rows = {str(number): table.num_rows for number, table in batch.rows.items()}
-    said = json.dumps({**report, "frontiers": batch.frontiers, "heard": sorted(batch.heard), "rows": rows})
-    return [*out, (cell, METRICS, "", 0, said.encode())]
+    told = {"frontiers": batch.frontiers, "seen": batch.seen, "heard": sorted(batch.heard), "rows": rows}
+    return [*out, (cell, METRICS, "", 0, json.dumps({**report, **told}).encode())]

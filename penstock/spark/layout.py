@@ -23,6 +23,7 @@ from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.expr.sql import quoted, to_sql
 from penstock.plan.joins import JoinGraph, join_graph
 from penstock.plan.placement import Placement, Route, Step, place
+from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.state import kernels
 
@@ -44,6 +45,7 @@ class Need:
     columns: frozenset[str]
     filters: tuple[Expr, ...]
     since: int
+    label: int
     keeps_all: bool
     """Whether rows that are dead may still matter: a sequence remembers which rows it paired."""
 
@@ -90,24 +92,24 @@ class Layout:
         self.placements: dict[str, Placement] = {name: place(query, spec.cells) for name, query in spec.bound.items()}
         self.inlets: list[Inlet] = []
         self._places: dict[tuple[str, int], Inlet] = {}
-        needs = [need for query in spec.queries for need in self._needs(query.name, query.since)]
+        needs = [need for query in spec.queries for need in self._needs(query)]
         for since in sorted({need.since for need in needs}):
             self._add([need for need in needs if need.since == since])
         self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
 
-    def _needs(self, name: str, since: int) -> Iterator[Need]:
+    def _needs(self, query: QuerySpec) -> Iterator[Need]:
         at = 0
-        for select in _selects(self.spec.bound[name].body):
+        for select in _selects(self.spec.bound[query.name].body):
             graph = join_graph(tuple(source.alias for source in select.sources), select.where)
             above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
             for source in select.sources:
                 if source.window is not None:
-                    yield self._need(name, at, source, graph, read, since, select.sequence is not None)
+                    yield self._need(query, at, source, graph, read, select.sequence is not None)
                 at += 1
 
     def _need(
-        self, name: str, at: int, source: Source, graph: JoinGraph, read: list[Expr], since: int, keeps_all: bool
+        self, query: QuerySpec, at: int, source: Source, graph: JoinGraph, read: list[Expr], keeps_all: bool
     ) -> Need:
         assert source.window is not None
         filters = graph.filters_of(source.alias)
@@ -115,22 +117,23 @@ class Layout:
         used = {c.name for e in (*read, *terms, *filters) for c in columns(e) if c.alias == source.alias}
         early = source.window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
         return Need(
-            name,
+            query.name,
             at,
             source,
-            self.placements[name].routes[source.alias],
+            self.placements[query.name].routes[source.alias],
             frozenset(used | set(source.window.partition)),
             tuple(_without_alias(expr) for expr in filters) if early else (),
-            since,
+            query.since,
+            query.labels[at] if query.labels else 0,
             keeps_all,
         )
 
     def _add(self, needs: list[Need]) -> None:
         """Inlets for queries that begin together. Those that run already keep theirs as they are."""
-        groups: dict[tuple[str, Route], list[Need]] = {}
+        groups: dict[tuple[str, Route, int], list[Need]] = {}
         for need in needs:
-            groups.setdefault((need.stream.name, need.route), []).append(need)
-        for (_, route), members in groups.items():
+            groups.setdefault((need.stream.name, need.route, need.label), []).append(need)
+        for (_, route, _), members in groups.items():
             inlet = Inlet(_number(members[0], route), members[0].stream, route, tuple(members))
             if any(other.number == inlet.number for other in self.inlets):
                 raise InternalError("INLET_NUMBERS", f"two inlets have the number {inlet.number}", inlet=inlet.name)
@@ -151,21 +154,20 @@ class Layout:
             first[name] = min(frontiers.get(stream, ALWAYS) for stream in streams) - slide
         return {inlet.number: min(first[need.query] for need in inlet.needs) for inlet in self.inlets}
 
+    def inlet_of(self, query: str, place: int) -> Inlet | None:
+        """The inlet that a FROM item reads; None if it is a table."""
+        return self._places.get((query, place))
+
     def of_stream(self, stream: str) -> list[Inlet]:
         return [inlet for inlet in self.inlets if inlet.stream.name == stream]
-
-    def columns(self, stream: Stream) -> list[str]:
-        """The columns of a stream that some query reads, its time among them."""
-        wanted = {stream.time}.union(*(inlet.schema.names for inlet in self.of_stream(stream.name)))
-        return [name for name in stream.schema.names if name in wanted]
 
     def rewritten(self, name: str) -> str:
         """The text of a query over inlets in the place of streams."""
         text = self.spec.bound[name].text
         sources = list(_sources(parse_query(text).body))
         for at, source in reversed(list(enumerate(sources))):
-            if (name, at) in self._places:
-                inlet = self._places[name, at]
+            inlet = self.inlet_of(name, at)
+            if inlet is not None:
                 alias = quoted(source.relation.text)
                 if source.alias is None:
                     end = source.window.span[1] if source.window is not None else source.relation.span[1]
@@ -194,7 +196,7 @@ def _sources(body: BodySyntax) -> Iterator[SourceSyntax]:
 def _number(need: Need, route: Route) -> int:
     """A number that stays while other queries come and go: state refers to it."""
     steps = [(step.share, _coordinate(step)) for step in route.steps]
-    return zlib.crc32(repr((need.stream.name, need.since, route.first, steps)).encode()) >> 1
+    return zlib.crc32(repr((need.stream.name, need.since, need.label, route.first, steps)).encode()) >> 1
 
 
 def _coordinate(step: Step) -> str:

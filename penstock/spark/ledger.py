@@ -3,54 +3,79 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from penstock.errors import QueryError
-from penstock.spark.spec import QuerySpec, Spec
+from penstock.spark.plans import Plan, QuerySpec, Schedule
+from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
 
 _NAME = "penstock.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
-def entered(folder: Folder, spec: Spec) -> tuple[str, Spec]:
-    """The id of the run and the spec to go on with; a checkpoint of something else is a QueryError.
+@dataclass
+class Ledger:
+    """The record of a checkpoint: the id of its run, what was declared, the plans, and how often they changed."""
 
-    Queries may come and go between two starts: one that is new sees what arrives from now on.
-    """
-    saved = folder.read(_NAME)
-    if saved is None:
-        run = uuid4().hex
-        _save(folder, run, 0, spec)
-        return run, spec
-    try:
-        record = json.loads(saved)
-        known = {entry["name"]: QuerySpec(**entry) for entry in record["queries"]}
-        run, generation, declared = record["run"], record["generation"], record["declared"]
-        if record["format"] != _FORMAT:
-            raise ValueError(f"format {record['format']}, this version reads {_FORMAT}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise QueryError(
-            "BAD_CHECKPOINT", f"{folder.place}/{_NAME} is not a record of a pipeline: {error}", checkpoint=folder.place
-        ) from error
-    _fits(folder.place, declared, json.loads(json.dumps(spec.declared())))
-    spec = _continued(folder.place, spec, known, generation + 1)
-    if {query.name: query for query in spec.queries} != known:
-        _save(folder, run, generation + 1, spec)
-    return run, spec
+    folder: Folder
+    run: str
+    declared: dict[str, Any]
+    schedule: Schedule
+    generation: int
 
+    @classmethod
+    def opened(cls, folder: Folder, spec: Spec) -> Ledger:
+        """The record to go on with; a checkpoint of something else is a QueryError.
 
-def _save(folder: Folder, run: str, generation: int, spec: Spec) -> None:
-    record = {
-        "format": _FORMAT,
-        "run": run,
-        "generation": generation,
-        "declared": spec.declared(),
-        "queries": [asdict(query) for query in spec.queries],
-    }
-    folder.write(_NAME, json.dumps(record, indent=1).encode())
+        Queries may come and go between two starts: one that is new sees what arrives from now on. Orders stay.
+        """
+        ledger = cls.read(folder)
+        if ledger is None:
+            ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan),)), 0)
+            ledger.save()
+            return ledger
+        _fits(folder.place, ledger.declared, json.loads(json.dumps(spec.declared())))
+        plan = _continued(folder.place, spec, ledger.schedule.last, ledger.generation + 1)
+        if plan != ledger.schedule.last:
+            ledger.generation += 1
+            ledger.schedule = Schedule(((0, plan),))
+            ledger.save()
+        return ledger
+
+    @classmethod
+    def read(cls, folder: Folder) -> Ledger | None:
+        saved = folder.read(_NAME)
+        if saved is None:
+            return None
+        try:
+            record = json.loads(saved)
+            if record["format"] != _FORMAT:
+                raise ValueError(f"format {record['format']}, this version reads {_FORMAT}")
+            schedule = Schedule.from_json(record["plans"])
+            return cls(folder, record["run"], record["declared"], schedule, record["generation"])
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            message = f"{folder.place}/{_NAME} is not a record of a pipeline: {error}"
+            raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.place) from error
+
+    def turn(self, batch: int, plan: Plan) -> None:
+        """From this micro-batch on, another plan counts."""
+        self.generation += 1
+        self.schedule = self.schedule.followed_by(batch, plan)
+        self.save()
+
+    def save(self) -> None:
+        """Write the record, as a whole."""
+        record = {
+            "format": _FORMAT,
+            "run": self.run,
+            "generation": self.generation,
+            "declared": self.declared,
+            "plans": self.schedule.as_json(),
+        }
+        self.folder.write(_NAME, json.dumps(record, indent=1).encode())
 
 
 def _fits(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -73,21 +98,23 @@ def _fits(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
             )
 
 
-def _continued(place: str, spec: Spec, known: dict[str, QuerySpec], generation: int) -> Spec:
-    queries = []
+def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
+    """The declared queries; those that ran before go on, with the plan they had unless another one is declared."""
+    known = {query.name: query for query in before.queries}
+    queries: list[QuerySpec] = []
     for query in spec.queries:
-        before = known.get(query.name)
-        if before is None:
+        same = known.get(query.name)
+        if same is None:
             queries.append(replace(query, since=generation))
             continue
-        if before.text != query.text:
+        if same.text != query.text:
             raise QueryError(
                 "QUERY_DIFFERS",
                 f"the checkpoint {place} has a query {query.name} with another text; "
                 "give the new query a name of its own, or start with a new checkpoint",
                 query=query.name,
             )
-        queries.append(replace(query, since=before.since))
+        queries.append(replace(same, plan=query.plan or same.plan))
     if known and not any(query.name in known for query in spec.queries):
         raise QueryError(
             "CHECKPOINT_DIFFERS",
@@ -95,4 +122,4 @@ def _continued(place: str, spec: Spec, known: dict[str, QuerySpec], generation: 
             "give this pipeline a checkpoint of its own",
             checkpoint=place,
         )
-    return replace(spec, queries=tuple(queries))
+    return Plan(tuple(queries), before.orders)

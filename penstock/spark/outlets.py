@@ -4,42 +4,55 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import time_ns
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.errors import ResourceError
+from penstock.spark.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
 from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT
 from penstock.spark.layout import Layout
+from penstock.spark.ledger import Ledger
 from penstock.spark.sinks import Sink
+from penstock.spark.spec import Spec
 
 Place = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""
+Listener = Callable[[int, Mapping[int, Any]], object]
 
 
 class Outlets:
-    """What `foreachBatch` calls. Counts go on from `before`, the outlets of the same run before it was changed."""
+    """What `foreachBatch` calls.
 
-    def __init__(self, layout: Layout, run: str, sinks: Mapping[Place, Sink], before: Outlets | None = None) -> None:
-        self.layout = layout
-        self._sinks = sinks
-        self._lock = threading.Lock()
-        self._closed = False
-        self._batch: int = before._batch if before else -1
-        self._cells: dict[int, dict[str, Any]] = dict(before._cells) if before else {}
-        self._counts: dict[Place, int] = dict(before._counts) if before else {}
-        begun = time_ns() // 1000
-        self._heard: dict[str, int] = dict.fromkeys((stream.name for stream in layout.spec.streams), begun)
-        self._heard |= before._heard if before else {}
+    At the end of a micro-batch the commands it held change the plan: from the next one on the changed plan counts. It
+    is written to the ledger before the micro-batch counts as done, so that a repeated one finds it.
+    """
+
+    def __init__(
+        self, spec: Spec, ledger: Ledger, sinks: Mapping[Place, Sink], announce: Callable[[str], object]
+    ) -> None:
+        """`announce`: how the plans reach the tasks of the next micro-batch."""
+        self.layout = Layout(spec.planned(ledger.schedule.last))
+        self._ledger = ledger
+        self._sinks = dict(sinks)
+        self._announce = announce
+        self._given: dict[int, tuple[Command, Sink | None]] = {}
+        self._turned = threading.Condition()
+        self._batch = -1
+        self._cells: dict[int, dict[str, Any]] = {}
+        self._counts: dict[Place, int] = {}
+        self._heard = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
+        self._listeners: list[Listener] = []
+        self._thread: int | None = None
         for (kind, name), sink in sinks.items():
-            sink.open(run, name, layout.spec.bound[name].schema if kind == RESULT else self._declared(name))
+            sink.open(ledger.run, name, self.layout.spec.bound[name].schema if kind == RESULT else self._declared(name))
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
+        self._thread = threading.get_ident()
         cells: dict[int, dict[str, Any]] = {}
         found: dict[Place, list[pa.Table]] = {}
         for cell, kind, name, _, data in frame.collect():
@@ -47,11 +60,9 @@ class Outlets:
                 cells[cell] = json.loads(bytes(data))
             else:
                 found.setdefault((kind, name), []).append(decoded(bytes(data)))
-        with self._lock:
-            if self._closed:
-                raise ResourceError("RUN_CLOSED", "the run was stopped before this micro-batch was written")
-            for place, sink in self._sinks.items():
-                sink.write(batch, self._table(place, found.get(place, [])))
+        for place, sink in self._sinks.items():
+            sink.write(batch, self._table(place, found.get(place, [])))
+        with self._turned:
             self._cells.update(cells)
             now = time_ns() // 1000
             self._heard.update({name: now for cell in cells.values() for name in cell["heard"]})
@@ -59,15 +70,53 @@ class Outlets:
                 for place, tables in found.items():
                     self._counts[place] = self._counts.get(place, 0) + sum(table.num_rows for table in tables)
                 self._batch = batch
+            self._turn(batch, max((cell["seen"] for cell in cells.values()), default=-1))
+        for listener in self._listeners:
+            listener(batch, cells)
 
-    def close(self) -> None:
-        """Let the micro-batch that is being written end; write no other."""
-        with self._lock:
-            self._closed = True
+    # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def given(self, command: Command, sink: Sink | None) -> None:
+        """A command about queries is on its way; with `add`, where the results will go."""
+        with self._turned:
+            self._given[command.number] = command, sink
+
+    def wait(self, number: int, seconds: float) -> bool:
+        """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
+        with self._turned:
+            if threading.get_ident() == self._thread:
+                return True
+            return self._turned.wait_for(lambda: number not in self._given, seconds)
+
+    def listen(self, listener: Listener) -> None:
+        """Call a function after every micro-batch, in its thread, with its number and what the cells reported."""
+        self._listeners.append(listener)
+
+    def _turn(self, batch: int, seen: int) -> None:
+        """Put the commands of a micro-batch into effect."""
+        due = sorted(number for number in self._given if number <= seen)
+        if not due:
+            return
+        plan = self.layout.spec.plan
+        for number in due:
+            command, sink = self._given.pop(number)
+            plan = plan.changed(command.do, command.arguments, self._ledger.generation + 1)
+            if sink is not None:
+                self._sinks[RESULT, command.arguments["name"]] = sink
+            if command.do == "drop":
+                del self._sinks[RESULT, command.arguments["name"]]
+        before = {query.name for query in self.layout.spec.queries}
+        self._ledger.turn(batch + 1, plan)
+        self.layout = Layout(self.layout.spec.planned(plan))
+        for query in plan.queries:
+            if query.name not in before:
+                schema = self.layout.spec.bound[query.name].schema
+                self._sinks[RESULT, query.name].open(self._ledger.run, query.name, schema)
+        self._announce(self._ledger.schedule.packed())
+        self._turned.notify_all()
 
     def _declared(self, stream: str) -> pa.Schema:
-        declared = next(item for item in self.layout.spec.streams if item.name == stream)
-        return pa.schema([declared.schema.field(name) for name in self.layout.columns(declared)])
+        return next(item.schema for item in self.layout.spec.streams if item.name == stream)
 
     def _table(self, place: Place, tables: list[pa.Table]) -> pa.Table:
         kind, name = place
@@ -80,7 +129,7 @@ class Outlets:
 
     def due(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
         """The frontiers, and those the clock may raise."""
-        with self._lock:
+        with self._turned:
             frontiers: dict[str, int] = {}
             for cell in self._cells.values():
                 for name, frontier in cell["frontiers"].items():
@@ -95,7 +144,7 @@ class Outlets:
 
     def metrics(self) -> dict[str, Any]:
         """What the cells said last, put together."""
-        with self._lock:
+        with self._turned:
             cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
         kept = ("version", "segments", "base_rows", "how", "seconds", "rows")
         return {

@@ -19,12 +19,15 @@ from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
 from penstock.ingest import fitted
 from penstock.plan.placement import Route, cell_keys
-from penstock.spark.frames import encoded
+from penstock.spark.frames import decoded, encoded
 from penstock.spark.hashing import hashed, hashed_rows
 from penstock.spark.layout import ALWAYS, Inlet, Layout, layout_of
 from penstock.spark.spec import Spec
+from penstock.spark.workers import planned, settle
 
 Read = Callable[[Column], pa.Array]
+Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What `mapInArrow` takes."""
 
 PACKED = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
 SCHEMA = pa.schema([
@@ -60,13 +63,12 @@ class Packer:
         self._stream = stream
         self._number = layout.spec.streams.index(stream)
         self._inlets = layout.of_stream(stream.name)
-        self._schema = pa.schema([stream.schema.field(name) for name in layout.columns(stream)])
         self._cells = layout.spec.cells
         self._keys = cell_keys(self._cells)
 
     def packed(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
         """The rows for the cells, as a batch of SCHEMA."""
-        columns = fitted(self._stream.name, table, self._schema)
+        columns = fitted(self._stream.name, table, self._stream.schema)
         out: list[tuple[int, int, bytes | None]] = []
         times = columns[self._stream.time]
         if times.null_count:
@@ -144,16 +146,23 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
-def packing(spec: Spec, stream: Stream) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that packs a stream."""
+def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of a stream that comes as Arrow blobs."""
+    for batch in batches:
+        yield from (decoded(blob.as_buffer()) for blob in batch.column(0) if blob.is_valid)
+
+
+def packing(spec: Spec, stream: Stream, *, blobs: bool) -> Map:
+    """The function for `mapInArrow` that packs a stream; `blobs`: its rows come as Arrow blobs."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 - Spark is there when this runs
 
         context = TaskContext.get()
         assert context is not None
-        packer = Packer(layout_of(spec), stream)
-        for seq, table in enumerate(chunks(batches)):
+        packer = Packer(layout_of(planned(spec)), stream)
+        for seq, table in enumerate(unpacked(batches) if blobs else chunks(batches)):
             yield packer.packed(table, context.partitionId(), seq)
+        settle(spec.id)
 
     return pack

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,15 @@ from penstock.spark.control import Desk, commanding
 from penstock.spark.heartbeat import clocked
 from penstock.spark.keeper import DEAD, LATE, RESULT
 from penstock.spark.layout import Layout
-from penstock.spark.ledger import entered
+from penstock.spark.ledger import Ledger
 from penstock.spark.outlets import Outlets, Place
 from penstock.spark.pack import PACKED, packing
+from penstock.spark.plans import PROPERTY, Plan
 from penstock.spark.processor import RESULTS, Processor
 from penstock.spark.run import Launched, Run
 from penstock.spark.session import local_session, query_settings
 from penstock.spark.sinks import Console, Sink, parquet
-from penstock.spark.spec import QuerySpec, Spec
+from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
 
 
@@ -46,8 +47,9 @@ class Pipeline:
         self._state = state
         self._streams: Names[Stream] = Names()
         self._frames: dict[str, DataFrame] = {}
+        self._packed: set[str] = set()
         self._tables: dict[str, pa.Table] = {}
-        self._queries: dict[str, QuerySpec] = {}
+        self._plan = Plan(())
         self._sinks: dict[Place, Sink] = {}
 
     @classmethod
@@ -71,11 +73,15 @@ class Pipeline:
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
+        packed: bool = False,
     ) -> None:
         """Declare a stream: a streaming DataFrame, its time column, how late a row may be.
 
         By default only rows and `Run.advance` move its time. With `skew` (rows come at most so long after their time)
         or `idle_after` (a stream silent for so long has no older rows) the clock moves it too, when a query waits.
+
+        `schema` says how the columns are understood, by default as Spark has them. With `packed` the DataFrame has one
+        binary column: Arrow IPC streams of rows of that schema, which saves Spark the work of turning rows to columns.
 
         `late` and `dead` take the rows that came too late and those without a time; by default they are written as
         Parquet below the checkpoint.
@@ -83,7 +89,9 @@ class Pipeline:
         self._free(name)
         if not df.isStreaming:
             raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
-        columns = schema or stream_schema(to_arrow_schema(df.schema, timezone="UTC"))
+        if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
+            raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
+        columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
@@ -95,6 +103,8 @@ class Pipeline:
             )
         self._streams.add(declared)
         self._frames[name] = df
+        if packed:
+            self._packed.add(name)
         for kind, sink in ((LATE, late), (DEAD, dead)):
             if sink is not None:
                 self._sinks[kind, name] = sink
@@ -107,31 +117,27 @@ class Pipeline:
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and where its results go; the console if nothing is said."""
-        if name in self._queries:
-            raise QueryError("DUPLICATE_NAME", f"there is a query {name} already", query=name)
-        spec = QuerySpec(name, text, plan)
-        Cell(Layout(self._spec(1, {name: spec})))  # what the engine refuses is refused now
-        self._queries[name] = spec
-        self._sinks[RESULT, name] = sink or Console()
+        self.change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
 
     def drop(self, name: str) -> None:
         """Take a query out."""
-        self._known(name)
-        if len(self._queries) == 1:
-            raise QueryError("LAST_QUERY", f"{name} is the only query; stop the run instead", query=name)
-        del self._queries[name], self._sinks[RESULT, name]
+        self.change("drop", {"name": name}, None)
 
     def migrate(self, name: str, plan: str) -> None:
         """Give a query another plan."""
-        changed = replace(self._known(name), plan=plan)
-        Cell(Layout(self._spec(1, {name: changed})))
-        self._queries[name] = changed
+        self.change("migrate", {"name": name, "plan": plan}, None)
 
-    def _known(self, name: str) -> QuerySpec:
-        if name not in self._queries:
-            known = ", ".join(self._queries) or "none"
-            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
-        return self._queries[name]
+    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None) -> None:
+        """Change the declared queries or orders; what the engine refuses is refused now."""
+        plan = self._plan.changed(do, arguments, 0)
+        changed = plan.query(arguments["name"]) if do in ("add", "migrate") else None
+        tried = replace(plan, queries=(changed,) if changed else plan.queries)
+        Cell(Layout(self._spec(1, tried)))
+        self._plan = plan
+        if do == "add" and sink is not None:
+            self._sinks[RESULT, arguments["name"]] = sink
+        elif do == "drop":
+            del self._sinks[RESULT, arguments["name"]]
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -139,12 +145,13 @@ class Pipeline:
         if name in self._streams or name.casefold() in {table.casefold() for table in self._tables}:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
 
-    def _spec(self, cells: int, queries: Mapping[str, QuerySpec]) -> Spec:
-        return Spec(tuple(self._streams.values()), dict(self._tables), tuple(queries.values()), cells, self._state)
+    def _spec(self, cells: int, plan: Plan) -> Spec:
+        streams, tables = tuple(self._streams.values()), dict(self._tables)
+        return Spec(streams, tables, plan.queries, cells, self._state, plan.orders)
 
     def explain(self, cells: int = 1) -> str:
         """How the queries are placed on so many cells."""
-        layout = Layout(self._spec(cells, self._queries))
+        layout = Layout(self._spec(cells, self._plan))
         return "\n".join(f"{name}: {placement}" for name, placement in layout.placements.items())
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,46 +172,45 @@ class Pipeline:
         if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        return Run(self, lambda before: self._launched(place, trigger, chosen, before))
+        return Run(self, self._launched(place, trigger, chosen))
 
-    def _launched(self, place: str, trigger: Mapping[str, Any] | None, cells: int, before: Outlets | None) -> Launched:
-        if not self._queries:
+    def _launched(self, place: str, trigger: Mapping[str, Any] | None, cells: int) -> Launched:
+        if not self._plan.queries:
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
-        run, spec = entered(folder, self._spec(cells, self._queries))
-        layout = Layout(spec)
-        outlets = Outlets(layout, run, {**self._rejects(folder, layout), **self._used_sinks(layout)}, before)
+        declared = self._spec(cells, self._plan)
+        ledger = Ledger.opened(folder, declared)
+        spec = declared.planned(ledger.schedule.last)
+        announce = partial(self.spark.sparkContext.setLocalProperty, PROPERTY)
+        outlets = Outlets(spec, ledger, {**self._rejects(folder), **self._sinks}, announce)
         desk = Desk(folder)
-        with query_settings(self.spark, cells):
-            writer = self._processed(run, spec, layout, desk).writeStream.foreachBatch(outlets)
-            writer = writer.option("checkpointLocation", place).outputMode("append").queryName(f"penstock-{run[:8]}")
+        with query_settings(self.spark, cells, local=folder.is_local):
+            writer = self._processed(ledger.run, spec, desk).writeStream.foreachBatch(outlets)
+            writer = writer.option("checkpointLocation", place).outputMode("append")
+            writer = writer.queryName(f"penstock-{ledger.run[:8]}")
+            announce(ledger.schedule.packed())  # the thread of the streaming query takes it over
             try:
                 query = (writer.trigger(**trigger) if trigger else writer).start()
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
         return Launched(query, outlets, desk, place)
 
-    def _used_sinks(self, layout: Layout) -> dict[Place, Sink]:
-        return {
-            (kind, name): sink for (kind, name), sink in self._sinks.items() if kind == RESULT or layout.of_stream(name)
-        }
-
-    def _rejects(self, folder: Folder, layout: Layout) -> dict[Place, Sink]:
-        names = [stream.name for stream in self._streams.values() if layout.of_stream(stream.name)]
+    def _rejects(self, folder: Folder) -> dict[Place, Sink]:
+        names = [stream.name for stream in self._streams.values()]
         return {(kind, name): parquet(folder.child(f"{kind}/{name}").place) for kind in (LATE, DEAD) for name in names}
 
-    def _processed(self, run: str, spec: Spec, layout: Layout, desk: Desk) -> DataFrame:
-        packed = [
-            self._frames[stream.name]
-            .select(*(col(_quoted(name)) for name in layout.columns(stream)))
-            .mapInArrow(packing(spec, stream), PACKED)
-            for stream in spec.streams
-            if layout.of_stream(stream.name)
-        ]
+    def _processed(self, run: str, spec: Spec, desk: Desk) -> DataFrame:
+        """Every declared stream with all of its columns, for queries may be added that read them."""
+        packed = []
+        for stream in spec.streams:
+            frame, blobs = self._frames[stream.name], stream.name in self._packed
+            if not blobs:
+                frame = frame.select(*(col(_quoted(name)) for name in stream.schema.names))
+            packed.append(frame.mapInArrow(packing(spec, stream, blobs=blobs), PACKED))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
         together = reduce(DataFrame.unionAll, packed)
-        return together.groupBy("cell").transformWithStateInPandas(
+        return together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=RESULTS, outputMode="Append", timeMode="None"
         )
 

@@ -1,20 +1,40 @@
-"""The processor of a cell, as `transformWithStateInPandas` wants it: a thin coat over the `Keeper`."""
+"""The processor of a cell, as `transformWithState` wants it: a thin coat over the `Keeper`.
+
+Rows are few (blobs), so Spark's row interface costs less than the one over pandas. Schemas are given as types, not as
+texts: each text would be sent to Spark to be parsed, in every task.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from penstock.plan.placement import cell_keys
 from penstock.spark.batch import Packed
 from penstock.spark.keeper import Keeper
 from penstock.spark.layout import layout_of
 from penstock.spark.spec import Spec
+from penstock.spark.workers import planned, settle
 
-RESULTS = "cell int, kind string, name string, rows bigint, data binary"
+RESULTS = (
+    StructType()
+    .add("cell", IntegerType())
+    .add("kind", StringType())
+    .add("name", StringType())
+    .add("rows", LongType())
+    .add("data", BinaryType())
+)
+_KEY = StructType().add("first", LongType()).add("last", LongType())
+_VALUE = StructType().add("data", BinaryType())
+
+
+def journal(handle: StatefulProcessorHandle) -> MapState:
+    """The one state variable of a cell."""
+    return handle.getMapState("journal", _KEY, _VALUE)
 
 
 class Processor(StatefulProcessor):
@@ -25,8 +45,7 @@ class Processor(StatefulProcessor):
         self._spec = spec
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._value = handle.getValueState("cell", "version bigint, token string, meta binary")
-        self._segments = handle.getMapState("segments", "first bigint, last bigint", "token string, data binary")
+        self._state = journal(handle)
 
     def close(self) -> None:
         pass
@@ -37,16 +56,17 @@ class Processor(StatefulProcessor):
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
         key: Any,
-        rows: Iterator[pd.DataFrame],
+        rows: Iterator[Row],
         timerValues: TimerValues,  # noqa: ARG002, N803
-    ) -> Iterator[pd.DataFrame]:
+    ) -> Iterator[Row]:
         number = cell_keys(self._spec.cells).index(int(key[0]))
-        keeper = Keeper(self._run, layout_of(self._spec), self._value, self._segments)
-        for output in keeper.step(number, _packed(rows), self.passed):
-            yield pd.DataFrame(output, columns=["cell", "kind", "name", "rows", "data"])
+        keeper = Keeper(self._run, layout_of(planned(self._spec)), self._state)
+        result = Row(*RESULTS.names)
+        for output in keeper.step(number, map(_packed, rows), self.passed):
+            yield from (result(*written) for written in output)
+        settle(self._spec.id)
 
 
-def _packed(frames: Iterator[pd.DataFrame]) -> Iterator[Packed]:
-    for frame in frames:
-        for _, *packed in frame.itertuples(index=False, name=None):
-            yield tuple(packed)
+def _packed(row: Row) -> Packed:
+    _, *packed = row
+    return tuple(packed)

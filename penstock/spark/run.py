@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,17 +12,20 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockError, QueryError
 from penstock.spark.control import Desk
 from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
-from penstock.spark.outlets import Outlets
-from penstock.spark.sinks import Sink
+from penstock.spark.outlets import Listener, Outlets
+from penstock.spark.plans import ORDERS
+from penstock.spark.sinks import Console, Sink
+
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A Spark streaming query and what it writes through."""
+    """A Spark streaming query, what it writes through, and how it is told what to do."""
 
     query: StreamingQuery
     outlets: Outlets
@@ -31,27 +34,24 @@ class Launched:
 
 
 class Changeable(Protocol):
-    """What a run asks of its pipeline."""
+    """What a run asks of its pipeline: to check a change, and to remember it for the next start."""
 
-    def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None: ...
-    def drop(self, name: str) -> None: ...
-    def migrate(self, name: str, plan: str) -> None: ...
+    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None) -> None: ...
 
 
 class Run:
     """The handle of a started pipeline.
 
-    The set of queries may change under way: the Spark query is stopped at the end of a micro-batch and goes on from its
-    checkpoint with the new plan. A query that is added sees the rows that come from then on; the others lose nothing.
+    Queries may be added, dropped and changed while it runs: a command goes with the next micro-batch and takes effect
+    with the one after it. The methods return when it has.
     """
 
-    def __init__(self, pipeline: Changeable, launch: Callable[[Outlets | None], Launched]) -> None:
+    def __init__(self, pipeline: Changeable, launched: Launched) -> None:
         self._pipeline = pipeline
-        self._launch = launch
-        self._changing = threading.RLock()
-        self._now = launch(None)
+        self._now = launched
+        self._changing = threading.Lock()
         self._stopped = False
-        streams = self._now.outlets.layout.spec.streams
+        streams = launched.outlets.layout.spec.streams
         self._heart = Heart(streams, self._due, self._promise) if any(map(clocked, streams)) else None
 
     # ── as Spark's StreamingQuery ────────────────────────────────────────────────────────────────────────────────
@@ -91,15 +91,10 @@ class Run:
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait for the end of the run, or so many seconds; True if it has ended. What failed is raised."""
-        while True:
-            waited = self._now
-            try:
-                over = waited.query.awaitTermination(timeout)
-            except StreamingQueryException as error:
-                raise translated(error) from error
-            with self._changing:
-                if waited is self._now or over is False:
-                    return over
+        try:
+            return self._now.query.awaitTermination(timeout)
+        except StreamingQueryException as error:
+            raise translated(error) from error
 
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until all data that are there now have been worked on."""
@@ -109,11 +104,10 @@ class Run:
             raise translated(error) from error
 
     def stop(self) -> None:
-        with self._changing:
-            self._stopped = True
-            if self._heart is not None:
-                self._heart.stop()
-            self._now.query.stop()
+        self._stopped = True
+        if self._heart is not None:
+            self._heart.stop()
+        self._now.query.stop()
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,37 +125,60 @@ class Run:
 
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Start another query: it sees the rows that come from now on."""
-        self._change(lambda: self._pipeline.query(name, text, sink, plan))
+        self._change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
 
     def drop(self, name: str) -> None:
         """Stop a query and forget what it remembers."""
-        self._change(lambda: self._pipeline.drop(name))
+        self._change("drop", {"name": name})
 
     def migrate(self, name: str, plan: str) -> None:
         """Go on with another plan, without losing or repeating a result."""
-        self._change(lambda: self._pipeline.migrate(name, plan))
+        self._change("migrate", {"name": name, "plan": plan})
 
-    def budget(self, probes: float | None, policy: str = "jaqpot") -> None:
-        """Limit the probes per second of event time (not on Spark yet)."""
-        if probes is not None:
-            raise UnsupportedError(
-                "NOT_ON_SPARK_YET", f"a probe budget ({probes}, {policy}) is not enforced on Spark yet"
-            )
+    def schedule(self, strategy: str) -> None:
+        """The strategy by which the cells' engines select their next operator: "dfs", "bfs" or "rr"."""
+        self._change("schedule", {"strategy": strategy})
+
+    def budget(self, probes: float | None, policy: str | None = None) -> None:
+        """Limit the probes per second of event time, every cell having an equal share; None lifts the limit."""
+        share = None if probes is None else probes / self.cells
+        self._change("budget", {"probes": share, **({} if policy is None else {"policy": policy})})
+
+    def order(self, do: str, **arguments: Any) -> None:
+        """Call a method of every cell's engine: schedule, budget or reslice, with the arguments it takes."""
+        if do not in ORDERS:
+            raise QueryError("UNKNOWN_ORDER", f"the orders are {', '.join(ORDERS)}, not {do!r}")
+        self._change(do, arguments)
+
+    def listen(self, listener: Listener) -> None:
+        """Call a function after every micro-batch with its number and what the cells reported, by cell.
+
+        It is called in the thread of the micro-batch: be quick there, and do not wait for commands.
+        """
+        self._now.outlets.listen(listener)
+
+    def _change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> None:
+        """Check a command here, write it, and wait until it has taken effect."""
+        with self._changing:
+            self._check_running()
+            self._pipeline.change(do, arguments, sink)
+            command = self._now.desk.give(do, **arguments)
+            self._now.outlets.given(command, sink)
+        while not self._now.outlets.wait(command.number, _POLL_SECONDS):
+            self._check_running()
+
+    def _check_running(self) -> None:
+        if self._stopped or not self._now.query.isActive:
+            failure = self.exception()
+            if failure is not None:
+                raise failure
+            raise QueryError("RUN_ENDED", "the run has ended; change the pipeline and start it again")
 
     def _due(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
         return self._now.outlets.due(now) if self._now.query.isActive else ({}, {})
 
     def _promise(self, stream: str, frontier: int) -> None:
-        self._now.desk.give("advance", stream, frontier)
-
-    def _change(self, change: Callable[[], None]) -> None:
-        with self._changing:
-            if self._stopped or not self._now.query.isActive:
-                raise QueryError("RUN_ENDED", "the run has ended; change the pipeline and start it again")
-            change()
-            self._now.outlets.close()
-            self._now.query.stop()
-            self._now = self._launch(self._now.outlets)
+        self._now.desk.give("advance", stream=stream, time=frontier)
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No row of the stream before `time` will come: takes effect with the next micro-batch, after its rows."""
@@ -175,7 +192,7 @@ class Run:
             tick = int(scalar.cast(stream.time_type).cast(pa.int64()).as_py())
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DataError("TIME_TYPE", f"{time!r} is not a time of {stream.name}: {stream.time_type}") from error
-        self._now.desk.give("advance", stream.name, tick)
+        self._now.desk.give("advance", stream=stream.name, time=tick)
 
     def finish(self) -> None:
         """The end of every stream: what waits for more becomes certain, with the next micro-batch."""

@@ -19,21 +19,33 @@ LOCAL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
 }
 QUERY = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
+LOCAL_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Spark's own choice for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
 
-def local_session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a local one that listens on the loopback interface only."""
+
+def local_session(master: str = "local[*,4]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, or a local one that listens on the loopback interface only.
+
+    By default a task has four attempts, as on a cluster: a worker that dies does not end the run.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -51,9 +63,9 @@ def local_session(master: str = "local[*]", settings: Mapping[str, str] | None =
 
 
 @contextmanager
-def query_settings(spark: SparkSession, cells: int) -> Iterator[None]:
+def query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
     """The settings a streaming query takes over when it starts; the session gets its own ones back."""
-    wanted = {**QUERY, "spark.sql.shuffle.partitions": str(cells)}
+    wanted = {**QUERY, **(LOCAL_CHECKPOINT if local else {}), "spark.sql.shuffle.partitions": str(cells)}
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)

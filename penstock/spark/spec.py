@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,27 +16,32 @@ from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import sql_type
 from penstock.spark.frames import encoded
-
-
-@dataclass(frozen=True)
-class QuerySpec:
-    """A continuous query as it was written. `since`: the micro-batch from which on it runs; it sees what comes then."""
-
-    name: str
-    text: str
-    plan: str | None = None
-    since: int = 0
+from penstock.spark.plans import Order, Plan, QuerySpec
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Streams, static tables and queries of a pipeline, and into how many cells its work is cut."""
+    """Streams, static tables and queries of a pipeline, and into how many cells its work is cut.
+
+    All but the queries and the orders stay the same while a checkpoint lives.
+    """
 
     streams: tuple[Stream, ...]
     tables: Mapping[str, pa.Table]
     queries: tuple[QuerySpec, ...]
     cells: int
     state: str = "auto"
+    orders: tuple[Order, ...] = ()
+
+    def planned(self, plan: Plan) -> Spec:
+        """The same pipeline with these queries and orders."""
+        spec = replace(self, queries=plan.queries, orders=plan.orders)
+        spec.__dict__["tables_id"] = self.tables_id
+        return spec
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.queries, self.orders)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -60,17 +65,23 @@ class Spec:
         }
 
     @cached_property
-    def id(self) -> str:
-        """Equal for specs that do the same."""
-        queries = [[query.name, query.text, query.plan, query.since] for query in self.queries]
-        digest = hashlib.sha256(json.dumps([self.declared(), queries, self.state], sort_keys=True).encode())
+    def tables_id(self) -> str:
+        """Equal for equal tables; worked out once, by the driver."""
+        digest = hashlib.sha256()
         for table in self.tables.values():
             digest.update(encoded(table))
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()
+
+    @cached_property
+    def id(self) -> str:
+        """Equal for specs that do the same."""
+        parts = [self.declared(), self.plan.as_json(), self.state, self.tables_id]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be worked out again."""
-        return {name: self.__dict__[name] for name in ("streams", "tables", "queries", "cells", "state")}
+        """Without what can be worked out again cheaply."""
+        kept = ("streams", "tables", "queries", "cells", "state", "orders")
+        return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
 
 
 def _columns(schema: pa.Schema) -> dict[str, Any]:

@@ -20,6 +20,10 @@ class Folder:
         else:
             self._files, self._root = fs.LocalFileSystem(), place
 
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._files, fs.LocalFileSystem)
+
     def child(self, name: str) -> Folder:
         return Folder(f"{self.place.rstrip('/')}/{name}")
 
@@ -50,3 +54,13 @@ class Folder:
     def names(self) -> list[str]:
         selector = fs.FileSelector(self._root, allow_not_found=True)
         return sorted(info.base_name for info in self._files.get_file_info(selector))
+
+    def clear(self) -> None:
+        """Remove the folder with all there is in it."""
+        if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
+            self._files.delete_dir(self._root)
+
+    def copied_to(self, other: Folder) -> None:
+        """Copy the folder with all there is in it."""
+        if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
+            fs.copy_files(self._root, other._root, source_filesystem=self._files, destination_filesystem=other._files)

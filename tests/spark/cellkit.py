@@ -14,7 +14,8 @@ from penstock.spark.frames import decoded
 from penstock.spark.keeper import METRICS, Cache, Keeper, Output
 from penstock.spark.layout import Layout
 from penstock.spark.pack import Packer
-from penstock.spark.spec import QuerySpec, Spec
+from penstock.spark.plans import QuerySpec
+from penstock.spark.spec import Spec
 from penstock.testing import Case, Push
 
 Passed = Callable[[str, int, int], None]
@@ -24,14 +25,7 @@ class State:
     """What Spark keeps of one cell; an attempt works on a copy."""
 
     def __init__(self) -> None:
-        self.value: tuple[Any, ...] | None = None
         self.map: dict[Any, Any] = {}
-
-    def get(self) -> tuple[Any, ...] | None:
-        return self.value
-
-    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803
-        self.value = newValue
 
     def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
         return self.map.get(key)
@@ -63,9 +57,8 @@ class Cluster:
         inbox: dict[int, list[Any]] = {key: [] for key in cell_keys(spec.cells)}
         for stream in spec.streams:
             table = step.batches.get(stream.name)
-            if table is not None and table.num_rows and self.layout.of_stream(stream.name):
+            if table is not None and table.num_rows:
                 packer = Packer(self.layout, stream)
-                table = table.select(self.layout.columns(stream))  # as Spark does
                 halves = [table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)]
                 for part, half in enumerate(halves):
                     rows = packer.packed(half, part, 0).to_pylist() if half.num_rows else []
@@ -76,7 +69,7 @@ class Cluster:
         for number, key in enumerate(cell_keys(spec.cells)):
             if inbox[key]:
                 cache = self.caches[worker() if worker else 0]
-                keeper = Keeper("run", self.layout, attempt[number], attempt[number], cache)
+                keeper = Keeper("run", self.layout, attempt[number], cache)
                 for written in keeper.step(number, inbox[key], passed or _nothing):
                     out += written
         self.states = attempt

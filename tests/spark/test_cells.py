@@ -86,7 +86,7 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
 def test_the_journal_stays_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
     from penstock.cql.catalog import Stream
-    from penstock.spark.keeper import Meta
+    from penstock.spark.keeper import HEAD, Head
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
@@ -97,8 +97,7 @@ def test_the_journal_stays_small() -> None:
         rows = pa.table({"ts": range(at, at + 20), "k": [i % 7 for i in range(20)]}, schema=schema)
         cluster.push(Push({"A": rows, "B": rows}))
     for state in cluster.states:
-        assert state.value is not None
-        meta = Meta.unpacked(*state.value)
-        assert len(meta.segments) < 40
-        assert len(state.map) == len(meta.segments)
-        assert sum(segment.rows for segment in meta.segments) < 2500
+        head = Head.unpacked(*state.map.pop(HEAD))
+        assert len(head.segments) < 40
+        assert len(state.map) == len(head.segments)
+        assert sum(segment.rows for segment in head.segments) < 2500

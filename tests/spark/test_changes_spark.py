@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sparkkit import embedded, in_batches, pipeline, write
 
 import penstock as ps
 from penstock.spark import sinks
+from penstock.spark.ledger import Ledger
+from penstock.spark.storage import Folder
 from penstock.testing import difference, random_case
 
 
@@ -29,7 +32,23 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
             run.add("late", other)
         write(case, tmp_path, range(1, 2))
         run.processAllAvailable()
+        heard: list[int] = []
+        run.listen(lambda batch, cells: heard.append(batch) if len(cells) == 2 else None)
         run.migrate("q", case.plan)
+        run.schedule("bfs")
+        written = len(list((tmp_path / "ck" / "control").iterdir()))
+        for wrong, condition in (
+            (lambda: run.migrate("q", "(no such plan"), "PLAN"),
+            (lambda: run.add("x", "SELECT nothing FROM nowhere [NOW]"), "UNKNOWN_RELATION"),
+            (lambda: run.schedule("sideways"), "schedule"),
+            (lambda: run.order("reboot"), "UNKNOWN_ORDER"),
+            (lambda: run.order("reslice"), "NOT_EXECUTABLE_YET"),
+        ):
+            with pytest.raises(ps.PenstockError, match=condition):
+                wrong()
+        assert len(list((tmp_path / "ck" / "control").iterdir())) == written  # refused before anything was written
+        assert heard
+        spark_query = run.runId
         write(case, tmp_path, range(2, 3))
         run.processAllAvailable()
         run.drop("late")
@@ -39,6 +58,7 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
         run.advance(first, before + 1000)
         run.processAllAvailable()
         metrics = run.metrics()
+        assert run.runId == spark_query
         assert metrics["streams"][first]["frontier"] == before + 1000
         run.finish()
         run.processAllAvailable()
@@ -50,3 +70,33 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
     assert difference(late.table(), embedded(middle, {"late": other})["late"]) is None
     with pytest.raises(ps.QueryError, match="RUN_ENDED"):
         run.drop("q")
+
+
+def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None:
+    """What was in effect counts again; what was only written is void, for the declared pipeline counts at a start."""
+    case = in_batches(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
+                                  timestamps=False, tables=False, nulls=0.0, domain=4, late=False), 4)  # fmt: skip
+    write(case, tmp_path, range(0, 2))
+    pipe, answers = pipeline(spark, case, {"q": case.query}, tmp_path)
+    run = pipe.start(tmp_path / "ck", cells=2)
+    try:
+        run.processAllAvailable()
+        run.migrate("q", case.plan)
+        run.schedule("rr")
+        run.add("extra", case.query, sink=sinks.memory())
+    finally:
+        run.stop()
+    write(case, tmp_path, range(2, 4))
+    again, more = pipeline(spark, case, {"q": case.query}, tmp_path)
+    run = again.start(tmp_path / "ck", cells=2)
+    try:
+        run.processAllAvailable()
+        ledger = Ledger.read(Folder(str(tmp_path / "ck")))
+        run.finish()
+        run.processAllAvailable()
+    finally:
+        run.stop()
+    assert ledger is not None
+    assert [(query.name, query.plan) for query in ledger.schedule.last.queries] == [("q", case.plan)]
+    assert [order.do for order in ledger.schedule.last.orders] == ["schedule"]
+    assert difference(pa.concat_tables([answers["q"].table(), more["q"].table()]), case.expected) is None

@@ -122,7 +122,7 @@ def test_explain_refuses_an_unknown_format(script: Path) -> None:
     assert penstock("explain", script, "--format", "png").exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"], ["lab", "jaqpot"]])
+@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"]])
 def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]) -> None:
     result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
     assert result.exit_code == 2
@@ -153,7 +153,7 @@ def test_version_and_help() -> None:
 
 
 def test_demo_tells_its_story_and_proves_it() -> None:
-    result = penstock("demo")
+    result = penstock("demo", "--embedded")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("yes  ") == 2, result.stdout
     assert "freezing" in result.stdout

@@ -1,0 +1,90 @@
+"""Generated streams: a Python data source of Spark whose rows are made, not read, and come packed as Arrow blobs.
+
+Law: the rows of a stretch are a function of its number alone, so a micro-batch that is repeated, on whatever machine,
+reads what it read before. Offsets count stretches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+Make = Callable[[int], pa.Table]
+"""The rows of a stretch, by its number."""
+BLOBS = "data binary"
+"""The columns of a packed DataFrame: Arrow IPC streams, each of rows of one stream."""
+
+
+def generated(spark: SparkSession, make: Make, stretches: int, *, seconds: float = 0.0) -> DataFrame:
+    """A streaming DataFrame of blobs, for `Pipeline.stream(..., packed=True)`.
+
+    Every `seconds` another stretch is there; with 0, one stretch for every micro-batch, as fast as they are worked on.
+    """
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return source
+
+        def schema(self) -> str:
+            return BLOBS
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
+            return Stretches(make, stretches, seconds)
+
+    source = f"penstock_{uuid4().hex}"
+    spark.dataSource.register(Source)
+    return spark.readStream.format(source).load()
+
+
+class Stretches(DataSourceStreamReader):
+    """Reads the stretches that are due."""
+
+    def __init__(self, make: Make, stretches: int, seconds: float) -> None:
+        self._make = make
+        self._stretches = stretches
+        self._seconds = seconds
+        self._begun: tuple[float, int] | None = None
+        self._at = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names here and below
+        return {"stretch": 0}
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        from pyspark.sql.streaming.datasource import ReadMaxFiles  # noqa: PLC0415 - not in Spark 4.1, nor asked there
+
+        return ReadMaxFiles(1)
+
+    def latestOffset(  # noqa: N802
+        self,
+        start: Mapping[str, int] | None = None,
+        limit: Any = None,
+    ) -> dict[str, int]:
+        """Spark 4.1 does not say where it is; then the last answer is taken for it."""
+        at = self._at if start is None else start["stretch"]
+        if self._begun is None:
+            self._begun = time.monotonic(), at
+        if self._seconds:
+            begun, first = self._begun
+            end = first + 1 + int((time.monotonic() - begun) / self._seconds)
+        else:
+            end = self._stretches if type(limit).__name__ == "ReadAllAvailable" else at + 1
+        self._at = max(at, min(end, self._stretches))
+        return {"stretch": self._at}
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(start["stretch"], end["stretch"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        table = self._make(partition.value)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["data"])

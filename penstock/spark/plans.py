@@ -1,0 +1,122 @@
+"""What may change while a pipeline runs: its queries, and orders to the engines of its cells. Pure values.
+
+A plan counts from a micro-batch on. The driver decides at the end of a micro-batch what counts from the next one,
+writes it to the checkpoint and gives it to Spark's tasks as a local property; a micro-batch that is repeated finds the
+plan it had, by its number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from penstock.errors import QueryError
+
+PROPERTY = "penstock.plans"
+ORDERS = ("schedule", "budget", "reslice")
+"""The orders: methods of the engine, called in every cell with the arguments that were given."""
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """A continuous query as it was written. `since`: the change of the pipeline that brought it.
+
+    `labels`: for each FROM item, a number that keeps apart what would else share an inlet; none if it is empty.
+    """
+
+    name: str
+    text: str
+    plan: str | None = None
+    since: int = 0
+    labels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """A call of the engine's method `do`; a later order of the same method replaces it."""
+
+    do: str
+    arguments: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The queries and orders that count together."""
+
+    queries: tuple[QuerySpec, ...]
+    orders: tuple[Order, ...] = ()
+
+    def query(self, name: str) -> QuerySpec:
+        found = next((query for query in self.queries if query.name == name), None)
+        if found is None:
+            known = ", ".join(query.name for query in self.queries) or "none"
+            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
+        return found
+
+    def changed(self, do: str, arguments: Mapping[str, Any], generation: int) -> Plan:
+        """The plan after a command: add, drop, migrate, or an order."""
+        if do == "add":
+            return replace(self, queries=(*self.queries, self._new(QuerySpec(**arguments, since=generation))))
+        if do == "drop":
+            gone = self.query(arguments["name"])
+            if len(self.queries) == 1:
+                message = f"{gone.name} is the only query; stop the run instead"
+                raise QueryError("LAST_QUERY", message, query=gone.name)
+            return replace(self, queries=tuple(query for query in self.queries if query is not gone))
+        if do == "migrate":
+            old = self.query(arguments["name"])
+            new = replace(old, plan=arguments["plan"])
+            return replace(self, queries=tuple(new if query is old else query for query in self.queries))
+        others = tuple(order for order in self.orders if order.do != do)
+        return replace(self, orders=(*others, Order(do, tuple(arguments.items()))))
+
+    def _new(self, query: QuerySpec) -> QuerySpec:
+        if any(query.name == other.name for other in self.queries):
+            raise QueryError("DUPLICATE_NAME", f"there is a query {query.name} already", query=query.name)
+        return query
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "queries": [asdict(query) for query in self.queries],
+            "orders": [[order.do, dict(order.arguments)] for order in self.orders],
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Plan:
+        orders = (Order(do, tuple(arguments.items())) for do, arguments in entry["orders"])
+        queries = (QuerySpec(**{**query, "labels": tuple(query["labels"])}) for query in entry["queries"])
+        return cls(tuple(queries), tuple(orders))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The newest plans with the micro-batches from which on they count; two, for a repeated one may need the older."""
+
+    plans: tuple[tuple[int, Plan], ...]
+
+    @property
+    def last(self) -> Plan:
+        return self.plans[-1][1]
+
+    def at(self, batch: int) -> Plan:
+        return next((plan for first, plan in reversed(self.plans) if first <= batch), self.plans[0][1])
+
+    def followed_by(self, first: int, plan: Plan) -> Schedule:
+        before = tuple(item for item in self.plans if item[0] < first)
+        return Schedule((*before[-1:], (first, plan)))
+
+    def as_json(self) -> list[Any]:
+        return [[first, plan.as_json()] for first, plan in self.plans]
+
+    @classmethod
+    def from_json(cls, entries: list[Any]) -> Schedule:
+        return cls(tuple((first, Plan.from_json(entry)) for first, entry in entries))
+
+    def packed(self) -> str:
+        return json.dumps(self.as_json())
+
+    @classmethod
+    def unpacked(cls, text: str) -> Schedule:
+        return cls.from_json(json.loads(text))

@@ -1,0 +1,217 @@
+"""Rescale: a checkpoint for another number of cells, made from one that is at rest. The old one is left as it is.
+
+Only base rows are moved: they are cut anew by the routes of the new grid, and what is built on them comes back just in
+time when the pipeline starts. The new state is written by Spark itself, as the first micro-batch of the new checkpoint;
+then that micro-batch is given the source offsets of the last one that was committed in the old checkpoint, so that the
+run goes on with the row after it.
+
+Rows that shared an inlet may part, but rows of different inlets never meet: they have different columns, and nothing
+says which of them are the same. So FROM items keep a label, the inlet they came from (see `QuerySpec.labels`).
+
+Spark's own offline repartitioning moves whole keys. Here a key is a cell, and it is the cells that change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+
+from penstock.cql import stream_schema
+from penstock.cql.catalog import Stream
+from penstock.errors import DataError, QueryError
+from penstock.plan.placement import cell_keys
+from penstock.spark.control import FOLDER as CONTROL
+from penstock.spark.frames import decoded, encoded, framed, unframed
+from penstock.spark.journal import segment
+from penstock.spark.keeper import HEAD, Head
+from penstock.spark.layout import Inlet, Layout
+from penstock.spark.ledger import Ledger
+from penstock.spark.pack import cells_of
+from penstock.spark.plans import Plan, QuerySpec, Schedule
+from penstock.spark.processor import RESULTS, journal
+from penstock.spark.session import query_settings
+from penstock.spark.spec import Spec
+from penstock.spark.storage import Folder
+
+_SEED = "seed"
+_FIRST = 1
+"""The version of a cell that has been planted: one segment, one head."""
+_NOTHING = "-"
+"""What Spark writes for a source of which nothing was read."""
+Rows = dict[int, pa.Table]
+
+
+def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
+    """Make a checkpoint for so many cells; returns the number of base rows it holds."""
+    source, target = Folder(old), Folder(new)
+    ledger = Ledger.read(source)
+    if ledger is None:
+        raise QueryError("NO_CHECKPOINT", f"{old} is not a checkpoint of a pipeline", checkpoint=old)
+    if target.names():
+        raise DataError("FOLDER_IN_USE", f"{new} is not empty; give a new place for the new checkpoint", place=new)
+    batch = _committed(source)
+    before = Layout(_spec(ledger.declared, ledger.schedule.at(batch + 1), ledger.declared["cells"]))
+    plan = Plan(tuple(_labelled(before, query) for query in before.spec.queries), before.spec.orders)
+    after = Layout(_spec(ledger.declared, plan, cells))
+    heads, rows = _state(spark, old, before)
+    moved = _moved(before, after, rows)
+    _plant(spark, target, cells, _seeds(after, heads, moved))
+    _continue_at(source, target, batch, cells)
+    Ledger(target, uuid4().hex, after.spec.declared(), Schedule(((0, plan),)), ledger.generation).save()
+    return sum(table.num_rows for tables in moved for table in tables.values())
+
+
+def _committed(folder: Folder) -> int:
+    """The last micro-batch that counts."""
+    done = [int(name) for name in folder.child("commits").names() if name.isdigit()]
+    if not done:
+        raise QueryError(
+            "NOTHING_COMMITTED", f"{folder.place} has no finished micro-batch; start with a new checkpoint"
+        )
+    return max(done)
+
+
+def _spec(declared: Mapping[str, Any], plan: Plan, cells: int) -> Spec:
+    """The pipeline as its checkpoint knows it. What stands in static tables does not matter to where rows go."""
+    streams = tuple(
+        Stream(name, stream_schema(entry["columns"]), entry["time"], entry["lateness"])
+        for name, entry in declared["streams"].items()
+    )
+    tables = {name: stream_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    return Spec(streams, tables, plan.queries, cells, orders=plan.orders)
+
+
+def _labelled(layout: Layout, query: QuerySpec) -> QuerySpec:
+    inlets = [layout.inlet_of(query.name, place) for place in range(len(layout.spec.bound[query.name].body.inputs))]
+    return replace(query, labels=tuple(0 if inlet is None else inlet.number for inlet in inlets))
+
+
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[Head], Rows]:
+    """The heads of the cells, and the base rows by inlet: each once, those of a cell in the order of their arrival."""
+    reader = spark.read.format("statestore").option("path", place).option("stateVarName", "journal")
+    try:
+        found = reader.load().select("key.cell", "user_map_key.first", "user_map_key.last", "user_map_value.data")
+        parts = {(row[0], row[1], row[2]): bytes(row[3]) for row in found.collect()}
+    except PySparkException as error:
+        raise DataError("STATE_UNREADABLE", f"the state in {place} cannot be read: {error}", place=place) from error
+    heads: list[Head] = []
+    rows: dict[int, list[pa.Table]] = {}
+    inlets = {inlet.number: inlet for inlet in layout.inlets}
+    for number, key in enumerate(cell_keys(layout.spec.cells)):
+        if (key, *HEAD) not in parts:
+            continue
+        heads.append(Head.unpacked(parts[key, *HEAD]))
+        for item in heads[-1].segments:
+            for inlet, blob in unframed(parts[key, item.first, item.last]).items():
+                if inlet in inlets and inlets[inlet].route.owner(number):
+                    rows.setdefault(inlet, []).append(decoded(blob).select(inlets[inlet].schema.names))
+    return heads, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}
+
+
+def _moved(before: Layout, after: Layout, rows: Rows) -> list[Rows]:
+    """The rows of the new inlets in the new cells."""
+    cells: list[Rows] = [{} for _ in range(after.spec.cells)]
+    for inlet in after.inlets:
+        table = rows.get(_origin(before, inlet).number)
+        if table is None:
+            continue
+        table = table.select(inlet.schema.names)
+        columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
+        for cell, chosen in cells_of(inlet.route, table, columns, np.arange(table.num_rows)):
+            cells[cell][inlet.number] = table.take(pa.array(chosen))
+    return cells
+
+
+def _origin(before: Layout, inlet: Inlet) -> Inlet:
+    need = inlet.needs[0]
+    found = before.inlet_of(need.query, need.place)
+    assert found is not None
+    return found
+
+
+def _seeds(layout: Layout, heads: list[Head], moved: list[Rows]) -> Iterator[tuple[int, int, int, bytes]]:
+    """What the state of the new cells shall hold: (cell's key, first, last, data)."""
+    frontiers: dict[str, int] = {}
+    for head in heads:
+        for name, frontier in head.frontiers.items():
+            frontiers[name] = max(frontier, frontiers.get(name, frontier))
+    seen = max((head.seen for head in heads), default=-1)
+    times = {inlet.number: inlet.stream.time for inlet in layout.inlets}
+    for key, rows in zip(cell_keys(layout.spec.cells), moved, strict=True):
+        segments = [segment(_FIRST, _FIRST, rows, times)] if rows else []
+        head = Head(_FIRST, uuid4().hex, frontiers, [], segments, seen)
+        yield key, *HEAD, head.packed()
+        if rows:
+            yield key, _FIRST, _FIRST, framed({number: encoded(table) for number, table in rows.items()})
+
+
+# ── Spark's files ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Planter(StatefulProcessor):
+    """Writes what it is given into the state of the cells."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = journal(handle)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        for _, first, last, data in rows:
+            self._state.updateValue((first, last), (bytes(data),))
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+def _plant(spark: SparkSession, target: Folder, cells: int, seeds: Iterator[tuple[int, int, int, bytes]]) -> None:
+    """Let Spark write the state of the new cells, as micro-batch 0 of the new checkpoint."""
+    columns = "cell int, first bigint, last bigint, data binary"
+    place = target.child(_SEED).place
+    spark.createDataFrame(list(seeds), columns).coalesce(1).write.parquet(place)
+    frame = spark.readStream.schema(columns).parquet(place)
+    with query_settings(spark, cells, local=target.is_local):
+        planted = frame.groupBy("cell").transformWithState(
+            Planter(), outputStructType=RESULTS, outputMode="Append", timeMode="None"
+        )
+        writer = planted.writeStream.foreachBatch(_written).option("checkpointLocation", target.place)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    target.child(_SEED).clear()
+
+
+def _written(frame: DataFrame, batch: int) -> None:
+    del batch
+    frame.collect()
+
+
+def _continue_at(source: Folder, target: Folder, batch: int, cells: int) -> None:
+    """Give micro-batch 0 of the new checkpoint the source offsets of a micro-batch of the old one."""
+    saved = source.child("offsets").read(str(batch))
+    assert saved is not None, f"micro-batch {batch} was committed, but has no offsets"
+    version, metadata, *offsets, _ = saved.decode().splitlines()  # the last source is that of commands
+    settings = json.loads(metadata)
+    settings["conf"]["spark.sql.shuffle.partitions"] = str(cells)
+    target.child("offsets").remove(".0.crc")
+    target.child("offsets").write("0", "\n".join([version, json.dumps(settings), *offsets, _NOTHING]).encode())
+    target.child("sources").clear()
+    source.child("sources").copied_to(target.child("sources"))
+    target.child(f"sources/{len(offsets)}").clear()
+    commands = source.child(CONTROL)
+    last = max(name for name in commands.names() if name[0].isdigit())
+    target.child(CONTROL).write(last, commands.read(last) or b"")  # so that the numbers of commands go on

@@ -1,0 +1,171 @@
+"""The demo on Spark: five streams, a dozen queries, one streaming query; changed under way, and proved at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from penstock.engine import Engine
+from penstock.spark import depot, sinks
+from penstock.spark.generate import generated
+from penstock.spark.pipeline import Pipeline
+from penstock.spark.run import Run
+from penstock.testing import difference
+
+MINUTES = 24
+CELLS = 2
+QUERIES = {
+    "at_risk": "SELECT r.tag, rooms.name, t.celsius, h.percent "
+    "FROM reader [RANGE 10 SECONDS] AS r, temperature [RANGE 2 SECONDS] AS t, humidity [RANGE 2 SECONDS] AS h, rooms "
+    "WHERE r.room = t.room AND t.room = h.room AND h.room = rooms.room AND t.celsius > rooms.warmest "
+    "AND h.percent > 88",
+    "open_door": "SELECT t.room, t.celsius, p.watts "
+    "FROM temperature [RANGE 3 SECONDS] AS t, power [RANGE 3 SECONDS] AS p WHERE t.room = p.room AND p.watts > 1200",
+    "all_three": "SELECT t.room, t.celsius, h.percent, p.watts FROM temperature [RANGE 2 SECONDS] AS t, "
+    "humidity [RANGE 2 SECONDS] AS h, power [RANGE 2 SECONDS] AS p "
+    "WHERE t.room = h.room AND h.room = p.room AND h.percent > 90",
+    "left_the_house": "SELECT r.tag, r.room, g.dock FROM reader [RANGE 40 SECONDS] AS r, gate [RANGE 40 SECONDS] AS g "
+    "WHERE r.tag = g.tag",
+    "where_it_was": "SELECT g.tag, g.dock, r.room FROM gate [NOW] AS g, reader [PARTITION BY tag ROWS 1] AS r "
+    "WHERE g.tag = r.tag",
+    "moved_on": "DSTREAM (SELECT tag, room AS was_in FROM reader [PARTITION BY tag ROWS 1])",
+    "warm_goods": "SELECT g.tag, g.dock, t.celsius FROM gate [RANGE 30 SECONDS] AS g, reader [RANGE 30 SECONDS] AS r, "
+    "temperature [RANGE 1 SECOND] AS t WHERE g.tag = r.tag AND r.room = t.room AND t.celsius > 7",
+    "too_warm": "SELECT t.room, rooms.name, t.celsius FROM temperature [NOW] AS t, rooms "
+    "WHERE t.room = rooms.room AND t.celsius > rooms.warmest + 2",
+    "mean_power": "SELECT room, AVG(watts) AS watts FROM power [RANGE 30 SECONDS SLIDE 30 SECONDS] GROUP BY room",
+    "damp_rooms": "SELECT DISTINCT room FROM humidity [RANGE 5 SECONDS] WHERE percent > 96",
+    "busy_docks": "SELECT dock, COUNT(*) AS n FROM gate [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY dock",
+}
+LATER = (
+    "frozen_out",
+    "SELECT g.tag, g.dock, p.watts FROM gate [RANGE 5 SECONDS] AS g, reader [RANGE 20 SECONDS] AS r, "
+    "power [RANGE 2 SECONDS] AS p WHERE g.tag = r.tag AND r.room = p.room AND p.watts > 1250",
+)
+OTHER_PLAN = ("at_risk", "((t h) r rooms)")
+
+
+def tell(console: Console, out: Path) -> bool:
+    """Tell the story; False if the results are not those of the embedded engine."""
+    begun = time.perf_counter()
+    console.print(
+        Panel(
+            f"A depot with {depot.ROOMS} rooms and {depot.TAGS} tagged goods: five streams, a table, "
+            f"{len(QUERIES)} queries as ONE streaming query of Spark on {CELLS} cells; results go to {out}.",
+            title="penstock demo",
+            title_align="left",
+        )
+    )
+    pipe = _pipeline(out)
+    console.print(f"Spark {pipe.spark.version} is up after {time.perf_counter() - begun:.0f} s.", style="dim")
+    run = pipe.start(out / "checkpoint", cells=CELLS)
+    try:
+        _watch(run, console)
+        metrics = run.metrics()
+    finally:
+        run.stop()
+    fine = _report(console, out, metrics)
+    console.print(f"\n{time.perf_counter() - begun:.0f} s. Read on: README.md, docs/spark.md.", style="dim")
+    return fine
+
+
+def _pipeline(out: Path) -> Pipeline:
+    pipe = Pipeline()
+    for name in depot.STREAMS:
+        rows = generated(pipe.spark, depot.maker(name), MINUTES)
+        pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)
+    pipe.table("rooms", depot.rooms())
+    for name, text in QUERIES.items():
+        pipe.query(name, text, sink=sinks.parquet(str(out / name)))
+    return pipe
+
+
+def _watch(run: Run, console: Console) -> None:
+    """Show the micro-batches, and change the run under way."""
+    told = threading.Event()
+    batches = 0
+    last = time.perf_counter()
+
+    def heard(batch: int, cells: Mapping[int, Any]) -> None:
+        nonlocal batches, last
+        now = time.perf_counter()
+        rows = sum(sum(cell["rows"].values()) for cell in cells.values())
+        results = sum(query["emitted"] for query in run.metrics()["queries"].values())
+        if rows:
+            batches += 1
+            how = "/".join(sorted({cell["how"] for cell in cells.values()}))
+            console.print(
+                f"  batch {batch:3}  {rows:7,} rows to cells  {results:10,} results so far  "
+                f"{now - last:5.1f} s  engines: {how}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        last = now
+        told.set()
+
+    run.listen(heard)
+    third = MINUTES // 3
+    changes: list[tuple[int, str, Callable[[], None]]] = [
+        (third, f"migrate {OTHER_PLAN[0]} to the plan {OTHER_PLAN[1]}", lambda: run.migrate(*OTHER_PLAN)),
+        (third + 4, f"add {LATER[0]}", lambda: run.add(*LATER, sink=sinks.memory())),
+        (third + 8, "schedule bfs", lambda: run.schedule("bfs")),
+    ]
+    while batches < MINUTES:
+        told.wait(1)
+        told.clear()
+        if not run.isActive:
+            run.awaitTermination()
+            return
+        while changes and batches >= changes[0][0]:
+            _, what, change = changes.pop(0)
+            console.print(f"[bold]under way:[/] {what}", highlight=False, soft_wrap=True)
+            change()
+    run.finish()
+    run.processAllAvailable()
+
+
+def _report(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
+    """What came out, beside what the embedded engine says of the same rows."""
+    wanted = _embedded()
+    table = Table(title="results", title_justify="left", header_style="bold")
+    for heading in ("query", "results", "copies of a row", "as the embedded engine"):
+        table.add_column(heading)
+    fine = True
+    for name, query in metrics["queries"].items():
+        verdict = "added under way"
+        if name in wanted:
+            found = pa_parquet.read_table(out / name).cast(wanted[name].schema)
+            same = difference(found, wanted[name]) is None
+            fine = fine and same
+            verdict = "[green]yes[/]" if same else "[red]no[/]"
+        table.add_row(name, f"{query['emitted']:,}", f"{query['replication']:.2g}", verdict)
+    console.print(table)
+    rows = sum(rows for rows, _ in depot.STREAMS.values()) * MINUTES
+    kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
+    console.print(f"{rows:,} rows came in; at the end {kept:,} base rows are kept, and nothing built on them.")
+    return fine
+
+
+def _embedded() -> dict[str, pa.Table]:
+    engine = Engine()
+    for name in depot.STREAMS:
+        engine.stream(name, depot.schema(name), time="ts")
+    engine.table("rooms", depot.rooms())
+    for name, text in QUERIES.items():
+        engine.query(name, text)
+    answers: dict[str, list[pa.Table]] = {name: [] for name in QUERIES}
+    for number in range(MINUTES):
+        for name, table in engine.push({name: depot.minute(name, number) for name in depot.STREAMS}).items():
+            answers[name].append(table)
+    for name, table in engine.flush().items():
+        answers[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in answers.items()}

@@ -1,0 +1,88 @@
+"""Generated, packed streams: offsets, repeatable rows, and a run over them that is stopped and goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+
+import penstock as ps
+from penstock.lab.join_loads import one_key
+from penstock.lab.peers import with_penstock, with_spark
+from penstock.spark import depot, sinks
+from penstock.spark.frames import decoded
+from penstock.spark.generate import Stretches, generated
+from penstock.testing import difference
+
+
+def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
+    source = Stretches(depot.maker("gate"), 3, 0.0)
+    at = source.initialOffset()
+    seen = []
+    for _ in range(5):
+        end = source.latestOffset(at, source.getDefaultReadLimit())
+        seen.append([part.value for part in source.partitions(at, end)])
+        at = end
+    assert seen == [[0], [1], [2], [], []]
+
+
+def test_a_pace_is_kept_and_time_never_goes_back() -> None:
+    source = Stretches(depot.maker("gate"), 100, 3600.0)
+    assert source.latestOffset({"stretch": 7}) == {"stretch": 8}
+    assert source.latestOffset({"stretch": 8}) == {"stretch": 8}
+
+
+@pytest.mark.parametrize("name", depot.STREAMS)
+def test_rows_depend_on_the_number_alone(name: str) -> None:
+    source = Stretches(depot.maker(name), 9, 0.0)
+    blobs = [next(source.read(InputPartition(5))).column(0)[0].as_py() for _ in range(2)]
+    assert blobs[0] == blobs[1]
+    found = decoded(blobs[0])
+    assert found.schema == depot.schema(name)
+    assert found.num_rows == depot.STREAMS[name][0]
+    assert not found.equals(depot.minute(name, 6))
+
+
+def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
+    query = ("SELECT r.tag, r.room, g.dock FROM reader [RANGE 40 SECONDS] AS r, gate [RANGE 40 SECONDS] AS g "
+             "WHERE r.tag = g.tag")  # fmt: skip
+    found: list[pa.Table] = []
+    for minutes in (2, 4):  # the second run goes on where the first one stopped
+        pipe = ps.Pipeline(spark)
+        for name in ("reader", "gate"):
+            rows = generated(spark, depot.maker(name), minutes)
+            pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)
+        with pytest.raises(ps.DataError, match="NOT_PACKED"):
+            pipe.stream("other", rows, "ts", packed=True)
+        sink = sinks.memory()
+        pipe.query("q", query, sink=sink)
+        run = pipe.start(tmp_path / "ck", cells=2)
+        try:
+            run.processAllAvailable()
+            assert run.metrics()["batch"] >= 1
+        finally:
+            run.stop()
+        found.append(sink.table())
+    engine = ps.Engine()
+    for name in ("reader", "gate"):
+        engine.stream(name, depot.schema(name), time="ts")
+    engine.query("q", query)
+    wanted = [engine.push({n: depot.minute(n, m) for n in ("reader", "gate")})["q"] for m in range(4)]
+    assert difference(pa.concat_tables(found), pa.concat_tables(wanted)) is None
+
+
+def test_the_lab_counts_alike(spark: Any, tmp_path: Path) -> None:
+    """A three-way join by Penstock, by Spark's own joins and by DuckDB."""
+    load = one_key("tiny", 3, 600, 60, 20, 4, 4)
+    load.write(tmp_path / "data")
+    wanted = load.counts()
+    assert wanted[0]
+    for measure in (with_penstock, with_spark):
+        cost, counts = measure(spark, load, tmp_path)
+        assert counts == wanted
+        assert cost.batches == 2
+        assert cost.cpu > 0
+        assert cost.checkpoint_bytes > 0

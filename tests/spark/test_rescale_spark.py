@@ -1,0 +1,56 @@
+"""Another number of cells: nothing is lost, nothing comes twice, and the old checkpoint stays as it was."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sparkkit import drained, embedded, in_batches, pipeline, write
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock.cli import app
+from penstock.spark.rescale import rescale
+from penstock.testing import another_query, difference, random_case
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_goes_on_with_other_cells(spark: Any, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    case = in_batches(random_case(20 + seed, limit=1000, full=True), 4)
+    queries = {"q": case.query, **{f"q{i}": another_query(case, 50 * seed + i) for i in range(4)}}
+    cells = rng.sample(range(1, 6), 3)
+    found: dict[str, list[pa.Table]] = {name: [] for name in queries}
+    for part, batches in enumerate((range(0, 2), range(2, 3), range(3, 4))):
+        place = tmp_path / f"ck{part}"
+        if part:
+            rescale(spark, str(tmp_path / f"ck{part - 1}"), str(place), cells[part])
+        write(case, tmp_path, batches)
+        pipe, answers = pipeline(spark, case, queries, tmp_path)
+        drained(pipe.start(place, cells=cells[part]), finish=part == 2)
+        for name, sink in answers.items():
+            found[name].append(sink.table())
+    wanted = {**embedded(case, queries, finish=True), "q": case.expected}
+    for name, text in queries.items():
+        fault = difference(pa.concat_tables(found[name]), wanted[name])
+        assert fault is None, f"seed {seed}, {cells} cells, {name}: {text}\n{fault}"
+
+
+def test_what_cannot_be_rescaled_is_said(spark: Any, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["rescale", str(tmp_path / "none"), str(tmp_path / "new"), "--cells", "3"])
+    assert result.exit_code == 2
+    assert "NO_CHECKPOINT" in result.output
+    case = in_batches(random_case(1, limit=100), 2)
+    pipe, _ = pipeline(spark, case, {"q": case.query}, tmp_path)
+    drained(pipe.start(tmp_path / "ck", cells=2))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(ps.DataError, match="FOLDER_IN_USE"):
+        rescale(spark, str(tmp_path / "ck"), str(tmp_path / "full"), 3)
+    result = CliRunner().invoke(app, ["rescale", str(tmp_path / "ck"), str(tmp_path / "new"), "--cells", "3"])
+    assert result.exit_code == 0, result.output
+    with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
+        pipe.start(tmp_path / "new", cells=2)
