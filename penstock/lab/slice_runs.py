@@ -203,10 +203,11 @@ CHANGES: tuple[tuple[str, Callable[[Engine, Sequence[Asked]], None]], ...] = (
 
 @dataclass(frozen=True)
 class Changing:
-    """Seconds of pushes by round: quiet ones, and those with a change before them (the change counted in)."""
+    """Seconds by round: of quiet pushes, of those with a change before them, and of the calls that made the changes."""
 
     quiet: NDArray[np.float64]
     changed: NDArray[np.float64]
+    calls: NDArray[np.float64]
 
     def ratios(self) -> NDArray[np.float64]:
         """For each round and change: its push against the median quiet push of the round."""
@@ -216,6 +217,11 @@ class Changing:
     def best(self) -> NDArray[np.float64]:
         """The same of the best round of each push."""
         best: NDArray[np.float64] = self.changed.min(axis=0) / np.median(self.quiet.min(axis=0))
+        return best
+
+    def best_calls(self) -> NDArray[np.float64]:
+        """The calls, of the best round of each, against the same median."""
+        best: NDArray[np.float64] = self.calls.min(axis=0) / np.median(self.quiet.min(axis=0))
         return best
 
     def slowest_quiet(self) -> float:
@@ -228,15 +234,19 @@ def changing(queries: Sequence[Asked], streams: Streams, rounds: int) -> Changin
     first = len(pushes) - 2 * len(CHANGES)
     quiet: list[list[float]] = []
     changed: list[list[float]] = []
+    calls: list[list[float]] = []
     for _ in range(rounds):
         running = engine(queries=queries)
         quiet.append([])
         changed.append([])
+        calls.append([])
         for at, push in enumerate(pushes):
             begin = process_time()
             if at >= first and not (at - first) % 2:
                 CHANGES[(at - first) // 2][1](running, queries)
+                calls[-1].append(process_time() - begin)
+            begin = process_time()
             running.push(push)["q0"]
             if at >= first:
                 (quiet if (at - first) % 2 else changed)[-1].append(process_time() - begin)
-    return Changing(np.array(quiet), np.array(changed))
+    return Changing(np.array(quiet), np.array(changed), np.array(calls))

@@ -257,12 +257,12 @@ class Group:
         if harvest.rows.wanted is None:
             self._tally[0] += np.bincount(slices, minlength=windows.size + 1)
             return
-        codes = harvest.rows.wanted
-        if int(codes.max(initial=0)) >= self._tally.shape[0]:
-            more = np.zeros((int(codes.max()) + 1, windows.size + 1), np.int64)
-            more[: self._tally.shape[0]] = self._tally
-            self._tally = more
-        np.add.at(self._tally, (codes, slices), 1)
+        codes, width = harvest.rows.wanted.astype(np.int64), windows.size + 1
+        counts = np.bincount(codes * width + slices, minlength=self._tally.size)
+        tally = np.zeros((-(-counts.size // width), width), np.int64)
+        tally.ravel()[: counts.size] = counts
+        tally[: len(self._tally)] += self._tally
+        self._tally = tally
 
     def emitted(self, member: Member) -> int:
         """How many changes a member was given."""
