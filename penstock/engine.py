@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import get_args
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.groups import Groups
 from penstock.ingest import fitted
+from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
 from penstock.ops.join_tree import POLICIES
 from penstock.ops.user_aggregate import checked
@@ -60,9 +62,13 @@ class Engine:
         demand: Kept = "exact",
         *,
         share: bool = True,
+        slicing: Slicing = "mem-opt",
         max_queries: int = 10_000,
     ) -> None:
-        """`share`: queries over the same streams run as one join. `max_queries`: how many queries there may be."""
+        """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
+
+        `max_queries`: how many queries there may be.
+        """
         _known(state, _STATES, "state policy")
         _known(demand, _DEMANDS, "way to keep demand")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
@@ -74,7 +80,8 @@ class Engine:
         self._batch = batch
         self._share = share
         self._max_queries = max_queries
-        self._groups = Groups(share=share)
+        _known(slicing, dict.fromkeys(get_args(Slicing), True), "slicing")
+        self._groups = Groups(share=share, slicing=slicing)
         self._catalog = Catalog()
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
@@ -427,6 +434,18 @@ class Engine:
         plan = "" if running.plan_text is None else f", plan {running.plan_text}"
         return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *running.shared()])
 
+    def reslice(self, slicing: Slicing, query: str | None = None) -> None:
+        """How joins that queries share keep tuples, all of them or that of one query.
+
+        "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
+        """
+        _known(slicing, dict.fromkeys(get_args(Slicing), True), "slicing")
+        if query is None:
+            self._groups.reslice(slicing)
+        else:
+            for join in self._running(query).joins:
+                join.group.reslice(slicing)
+
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
         return self._running(name).slices()
@@ -460,7 +479,8 @@ class Engine:
         parts = snapshot.Parts()
         parts.add_options({
             "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
-            "share": self._share, "max_queries": self._max_queries, "budgets": self._budgets.dump(),
+            "share": self._share, "slicing": self._groups.slicing, "max_queries": self._max_queries,
+            "budgets": self._budgets.dump(),
         })  # fmt: skip
         for name, table in self._tables.items():
             parts.add_table(name, table)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.graph import Node
+from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
 from penstock.ops.member import Member
 from penstock.ops.sharing import Since
@@ -44,8 +45,9 @@ class Terms:
 class Groups:
     """The joins there are, by what must agree at first sight."""
 
-    def __init__(self, *, share: bool = True) -> None:
+    def __init__(self, *, share: bool, slicing: Slicing) -> None:
         self._share = share
+        self.slicing = slicing
         self._joins: list[tuple[Node, JoinOperator, bool]] = []
         self._by_sight: dict[object, list[tuple[Node, JoinOperator]]] = {}
         self._seats: Iterator[int] | None = None
@@ -57,6 +59,7 @@ class Groups:
     def add(self, node: Node, join: JoinOperator, whole: bool) -> None:
         """Let others share a join; `whole`: it waits for whole instants."""
         self._joins.append((node, join, whole))
+        join.group.slicing = self.slicing
         self._sort()
         if self._seats is not None:
             self._seated[self._seat] = node, join
@@ -64,6 +67,12 @@ class Groups:
     def remove(self, join: JoinOperator) -> None:
         self._joins = [entry for entry in self._joins if entry[1] is not join]
         self._sort()
+
+    def reslice(self, slicing: Slicing) -> None:
+        """Let all joins, and those to come, keep tuples by other slices."""
+        self.slicing = slicing
+        for join in self:
+            join.group.reslice(slicing)
 
     def adopt(self, join: JoinOperator, state: str, demand: Kept) -> None:
         """Change the policy of a join for all who share it."""

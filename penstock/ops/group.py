@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from penstock.ops.sharing import Sharers, Sharing, Since
 from penstock.ops.slices import SliceCounts
 from penstock.plan.query import JoinPart
 from penstock.plan.share import Need
+from penstock.plan.slices import Rates, Windows, cpu_opt
 from penstock.plan.tree import Outline
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
@@ -31,6 +33,10 @@ from penstock.state.leaf import SCATTERED, LeafStore
 from penstock.state.rows import Rows
 
 _TIGHT = 1 / 20
+SLICE_OVERHEAD = 0.15
+"""What a slice costs for each tuple that comes, in comparisons (C_sys), as measured by `penstock lab slice`."""
+
+Slicing = Literal["mem-opt", "cpu-opt"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Group:
         self.writing: list[Member] = []
         """The members that write what they show at once; the others show it when asked."""
         self.sharing = Sharing(host)
+        self.slicing: Slicing = "mem-opt"
         self.mortal = [s.alias for s in host.sources if s.window is not None and s.window.kind == "rows"]
         self._counts: dict[Sharers, SliceCounts] = {}
         self._all = SliceCounts(())
@@ -119,7 +126,7 @@ class Group:
         `older`: somebody wants tuples there are for longer than anybody did, so that combinations may be missing.
         """
         parties = self.sharing.parties
-        plan, interest = self.sharing.plan(shape), self.sharing.interest()
+        plan, interest = self.sharing.plan(shape), self.sharing.interest(self._chain())
         self._overlook()
         same_reach = len(parties) == 1 or (self.tree.interest and self.tree.interest.parties == interest.parties)
         if plan == self.tree.plan and parties == before and same_reach:
@@ -129,6 +136,29 @@ class Group:
             self.tree.restart()
         for store in self.tree.stores.values():
             store.slack = _TIGHT if len(parties) > 1 and len(self.tree.stores) == 2 else SCATTERED
+
+    def reslice(self, slicing: Slicing) -> None:
+        """Keep tuples by other slices: the fewest tuples (Mem-Opt), or the least work (CPU-Opt)."""
+        self.slicing = slicing
+        self._share(list(self.sharing.parties), self.tree.plan.tree)
+
+    def _chain(self) -> tuple[int, ...]:
+        """The ages at which slices end."""
+        ends = self.sharing.ends()
+        timed = [self.tree.stores[alias] for alias, _ in self.widest]
+        if self.slicing == "mem-opt" or len(ends) < 2 or len(timed) < 2:
+            return tuple(ends)
+        newest = max(int(store.born_last) for store in timed)
+        young = [store.since(_earlier(newest, ends[0])) for store in timed]
+        rates = [ids.size / ends[0] for ids in young]
+        if self.tree.interest is None or not all(rates):
+            return tuple(ends)
+        reaches = [self.tree.interest.reach(s.alias, s.wanted(ids)) for s, ids in zip(timed, young, strict=True)]
+        wanted = [min(float(np.mean(reach >= end)) for reach in reaches) for end in ends]
+        met = sum(store.seen * len(other) for store, other in ((timed[0], timed[1]), (timed[1], timed[0])))
+        joins = sum(node.built for node in self.tree.nodes()) / max(1, met)
+        windows = Windows(tuple(map(float, ends)), tuple(np.minimum.accumulate(wanted)))
+        return tuple(map(int, cpu_opt(windows, Rates(rates[0], rates[1], joins), SLICE_OVERHEAD, "lookup")))
 
     def _overlook(self) -> None:
         """Sum up what is asked of results."""

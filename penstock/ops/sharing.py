@@ -7,6 +7,7 @@ Cost: a query that comes or goes is counted in or out; nothing is summed up agai
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -150,10 +151,21 @@ class Sharing:
                 found[alias] = max(life, found.get(alias, 0))
         return found
 
-    def interest(self) -> Interest:
-        """Who wants what."""
+    def interest(self, chain: Sequence[int]) -> Interest:
+        """Who wants what. A tuple is kept to the end of the slice of `chain` in which nobody wants it any more."""
         endless = dict.fromkeys((source.alias for source in self.host.sources), ENDLESS)
-        return Interest([Party({**endless, **party.longest}) for party in self.parties])
+        kept = [{alias: _end_of_slice(life, chain) for alias, life in party.longest.items()} for party in self.parties]
+        return Interest([Party({**endless, **lives}) for lives in kept])
+
+    def ends(self) -> list[int]:
+        """The ages at which a party may want tuples no more, ascending."""
+        lives = {life for party in self.parties for life in party.longest.values()}
+        return sorted(life for life in lives if life < ENDLESS)
+
+
+def _end_of_slice(life: int, chain: Sequence[int]) -> int:
+    place = bisect_left(chain, life)
+    return chain[place] if place < len(chain) else life
 
 
 Thing = TypeVar("Thing")

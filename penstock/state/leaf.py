@@ -351,6 +351,16 @@ class LeafStore:
         """The ids of all rows, those that died in between included."""
         return np.arange(self.base, self.end)
 
+    @property
+    def born_last(self) -> int:
+        """When the newest tuple was born; the beginning of time if there is none."""
+        return int(self.born[(self.end - 1) & (self._capacity - 1)]) if len(self) else int(ALWAYS)
+
+    def since(self, time: int) -> I64:
+        """The ids of tuples born after a time."""
+        ids = self.stored()
+        return ids[self.lives(ids)[0] > time]
+
     def wanted(self, ids: I64) -> I32:
         """The codes of interest of rows."""
         codes: I32 = self._wanted[ids & (self._capacity - 1)]

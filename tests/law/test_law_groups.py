@@ -148,7 +148,9 @@ def changes(rng: random.Random) -> Happens:
         running = [running.name for running in eng._queries.values()]
         if running and rng.random() < 0.4:
             name = rng.choice(running)
-            match rng.choice(["snapshot", "migrate", "policy"]):
+            match rng.choice(["snapshot", "migrate", "policy", "reslice"]):
+                case "reslice":
+                    eng.reslice(rng.choice(["mem-opt", "cpu-opt"]))
                 case "snapshot":
                     return ps.Engine.restore(eng.snapshot())
                 case "policy":

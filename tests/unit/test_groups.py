@@ -284,3 +284,21 @@ def test_tuples_nobody_wants_any_more_are_freed() -> None:
     held = eng.metrics("short")["window_rows"]["a"]
     least = 10 + 990 / 3
     assert least <= held <= least * 1.1 + 100
+
+
+def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
+    eng, other = engine(), engine(slicing="cpu-opt")
+    for each in (eng, other):
+        for number, window in enumerate((100, 101, 102, 400)):
+            each.query(f"q{number}", pairs(window, f" AND a.v <> {number}" if number else ""))
+    for start in range(0, 1_000, 50):
+        data = {name: rows(*((start + n, n % 7) for n in range(50))) for name in "AB"}
+        one, two = eng.push(data), other.push(data)
+        if start == 500:
+            other.reslice("cpu-opt")
+        assert all(same_rows(one[name], two[name]) is None for name in one)
+    least, merged = (each.metrics("q0")["window_rows"]["a"] for each in (eng, other))
+    assert merged >= least
+    assert ps.Engine.restore(other.snapshot())._groups.slicing == "cpu-opt"
+    with pytest.raises(ps.QueryError, match="unknown slicing 'fast'; known: mem-opt, cpu-opt"):
+        eng.reslice("fast")
