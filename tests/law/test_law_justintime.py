@@ -27,6 +27,14 @@ def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
         assert fault is None, f"{life}\n{fault}"
 
 
+@pytest.mark.parametrize("seed", [3055, 20165])
+def test_a_filter_that_is_often_mistaken_loses_nothing(seed: int) -> None:
+    """Rows were lost while the filter alone said what is demanded: a key that is added lets others pass unnoticed."""
+    life = replace(small(seed), demand="bloom")
+    fault = life.fault()
+    assert fault is None, f"{life}\n{fault}"
+
+
 @pytest.mark.parametrize("chunk", CHUNKS[::5])
 def test_an_eddy_may_route_as_it_likes(chunk: int) -> None:
     for seed in seeds(chunk):
