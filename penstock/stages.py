@@ -155,14 +155,10 @@ class JoinStage:
 
 
 @dataclass(frozen=True)
-class SequenceStage:
-    """One step of a sequence; `readers` are those of its streams."""
+class _OwnStage:
+    """A stage that is an operator of its own."""
 
     node: Node
-    step: SequenceOperator
-    readers: tuple[Reader, ...]
-    inputs: tuple[Stage, ...]
-    arcs: tuple[Reader, ...]
 
     @property
     def outlet(self) -> Buffer:
@@ -170,6 +166,16 @@ class SequenceStage:
 
     def told(self) -> dict[str, object]:
         return self.node.operator.metrics()
+
+
+@dataclass(frozen=True)
+class SequenceStage(_OwnStage):
+    """One step of a sequence; `readers` are those of its streams."""
+
+    step: SequenceOperator
+    readers: tuple[Reader, ...]
+    inputs: tuple[Stage, ...]
+    arcs: tuple[Reader, ...]
 
     def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
         values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
@@ -183,19 +189,11 @@ class SequenceStage:
 
 
 @dataclass(frozen=True)
-class PipeStage:
+class PipeStage(_OwnStage):
     """An operator that reads other stages only."""
 
-    node: Node
     inputs: tuple[Stage, ...]
     arcs: tuple[Reader, ...]
-
-    @property
-    def outlet(self) -> Buffer:
-        return self.node.outlet
-
-    def told(self) -> dict[str, object]:
-        return self.node.operator.metrics()
 
     def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
         return Rest({}, _unread(self.arcs))

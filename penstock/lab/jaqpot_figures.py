@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from penstock.lab.drawing import panels_of, png
 
 Row = dict[str, Any]
 
@@ -19,19 +17,19 @@ STYLES = {
 
 def curves(panels: Sequence[tuple[str, Sequence[Row]]], across: str, labels: tuple[str, str], title: str) -> bytes:
     """A curve for each policy; `across` is the column of the x-axis."""
-    drawing, drawn = _panels(len(panels), title)
+    drawing, drawn = panels_of(len(panels), title)
     for panel, (name, rows) in zip(drawn, panels, strict=True):
         for policy, style in STYLES.items():
             if rows and policy in rows[0]:
                 panel.plot([row[across] for row in rows], [row[policy] for row in rows], style, label=policy)
         panel.set(xlabel=labels[0], ylabel=labels[1], title=name)
     drawn[0].legend(fontsize="small")
-    return _png(drawing)
+    return png(drawing)
 
 
 def bars(panels: Sequence[tuple[str, Sequence[Row]]], across: str, label: str, title: str) -> bytes:
     """Groups of bars for each value of `across`, one bar for each other column."""
-    drawing, drawn = _panels(len(panels), title)
+    drawing, drawn = panels_of(len(panels), title)
     for panel, (name, rows) in zip(drawn, panels, strict=True):
         others = [column for column, value in rows[0].items() if column != across and isinstance(value, float)]
         for place, column in enumerate(others):
@@ -40,20 +38,4 @@ def bars(panels: Sequence[tuple[str, Sequence[Row]]], across: str, label: str, t
         panel.set(ylabel=label, title=name, xticks=[number + 0.4 for number in range(len(rows))])
         panel.set_xticklabels([f"{row[across]}" for row in rows])
     drawn[0].legend(fontsize="small")
-    return _png(drawing)
-
-
-def _panels(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
-    drawing = Figure(figsize=(5.6 * count, 4), layout="constrained")
-    FigureCanvasAgg(drawing)
-    drawing.suptitle(title, fontsize="medium")
-    panels = drawing.subplots(1, count, squeeze=False)[0]
-    for panel in panels:
-        panel.grid(alpha=0.3)
-    return drawing, panels
-
-
-def _png(drawing: Figure) -> bytes:
-    image = io.BytesIO()
-    drawing.savefig(image, format="png", dpi=130)
-    return image.getvalue()
+    return png(drawing)

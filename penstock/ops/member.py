@@ -21,7 +21,7 @@ from penstock.errors import QueryError
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column, Expr
 from penstock.ops.lives import Lives
-from penstock.ops.operator import Batch, Outlet, concat
+from penstock.ops.operator import Batch, Outlet, in_order
 from penstock.ops.sharing import Sharers
 from penstock.plan.share import Need
 from penstock.state.codeset import Mask
@@ -233,11 +233,8 @@ class Member:
         assert self.outlet is not None
         born = None if harvest is None else self._unless_failing(harvest, mortal)
         dead = self.lives.due(until) if self.ends else None  # after the births: some die at once
-        changes = [batch for batch in (dead, born) if batch is not None and len(batch)]
-        if changes:
-            batch = concat(changes)
-            if len(changes) > 1:  # within an instant, rows leave before others enter
-                batch = batch.take(np.argsort(batch.times, kind="stable"))
+        batch = in_order(dead, born)
+        if batch is not None:
             self.emitted += len(batch)
             self.outlet.write(batch)
 

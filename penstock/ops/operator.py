@@ -71,6 +71,15 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
+def in_order(ends: Batch | None, births: Batch | None) -> Batch | None:
+    """Ends and births of rows as one batch in temporal order; within an instant, rows leave before others enter."""
+    changes = [batch for batch in (ends, births) if batch is not None and len(batch)]
+    if len(changes) < 2:
+        return changes[0] if changes else None
+    batch = concat(changes)
+    return batch.take(np.argsort(batch.times, kind="stable"))
+
+
 class Inlet(Protocol):
     """The reading end of an arc."""
 

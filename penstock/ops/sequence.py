@@ -25,7 +25,7 @@ from penstock.expr.nodes import Column, Expr
 from penstock.ops.kernels import sequence_pick
 from penstock.ops.lives import Lives
 from penstock.ops.merge import cut, ready, within_time
-from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.ops.operator import Batch, Inlet, Outlet, concat, in_order
 from penstock.ops.waiting import Waiting
 from penstock.plan.query import SequenceStep
 from penstock.state.kernels import ALWAYS, FOREVER, I64
@@ -225,11 +225,8 @@ class SequenceOperator:
 
     def _write(self, born: Batch | None, until: int) -> None:
         dead = self._lives.due(until) if self._ends else None
-        changes = [batch for batch in (dead, born) if batch is not None]
-        if changes:
-            batch = concat(changes)
-            if len(changes) > 1:  # within an instant, rows leave before others enter
-                batch = batch.take(np.argsort(batch.times, kind="stable"))
+        batch = in_order(dead, born)
+        if batch is not None:
             self._emitted += len(batch)
             self._outlet.write(batch)
 
