@@ -438,10 +438,9 @@ class JoinTree:
                 shut = pays(sample, since, shut=was_shut)
         gate.shut = shut
         self._looks[gate] = last.measured(work, was_shut=was_shut, shut=shut)
-        if was_shut and not shut:
+        if was_shut and not shut:  # also what was incomplete before: rows of newer tuples were held back, too
             for part in joins(lazy):
-                if part not in self._missing:
-                    self._mark_incomplete(part)
+                self._mark_incomplete(part)
 
     @property
     def incomplete(self) -> bool:
