@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from time import perf_counter
 
 import pyarrow as pa
 
 from penstock import snapshot
-from penstock.adapt.budget import Budgets, as_budget
+from penstock.adapt.budget import Budgets, Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.overload import Overload
@@ -65,10 +66,12 @@ class Engine:
         share: bool = True,
         max_queries: int = 10_000,
         adapt: bool | Rules = False,
+        timer: Timer = perf_counter,
     ) -> None:
         """`share`: queries over the same streams run as one join. `max_queries`: how many queries there may be.
 
         With `adapt` plans, state policies and budgets follow what is measured, by some `Rules`; see docs/adapt.md.
+        `timer` tells the seconds that pushes take, for `adapt` and for budgets per push.
         """
         _known(state, _STATES, "state policy")
         _known(demand, _DEMANDS, "way to keep demand")
@@ -92,9 +95,9 @@ class Engine:
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._warned: set[str] = set()
         self._list()
-        self._budgets = Budgets()
+        self._budgets = Budgets(timer)
         rules = as_rules(adapt)
-        self._controller = None if rules is None else Controller(rules)
+        self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
         self._pushes = 0
         self.schedule(schedule)

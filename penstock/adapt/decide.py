@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from math import exp, isfinite
+from math import exp, inf, isfinite
 from typing import Any, Literal, get_args
 
 from penstock.adapt.monitor import Observation
@@ -244,13 +244,19 @@ def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tupl
 
 
 def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
-    """The time that a push brings, if pushes take longer; lifted when budget and time are far from used up."""
+    """The time that a push brings, if pushes take longer; lifted when budget and time are far from used up.
+
+    Shedding is the last resort: while a better plan is proposed, or one has just been taken, there is no new budget.
+    """
     sample = seen.sample
+    waits = memory.proposed.get((sample.join, "migrate"), 0) > 0 or (
+        sample.time - memory.acted.get("migrate", -inf) < rules.cool_down * sample.horizon
+    )
     busy = sample.effort.busy * rules.speed
     limit = 1000 * sample.effort.span_per_push / rules.speed / sample.joins
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
     if memory.limit is None or not sample.bound:
-        wanted = sample.sheddable and not isinstance(sample.tree, Eddy) and busy > rules.full
+        wanted = sample.sheddable and busy > rules.full and not waits
         return Proposal(_milliseconds(limit), numbers) if wanted else None
     if sample.demanded is None:
         return None

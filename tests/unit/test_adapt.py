@@ -16,7 +16,6 @@ import pytest
 
 import penstock as ps
 from penstock.adapt import controller as controllers
-from penstock.adapt.controller import Controller
 from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, state_policy
 from penstock.adapt.monitor import Effort, Observation, Sample, observed
 from penstock.expr.nodes import Column
@@ -148,6 +147,14 @@ def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
     assert asked(500.0, effort=calm, bound=True, demanded=0.8) == (True, "1000 ms")
 
 
+def test_a_better_plan_comes_before_shedding() -> None:
+    late = seen("((A B) C)", SWAPPED, effort=Effort(10, 30.0, 10.0), sheddable=True)
+    assert budget(late, Memory(), Rules()) is not None
+    assert budget(late, Memory(proposed={("j", "migrate"): 1}), Rules()) is None
+    assert budget(late, Memory(acted={"migrate": 95.0}), Rules()) is None
+    assert budget(late, Memory(acted={"migrate": 85.0}), Rules()) is not None
+
+
 # ── when it acts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -237,8 +244,7 @@ def test_every_query_has_its_policy_decided() -> None:
 
 def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
     clock = Ticking()
-    engine = started(f"{CHAIN} FRESHNESS A 20")
-    engine._controller = Controller(EAGER, clock)
+    engine = started(f"{CHAIN} FRESHNESS A 20", adapt=EAGER, timer=clock)
     exact = started()
     for second in range(160):
         clock.step = 5.0 if 40 <= second < 80 else 0.01
@@ -355,4 +361,3 @@ def test_other_arguments_are_refused() -> None:
         ps.Engine(adapt=True).replay([])
     with pytest.raises(ps.QueryError, match="replay takes what"):
         ps.Engine().replay(["migrate"])
-    assert Controller(Rules()).log.maxlen == 10_000
