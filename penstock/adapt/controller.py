@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Protocol
 from weakref import finalize
 
@@ -31,6 +31,8 @@ from penstock.state.kernels import ALWAYS, FOREVER
 _LOOKS = 4
 """How often a join is looked at while its shortest window passes."""
 _LOG = 10_000
+_KEPT = 4
+"""How many joins are remembered for each there is."""
 
 
 class Governed(Protocol):
@@ -61,26 +63,31 @@ def analysis(rules: Rules) -> Callable[[Sequence[Sample]], list[Decision]]:
     def analyse(samples: Sequence[Sample]) -> list[Decision]:
         decisions: list[Decision] = []
         for sample in samples:
-            seen[sample.join] = observed(sample, seen.get(sample.join))
-            memory = memories.get(sample.query, Memory())
-            memories[sample.query], found = decided(seen[sample.join], memory, rules)
+            seen[sample.join] = observed(sample, seen.pop(sample.join, None))
+            memories[sample.query], found = decided(seen[sample.join], memories.pop(sample.query, Memory()), rules)
             decisions += found
+            for table in (seen, memories):  # the latest come last: what goes is of queries that were dropped
+                while len(table) > _KEPT * sample.joins:
+                    del table[next(iter(table))]
         return decisions
 
     return analyse
 
 
 Inbox = SimpleQueue[Sequence[Sample] | None]
-Outbox = SimpleQueue[list[Decision]]
+Outbox = SimpleQueue[tuple[list[Decision], float]]
+"""Decisions, and the processor's seconds that they took."""
 
 
 def _work(inbox: Inbox, outbox: Outbox, analyse: Callable[[Sequence[Sample]], list[Decision]]) -> None:
     """The thread: an answer for every list of samples, until None comes."""
     while (samples := inbox.get()) is not None:
+        begin = thread_time()
         try:
-            outbox.put(analyse(samples))
+            decisions = analyse(samples)
         except Exception as error:  # whatever it is, it must not reach a query
-            outbox.put([_failure(error, max((sample.time for sample in samples), default=0.0))])
+            decisions = [_failure(error, max((sample.time for sample in samples), default=0.0))]
+        outbox.put((decisions, thread_time() - begin))
 
 
 def _failure(error: Exception, time: float = 0.0) -> Decision:
@@ -121,6 +128,7 @@ class Controller:
     def close(self) -> None:
         """End the thread; what it has not decided yet is not decided."""
         self._end()
+        self._pending = False
         if self._thread is not None:
             self._thread.join()
 
@@ -128,11 +136,12 @@ class Controller:
         """Carry out what was decided meanwhile."""
         if self._pending:
             try:
-                decisions = self._outbox.get(block=self.rules.wait)
+                decisions, seconds = self._outbox.get(block=self.rules.wait)
             except Empty:
                 decisions = []
             else:
                 self._pending = False
+                self._looking += seconds
             for decision in decisions:
                 self.log.append(done := _carried_out(decision, engine, pushes))
                 if done.command is not None and done.command.do == "budget" and done.error is None:
@@ -169,7 +178,7 @@ class Controller:
             last = self._lasts.setdefault(join.id, _Last(time, self._pushes, self._seconds))
             if time - last.time < horizon(join) / _LOOKS:
                 continue
-            query = running(join.group.members[0].name.partition(":")[0])
+            query = running(join.group.members[0].name.rpartition(": ")[0])
             _, places = query.shapes_of(join)
             if len(places) == 1:  # a query that joins the same streams twice has no single shape to change
                 effort = Effort(self._pushes - last.pushes, self._seconds - last.seconds, time - last.time)

@@ -51,7 +51,7 @@ class Rules:
     speed: float = 1.0
     """How fast event time passes: a history replayed at 60 brings a minute in a second."""
     effort: float = 0.05
-    """The part of the clock that looking at joins may take."""
+    """The part of the clock that looking at joins and the analysis may take."""
     wait: bool = False
     """Whether a push waits for the analysis of what came before it, so that a run can be repeated exactly."""
 
@@ -179,7 +179,7 @@ def join_order(seen: Observation, memory: Memory, rules: Rules) -> Proposal | No
         return None
     shape = str(renamed(best, sample.names))
     shapes = [shape if place == sample.place else other for place, other in enumerate(sample.shapes)]
-    numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up}
+    numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
     return Proposal("; ".join(shapes), numbers)
 
 
@@ -210,7 +210,7 @@ def state_policy(seen: Observation, memory: Memory, rules: Rules) -> Proposal | 
     better, worse = (cost, unused) if sample.state != "jit" else (unused, cost)
     if worse <= (1 + rules.margin) * better or (worse - better) * sample.horizon <= rules.least:
         return None
-    return Proposal("auto", {"unused": unused, "gates": cost})
+    return Proposal("auto", {"unused": unused, "gates": cost, "state_rows": sample.state_rows})
 
 
 def _gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
@@ -225,19 +225,11 @@ def _gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
 
 
 def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tuple[float, float]:
-    """Rows per second that nobody can use, as if partners were spread evenly; and what a gate costs beside its batches.
-
-    A row of the lazy child is used if each stream of the driver has a partner for the one it is tied to.
-    """
-    assert stats.pairs is not None
-    below, above = leaves(lazy), leaves(driver)
-    partners = [
-        stats.pairs[pair] * stats.rows[other] for one in below for other in above
-        if (pair := frozenset((one, other))) in stats.pairs
-    ]  # fmt: skip
-    used = min((1 - exp(-each) for each in partners), default=1.0)
-    cost = TESTED * sum(stats.rates[alias] for alias in below) + ASKED * output_rate(frozenset(above), graph, stats)
-    return (1 - used) * output_rate(frozenset(below), graph, stats), cost
+    """Rows per second nobody can use, as if partners were spread evenly; and what a gate costs beside its batches."""
+    below, above = frozenset(leaves(lazy)), frozenset(leaves(driver))
+    partners = state_rows(below | above, graph, stats) / max(state_rows(below, graph, stats), 1e-9)
+    unused = exp(-partners) * output_rate(below, graph, stats)
+    return unused, TESTED * sum(stats.rates[alias] for alias in below) + ASKED * output_rate(above, graph, stats)
 
 
 # ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────

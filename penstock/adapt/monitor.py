@@ -8,7 +8,7 @@ finds with the observation before, so that each counts a quarter of the next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf
 
@@ -177,7 +177,7 @@ def observed(sample: Sample, earlier: Observation | None) -> Observation:
             agreed, compared = before.get(pair, (0.0, 0.0))
             now = _agreeing(*sides)
             pairs[pair] = (_MEMORY * agreed + now, _MEMORY * compared + float(sides[0][0].size) * sides[1][0].size)
-    return Observation(sample, pairs)
+    return Observation(replace(sample, codes={}), pairs)
 
 
 def _agreeing(left: list[I32], right: list[I32]) -> float:

@@ -298,7 +298,7 @@ def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch
 def test_a_command_that_comes_too_late_is_a_failed_decision() -> None:
     engine = started(adapt=EAGER)
     decisions = [Decision(Command("gone", "migrate", "(A B)"), 0.0, {})]
-    engine._controller._outbox.put(decisions)
+    engine._controller._outbox.put((decisions, 0.0))
     engine._controller._pending = True
     engine.push(tuples(0))
     assert "UNKNOWN_QUERY" in str(engine.decisions()[0].error) or "no query gone" in str(engine.decisions()[0].error)
