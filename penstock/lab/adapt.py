@@ -67,7 +67,7 @@ class Scale:
 
 
 FULL = Scale()
-QUICK = Scale(phase=80, window=20, burst=20)
+QUICK = Scale(phase=150, window=40, burst=40, times=4)
 
 
 @dataclass(frozen=True)
