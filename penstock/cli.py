@@ -185,7 +185,9 @@ def _refuse(command: str, what: str, instead: str) -> NoReturn:
 
 @app.command()
 def lab(
-    name: Annotated[str, typer.Argument(help="core, graph, jit, jisc, spark, peers, or all.")] = "all",
+    name: Annotated[
+        str, typer.Argument(help="core, graph, jit, jisc, jaqpot, adapt, slice, spark, peers, or all.")
+    ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, well under a minute.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures and checks to this file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,

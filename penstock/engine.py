@@ -6,14 +6,18 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
+from time import perf_counter
 from typing import get_args
 
 import pyarrow as pa
 
 from penstock import snapshot
-from penstock.adapt.budget import Budgets, as_budget
+from penstock.adapt.budget import Budgets, Timer, as_budget
+from penstock.adapt.controller import Controller, Replay
+from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.overload import Overload
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
@@ -64,10 +68,14 @@ class Engine:
         share: bool = True,
         slicing: Slicing = "mem-opt",
         max_queries: int = 10_000,
+        adapt: bool | Rules = False,
+        timer: Timer = perf_counter,
     ) -> None:
         """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
 
-        `max_queries`: how many queries there may be.
+        `max_queries`: how many queries there may be. With `adapt` plans, state policies and budgets follow what is
+        measured, by some `Rules`; see docs/adapt.md. `timer` tells the seconds that pushes take, for `adapt` and for
+        budgets per push.
         """
         _known(state, _STATES, "state policy")
         _known(demand, _DEMANDS, "way to keep demand")
@@ -92,7 +100,11 @@ class Engine:
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._warned: set[str] = set()
         self._list()
-        self._budgets = Budgets()
+        self._budgets = Budgets(timer)
+        rules = as_rules(adapt)
+        self._controller = None if rules is None else Controller(rules, timer)
+        self._replay: Replay | None = None
+        self._pushes = 0
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -343,9 +355,15 @@ class Engine:
         return self._run()
 
     def _run(self) -> dict[str, pa.Table]:
+        for steering in (self._replay, self._controller):
+            if steering is not None:
+                steering.before(self, self._pushes)
         self._budgets.begin()
         self._cycle.run()
         self._budgets.end()
+        self._pushes += 1
+        if self._controller is not None:
+            self._controller.after(self._groups, self._running, self._budgets)
         self._warn()
         results = Results(self._by_name, {join: join.harvested() for join in self._groups})
         for running in self._staged:
@@ -412,6 +430,28 @@ class Engine:
         running = None if query is None else self._running(query)
         budget = None if probes is None else as_budget(probes, policy, sample)
         self._budgets.set(budget, self._all_running(), running)
+
+    def unbind(self, name: str) -> None:
+        """Take back a query's own budget: it is bound as all others are; see `budget`."""
+        self._budgets.free(self._running(name))
+
+    def decisions(self) -> list[Decision]:
+        """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
+
+        What could not be carried out has an `error`.
+        """
+        return [*(self._replay.log if self._replay else ()), *(self._controller.log if self._controller else ())]
+
+    def replay(self, decisions: Iterable[Decision]) -> None:
+        """Repeat the decisions of another engine, each after as many pushes as there."""
+        if self._controller is not None:
+            raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
+        self._replay = Replay(decisions)
+
+    def close(self) -> None:
+        """Stop adapting. Queries can go on as they are."""
+        if self._controller is not None:
+            self._controller.close()
 
     def overloads(self, name: str) -> list[Overload]:
         """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
@@ -480,7 +520,8 @@ class Engine:
         parts.add_options({
             "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
             "share": self._share, "slicing": self._groups.slicing, "max_queries": self._max_queries,
-            "budgets": self._budgets.dump(),
+            "budgets": self._budgets.dump(self._controller.bound if self._controller else ()),
+            "adapt": asdict(self._controller.rules) if self._controller else None, "pushes": self._pushes,
         })  # fmt: skip
         for name, table in self._tables.items():
             parts.add_table(name, table)
@@ -500,8 +541,9 @@ class Engine:
         """
         parts = snapshot.Parts.unpacked(blob)
         options = parts.options()
-        budgets = options.pop("budgets", None)
-        engine = cls(**options, clock=clock)
+        budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
+        engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False)
+        engine._pushes = pushes or 0
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():

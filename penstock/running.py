@@ -111,6 +111,13 @@ class RunningQuery:
         shapes = {id(part): str(stage.tree()) for stage, part in self._planned}
         return "; ".join(shapes[id(part)] for part in planned_joins(self._part)) or None
 
+    def shapes_of(self, join: JoinOperator) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The shapes of all joins, in the order of its plan text, and which of them are of this one."""
+        stages = {id(part): stage for stage, part in self._planned}
+        order = [stages[id(part)] for part in planned_joins(self._part)]
+        places = (place for place, stage in enumerate(order) if stage.join is join)
+        return tuple(str(stage.tree()) for stage in order), tuple(places)
+
     @property
     def part(self) -> Part:
         """The plan of the whole query."""

@@ -10,7 +10,7 @@ wrong, not partial, and so would a query over a derived stream with tuples missi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import isfinite
@@ -213,6 +213,26 @@ class Budgets:
             for join in running.joins:
                 join.private = only is not None
 
+    def may_bind(self, running: RunningQuery) -> bool:
+        """Whether a query has no budget and could have one of its own."""
+        try:
+            _check_alone(running)
+            _check(running)
+        except UnsupportedError:
+            return False
+        return self._general is None and running.name not in self._single
+
+    def alone(self, running: RunningQuery) -> bool:
+        """Whether a query has a budget of its own."""
+        return self._single.get(running.name) is not None
+
+    def free(self, running: RunningQuery) -> None:
+        """Take back a query's own budget: from now on it is bound as all others are, and may share its join."""
+        self.dismiss(running)
+        for join in running.joins:
+            join.private = False
+        self.admit(running)
+
     def admit(self, running: RunningQuery) -> None:
         """A new query: the budget of the engine binds it as well."""
         if self._general is not None:
@@ -253,11 +273,14 @@ class Budgets:
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """What was asked for, except for some queries alone."""
+
         def plain(keeper: Keeper | None) -> dict[str, Any] | None:
             return None if keeper is None else asdict(keeper.budget)
 
-        return {"general": plain(self._general), "single": {name: plain(each) for name, each in self._single.items()}}
+        single = {name: plain(each) for name, each in self._single.items() if name not in without}
+        return {"general": plain(self._general), "single": single}
 
     def revive(self, dumped: Mapping[str, Any], every: Mapping[str, RunningQuery]) -> None:
         if dumped["general"] is not None:

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from penstock.errors import UnsupportedError
 
-LabName = Literal["core", "jit", "jisc", "jaqpot", "graph", "slice", "peers", "spark"]
+LabName = Literal["core", "jit", "jisc", "jaqpot", "adapt", "graph", "slice", "peers", "spark"]
 
-BUILT: tuple[LabName, ...] = ("core", "jisc", "graph", "jit", "jaqpot", "slice", "spark", "peers")
+BUILT: tuple[LabName, ...] = ("core", "jisc", "graph", "jit", "jaqpot", "adapt", "slice", "spark", "peers")
 """The labs of this version, each a module with `run(quick) -> Report`."""
 
 NEEDED = ("duckdb", "matplotlib")

@@ -2,6 +2,9 @@
 
 With arrival rates λ, windows of |S| rows and distinct counts per class, a node n over the aliases N holds
 |S_n| = Π |S_i| · Π_c d_c^-(members of c in N - 1) rows and makes λ_n = Σ_i λ_i · |S_n| / |S_i| rows per unit of time.
+Where the part of the pairs of two streams that agree was measured, the product is over pairs that tie all members of N
+together in every class, those that agree most rarely first: with uniform keys that is the same.
+
 A hash join costs a probe per row of either child, and one unit for each row it makes.
 """
 
@@ -25,11 +28,16 @@ _MICROSECONDS = 1e6
 
 @dataclass(frozen=True)
 class Statistics:
-    """Per alias: tuples per unit of time and rows in its window. Per class: its number of distinct values."""
+    """Per alias: tuples per unit of time and rows in its window. Per class: its number of distinct values.
+
+    `pairs`, if measured, is used in the place of these: for two aliases with a class in common, the part of all pairs
+    of their rows that agrees in all such classes.
+    """
 
     rates: Mapping[str, float]
     rows: Mapping[str, float]
     distinct: Mapping[int, float]
+    pairs: Mapping[frozenset[str], float] | None = None
 
 
 def assumed_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows: Mapping[str, int]) -> Statistics:
@@ -59,12 +67,34 @@ def state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> fl
     rows = 1.0
     for name in names:
         rows *= stats.rows[name]
+    rows *= _assumed(names, graph, stats.distinct) if stats.pairs is None else _agreeing(names, graph, stats.pairs)
+    residuals = sum(len(aliases(expr)) > 1 and aliases(expr) <= names for expr in graph.residuals)
+    return rows * _FILTER_PASSES**residuals
+
+
+def _assumed(names: frozenset[str], graph: JoinGraph, distinct: Mapping[int, float]) -> float:
+    """The part of all combinations that agrees, if values are uniform and independent."""
+    part = 1.0
     for class_ in graph.classes:
         members = sum(alias in names for alias in class_.aliases)
         if members > 1:
-            rows *= stats.distinct[class_.id] ** (1 - members)
-    residuals = sum(len(aliases(expr)) > 1 and aliases(expr) <= names for expr in graph.residuals)
-    return rows * _FILTER_PASSES**residuals
+            part *= distinct[class_.id] ** (1 - members)
+    return part
+
+
+def _agreeing(names: frozenset[str], graph: JoinGraph, pairs: Mapping[frozenset[str], float]) -> float:
+    """The same from pairs that were measured: each counts that ties together what no pair before it did."""
+    part = 1.0
+    tied = {(class_.id, alias): frozenset((alias,)) for class_ in graph.classes for alias in class_.aliases}
+    for pair in sorted((pair for pair in pairs if pair <= names), key=pairs.__getitem__):
+        one, other = pair
+        shared = [class_.id for class_ in graph.classes if pair <= frozenset(class_.aliases)]
+        loose = [id_ for id_ in shared if other not in tied[id_, one]]
+        part *= pairs[pair] if loose else 1.0
+        for id_ in loose:
+            together = tied[id_, one] | tied[id_, other]
+            tied |= {(id_, alias): together for alias in together}
+    return part
 
 
 def output_rate(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:

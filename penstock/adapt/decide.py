@@ -1,0 +1,280 @@
+"""What to change in a running query: pure functions from an observation to a proposal, and from proposals to decisions.
+
+Join order: the cheapest tree by the cost model with measured statistics. State policy: `auto`, where a fixed one builds
+rows that hardly anybody can use, or tests rows that nearly all are used. Budget: the time a push may take, while pushes
+take longer than the time they bring and the query says by FRESHNESS what it can do without.
+
+A proposal becomes a decision if it is made `confirm` times running, the last decision on its matter is a window ago
+(`cool_down`), and the query has not had too many lately (`per_minute`). What is proposed must gain enough, relatively
+(`margin`) and absolutely (`least`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from math import exp, inf, isfinite
+from typing import Any, Literal, get_args
+
+from penstock.adapt.monitor import Observation
+from penstock.errors import QueryError
+from penstock.ops.gating import ASKED, BATCH, TESTED
+from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
+from penstock.plan.joins import JoinGraph
+from penstock.plan.order import best_tree
+from penstock.plan.tree import Eddy, Leaf, Pair, Tree, leaves, renamed
+
+Action = Literal["migrate", "policy", "budget"]
+
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a controller acts. Times are seconds of event time unless they are said to be of the clock."""
+
+    margin: float = 0.25
+    """By how much the present cost must exceed the proposed one, relatively."""
+    least: float = 20_000.0
+    """How many rows a change must spare within a window, beyond those it must make up for."""
+    confirm: int = 2
+    """How many times running a change must be proposed."""
+    cool_down: float = 1.0
+    """For how many windows nothing is decided again on the same matter."""
+    per_minute: int = 6
+    """How many decisions a query may have in a minute."""
+    full: float = 1.0
+    """From how many seconds of the clock per second of event time on an engine is overloaded."""
+    idle: float = 0.6
+    """Below which part of a budget, and of the time, the budget is lifted."""
+    speed: float = 1.0
+    """How fast event time passes: a history replayed at 60 brings a minute in a second."""
+    effort: float = 0.05
+    """The part of the clock that looking at joins and the analysis may take."""
+    wait: bool = False
+    """Whether a push waits for the analysis of what came before it, so that a run can be repeated exactly."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "wait":
+                good, what = isinstance(value, bool), "True or False"
+            elif each.name in ("confirm", "per_minute"):
+                good, what = isinstance(value, int) and not isinstance(value, bool) and value >= 1, "a number from 1 on"
+            else:
+                good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+                open_ended = each.name in ("margin", "least", "cool_down")
+                good = good and (value > 0 or (open_ended and value == 0)) and (each.name != "effort" or value <= 1)
+                what = "a part, above 0 and at most 1" if each.name == "effort" else "a number that is not negative"
+            if not good:
+                raise QueryError("BAD_RULES", f"{each.name} of the rules of adaptation is {what}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to do: `migrate` to a plan, go on with a state `policy`, keep to a `budget` per push (None lifts it)."""
+
+    query: str
+    do: Action
+    value: str | None
+
+    def packed(self) -> str:
+        """As JSON, for whoever carries it to where the query runs."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def unpacked(cls, text: str) -> Command:
+        try:
+            command = cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise QueryError("BAD_COMMAND", f"this is not a command: {error}") from error
+        if command.do not in get_args(Action):
+            raise QueryError("BAD_COMMAND", f"a command is one of {', '.join(get_args(Action))}, not {command.do!r}")
+        return command
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A command with the numbers that led to it; `push` is after how many pushes it was carried out."""
+
+    command: Command | None
+    """None where the analysis itself failed."""
+    time: float
+    """Seconds of event time of what was observed."""
+    numbers: Mapping[str, float]
+    push: int | None = None
+    error: str | None = None
+    """Why it could not be made or carried out."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a controller remembers of one query."""
+
+    acted: Mapping[Action, float] = field(default_factory=dict)
+    """The event time of the last decision on each matter."""
+    recent: tuple[float, ...] = ()
+    proposed: Mapping[tuple[str, Action], int] = field(default_factory=dict)
+    """By join and matter: how many times running a change was proposed, be it to one tree or to another."""
+    limit: float | None = None
+    """The budget that was decided on, in milliseconds per push."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that would gain enough, with the numbers that say so."""
+
+    value: str | None
+    numbers: Mapping[str, float]
+
+
+def decided(seen: Observation, memory: Memory, rules: Rules) -> tuple[Memory, list[Decision]]:
+    """The decisions that an observation leads to, and what to remember of it."""
+    sample = seen.sample
+    decisions = []
+    for do, propose in _MATTERS.items():
+        matter = (sample.join, do)
+        found = propose(seen, memory, rules)
+        times = 0 if found is None else memory.proposed.get(matter, 0) + 1
+        memory = replace(memory, proposed={**memory.proposed, matter: times})
+        if found is not None and times >= rules.confirm and _may_act(seen, do, memory, rules):
+            decisions.append(Decision(Command(sample.query, do, found.value), sample.time, found.numbers))
+            memory = _acted(memory, matter, found, sample.time)
+    return memory, decisions
+
+
+def _may_act(seen: Observation, do: Action, memory: Memory, rules: Rules) -> bool:
+    now, pause = seen.sample.time, rules.cool_down * seen.sample.horizon
+    cooled = do not in memory.acted or now - memory.acted[do] >= pause
+    return cooled and sum(now - time < _MINUTE for time in memory.recent) < rules.per_minute
+
+
+def _acted(memory: Memory, matter: tuple[str, Action], found: Proposal, now: float) -> Memory:
+    _, do = matter
+    limit = None if found.value is None else found.numbers.get("milliseconds")
+    return Memory(
+        {**memory.acted, do: now},
+        (*(time for time in memory.recent if now - time < _MINUTE), now),
+        {**memory.proposed, matter: 0},
+        limit if do == "budget" else memory.limit,
+    )
+
+
+# ── join order ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def join_order(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """The cheapest tree, if it spares more within a window than its new states hold."""
+    sample, stats = seen.sample, seen.statistics
+    if isinstance(sample.tree, Eddy) or len(sample.graph.aliases) < 3:
+        return None
+    best = best_tree(sample.graph, stats)
+    now, then = (tree_cost(tree, sample.graph, stats) for tree in (sample.tree, best))
+    there = {frozenset(leaves(node)) for node in _joins(sample.tree)}
+    lacking = {frozenset(leaves(node)) for node in _joins(best)} - there
+    made_up = sum(state_rows(names, sample.graph, stats) for names in lacking)
+    spared = (now - then) * sample.horizon
+    if now <= (1 + rules.margin) * then or spared <= made_up + rules.least:
+        return None
+    shape = str(renamed(best, sample.names))
+    shapes = [shape if place == sample.place else other for place, other in enumerate(sample.shapes)]
+    numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
+    return Proposal("; ".join(shapes), numbers)
+
+
+def _joins(tree: Tree) -> Iterator[Pair]:
+    """The joins of a tree, children first."""
+    if isinstance(tree, Pair):
+        yield from _joins(tree.left)
+        yield from _joins(tree.right)
+        yield tree
+
+
+# ── state policy ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def state_policy(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """`auto`, where gates would spare more than they cost and there are none; or cost more than they spare.
+
+    From then on the join decides itself, gate by gate. `none` is left alone: it is asked for to save memory.
+    """
+    sample, stats = seen.sample, seen.statistics
+    if isinstance(sample.tree, Eddy) or sample.state not in ("eager", "lazy", "jit") or sample.demanded is not None:
+        return None
+    gates = [_gate(*pair, sample.graph, stats) for pair in _gated(sample.tree)]
+    if not gates:
+        return None
+    pushes = sample.effort.pushes / sample.effort.span
+    unused, cost = sum(gate[0] for gate in gates), sum(BATCH * pushes + gate[1] for gate in gates)
+    better, worse = (cost, unused) if sample.state != "jit" else (unused, cost)
+    if worse <= (1 + rules.margin) * better or (worse - better) * sample.horizon <= rules.least:
+        return None
+    return Proposal("auto", {"unused": unused, "gates": cost, "state_rows": sample.state_rows})
+
+
+def _gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """The joins over which a gate would hang, each with the driver that opens it."""
+    for node in _joins(tree):
+        lazy, driver = (
+            (node.left, node.right) if isinstance(node.right, Leaf) and isinstance(node.left, Pair)
+            else (node.right, node.left)
+        )  # fmt: skip
+        if isinstance(lazy, Pair):
+            yield lazy, driver
+
+
+def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tuple[float, float]:
+    """Rows per second nobody can use, as if partners were spread evenly; and what a gate costs beside its batches."""
+    below, above = frozenset(leaves(lazy)), frozenset(leaves(driver))
+    partners = state_rows(below | above, graph, stats) / max(state_rows(below, graph, stats), 1e-9)
+    unused = exp(-partners) * output_rate(below, graph, stats)
+    return unused, TESTED * sum(stats.rates[alias] for alias in below) + ASKED * output_rate(above, graph, stats)
+
+
+# ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
+    """The time that a push brings, if pushes take longer; lifted when budget and time are far from used up.
+
+    Shedding is the last resort: while a better plan is proposed, or one has just been taken, there is no new budget.
+    """
+    sample = seen.sample
+    waits = memory.proposed.get((sample.join, "migrate"), 0) > 0 or (
+        sample.time - memory.acted.get("migrate", -inf) < rules.cool_down * sample.horizon
+    )
+    busy = sample.effort.busy * rules.speed
+    limit = 1000 * sample.effort.span_per_push / rules.speed / sample.joins
+    numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
+    if memory.limit is None or not sample.bound:
+        wanted = sample.sheddable and busy > rules.full and not waits
+        return Proposal(_milliseconds(limit), numbers) if wanted else None
+    if sample.demanded is None:
+        return None
+    numbers["demanded"] = sample.demanded
+    if sample.demanded < rules.idle and busy < rules.idle * rules.full:
+        return Proposal(None, numbers)
+    if not 1 / (1 + rules.margin) < limit / memory.limit < 1 + rules.margin:
+        return Proposal(_milliseconds(limit), numbers)
+    return None
+
+
+def _milliseconds(limit: float) -> str:
+    return f"{max(1, round(limit))} ms"
+
+
+_MATTERS: dict[Action, Callable[[Observation, Memory, Rules], Proposal | None]] = {
+    "migrate": join_order,
+    "policy": state_policy,
+    "budget": budget,
+}
+
+
+def as_rules(adapt: Any) -> Rules | None:
+    """What `Engine(adapt=...)` was given."""
+    if isinstance(adapt, bool):
+        return Rules() if adapt else None
+    if isinstance(adapt, Rules):
+        return adapt
+    raise QueryError("BAD_RULES", f"adapt is True, False or Rules(...), not {adapt!r}")

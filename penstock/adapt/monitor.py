@@ -1,0 +1,189 @@
+"""What is known of a running join: rates, the part of pairs that agree, sizes, and how busy the engine is.
+
+A `Sample` is taken between two pushes and is cheap: counts, and the codes of each window's newest tuples. All else is
+arithmetic over frozen values, done elsewhere: `observed` compares the codes of every two streams and blends what it
+finds with the observation before, so that each counts a quarter of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import inf
+
+import numpy as np
+
+from penstock.adapt.budget import Budgets
+from penstock.adapt.overload import ticks_per_second
+from penstock.ops.join import JoinOperator
+from penstock.ops.join_node import JoinNode
+from penstock.plan.cost import Statistics
+from penstock.plan.joins import JoinGraph
+from penstock.plan.tree import Outline
+from penstock.running import RunningQuery
+from penstock.state.kernels import I32
+from penstock.state.leaf import LeafStore
+from penstock.state.windows import lifetime
+
+NEWEST = 1024
+"""How many tuples of a window are compared."""
+_MEMORY = 0.25
+"""What an observation leaves of the weight of those before it."""
+_DEFAULT_HORIZON = 10.0
+
+Pairs = Mapping[frozenset[str], tuple[float, float]]
+"""For two aliases: pairs of their rows that agreed, and pairs that were compared."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What the pushes since the last look were, in seconds of the clock and of event time; and how many they were."""
+
+    pushes: int
+    seconds: float
+    span: float
+
+    @property
+    def busy(self) -> float:
+        """Seconds of the clock for each second of event time."""
+        return self.seconds / self.span
+
+    @property
+    def span_per_push(self) -> float:
+        return self.span / self.pushes
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A join between two pushes. `names` gives the aliases of `query`, which speaks for all who share the join."""
+
+    join: str
+    query: str
+    names: Mapping[str, str]
+    shapes: tuple[str, ...]
+    """The shapes of all joins of the query, in the order of its plan text."""
+    place: int
+    """Which of them this join is."""
+    time: float
+    """Seconds of event time."""
+    horizon: float
+    """The shortest window, in seconds."""
+    graph: JoinGraph
+    tree: Outline
+    state: str
+    codes: Mapping[str, Mapping[int, I32]]
+    rates: Mapping[str, float]
+    rows: Mapping[str, float]
+    """The rows of each window, as the rate will have it."""
+    state_rows: int
+    effort: Effort
+    joins: int
+    """How many joins share the time of a push."""
+    sheddable: bool
+    """Whether the query has FRESHNESS and could have a budget of its own."""
+    bound: bool
+    """Whether it has one."""
+    demanded: float | None
+    """Under a budget: the probes that all rows would need, for each probe there is."""
+
+
+def sampled(
+    join: JoinOperator, running: RunningQuery, budgets: Budgets, since: float, effort: Effort, joins: int
+) -> Sample:
+    """Look at a join; `since` is the event time, in seconds, of the last look."""
+    plan = join.tree.plan
+    second = ticks_per_second(plan)
+    now = join.done / second
+    shapes, (place, *_) = running.shapes_of(join)
+    stores = join.tree.stores
+    lives = {alias: _lives(store) / second for alias, store in stores.items()}
+    rates = {alias: _rate(store, second, max(since, now - lives[alias]), now) for alias, store in stores.items()}
+    overloads = [over for over in budgets.overloads(running) if over.join is join and over.load is not None]
+    return Sample(
+        join.id, running.name, running.own_names(join), shapes, place, now, horizon(join),
+        JoinGraph(tuple(stores), plan.classes, (), tuple(plan.residuals)), plan.tree, join.state,
+        {alias: _newest(store) for alias, store in stores.items()},
+        rates,
+        {
+            alias: rates[alias] * lives[alias] if lives[alias] < inf else float(len(store))
+            for alias, store in stores.items()
+        },
+        sum(len(node.state) for node in join.tree.nodes() if isinstance(node, JoinNode) and node.state is not None),
+        effort, joins,
+        any(source.freshness is not None for source in running.query.body.inputs) and budgets.may_bind(running),
+        budgets.alone(running),
+        next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
+    )  # fmt: skip
+
+
+def horizon(join: JoinOperator) -> float:
+    """The shortest RANGE window of a join, in seconds of event time."""
+    plan = join.tree.plan
+    second = ticks_per_second(plan)
+    windows = (leaf.source.window for leaf in plan.leaves)
+    spans = [w.size / second for w in windows if w is not None and w.kind == "range" and w.size]
+    return max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
+
+
+def _lives(store: LeafStore) -> float:
+    """How many ticks a tuple is kept, as far as that is known beforehand."""
+    length = lifetime(store.plan.source.window)
+    return inf if length is None else float(length)
+
+
+def _rate(store: LeafStore, second: int, since: float, now: float) -> float:
+    """Tuples that are kept per second, lately."""
+    if store.plan.source.is_table or now <= since:
+        return 0.0
+    born, _ = store.lives(np.arange(store.base, store.end))
+    return float(np.count_nonzero(born > since * second)) / (now - since)
+
+
+def _newest(store: LeafStore) -> dict[int, I32]:
+    """The codes of the newest tuples; of a table's rows, of some that lie evenly."""
+    if store.plan.source.is_table:
+        ids = np.unique(np.linspace(store.base, max(store.end - 1, store.base), NEWEST).astype(np.int64))[: len(store)]
+    else:
+        ids = np.arange(max(store.base, store.end - NEWEST), store.end)
+    return {id_: store.codes(id_, ids) for id_ in sorted(store.plan.classes)}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A sample with the averages that lead to decisions."""
+
+    sample: Sample
+    pairs: Pairs
+
+    @property
+    def statistics(self) -> Statistics:
+        """As the cost model wants them; what was never seen to agree is taken to agree half a time."""
+        sample = self.sample
+        rows = {alias: max(rows, 1e-6) for alias, rows in sample.rows.items()}
+        parts = {pair: max(agreed, 0.5) / max(compared, 1.0) for pair, (agreed, compared) in self.pairs.items()}
+        return Statistics(sample.rates, rows, {}, parts)
+
+
+def observed(sample: Sample, earlier: Observation | None) -> Observation:
+    """What a sample tells, with what is still remembered."""
+    before = {} if earlier is None else earlier.pairs
+    pairs = {}
+    for one, other in combinations(sample.graph.aliases, 2):
+        shared = sorted(sample.codes[one].keys() & sample.codes[other].keys())
+        if shared:
+            pair = frozenset((one, other))
+            sides = [[sample.codes[alias][id_] for id_ in shared] for alias in (one, other)]
+            agreed, compared = before.get(pair, (0.0, 0.0))
+            now = _agreeing(*sides)
+            pairs[pair] = (_MEMORY * agreed + now, _MEMORY * compared + float(sides[0][0].size) * sides[1][0].size)
+    return Observation(replace(sample, codes={}), pairs)
+
+
+def _agreeing(left: list[I32], right: list[I32]) -> float:
+    """How many pairs of rows agree in every column of codes."""
+    both = np.stack([np.concatenate(columns) for columns in zip(left, right, strict=True)])
+    _, keys = np.unique(both, axis=1, return_inverse=True) if len(both) > 1 else np.unique(both, return_inverse=True)
+    split, most = left[0].size, int(keys.max(initial=-1)) + 1
+    counts = np.bincount(keys.ravel()[:split], minlength=most), np.bincount(keys.ravel()[split:], minlength=most)
+    return float(np.dot(*counts))

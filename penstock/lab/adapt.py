@@ -1,0 +1,231 @@
+"""A workload that drifts for half an hour: an engine that adapts beside one in which all is fixed as it began.
+
+Four streams in a chain, a.x = b.x, b.y = c.y, c.z = d.z. In each of five phases another of the three pairs is the one
+that hardly ever agrees, so that the plan that was best becomes the worst; in the fourth there is a burst. The query has
+FRESHNESS, so under overload it may shed. The history is replayed faster than it was, in seconds of the processor: what
+other programs do changes nothing.
+
+All runs begin with the best plan for the first phase. The fixed ones keep it, without a budget, each with another state
+policy; `auto` measures by itself where gates pay. The adaptive one begins like `fixed, jit`, and is compared with the
+cheapest of them. Work that was shed does not count as saved: CPU is compared over the pushes outside the overload that
+the adaptive run declared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.adapt.decide import Decision, Rules
+from penstock.engine import Engine
+from penstock.lab.adapt_figures import timeline
+from penstock.lab.report import Report, Section, at_most, equals
+from penstock.lab.workloads import SECOND
+from penstock.progress import steps
+
+Row = dict[str, Any]
+
+NAMES = "abcd"
+KEYS = "xyz"
+"""The keys of the three pairs of neighbours."""
+RARE, USUAL, DENSE = 0.02, 1.0, 150.0
+"""How many partners a tuple finds in a neighbour's window."""
+PHASES = ((RARE, DENSE, USUAL), (DENSE, RARE, USUAL), (DENSE, USUAL, RARE), (RARE, DENSE, USUAL), (DENSE, RARE, USUAL))
+"""The partners by pair."""
+BURSTING = 3
+"""The phase with a burst in its middle: one to which the first plan fits, so that no other plan makes it bearable."""
+START = "(((a b) c) d)"
+_SCHEMA = pa.schema([("ts", pa.timestamp("us")), *((key, pa.int64()) for key in KEYS), ("id", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured; times in seconds. A push brings a second."""
+
+    phase: int = 360
+    window: int = 60
+    rate: int = 200
+    burst: int = 60
+    times: int = 5
+    """By how much a burst exceeds the usual rate."""
+    speed: float = 60.0
+
+    @property
+    def seconds(self) -> int:
+        return self.phase * len(PHASES)
+
+    @property
+    def bursting(self) -> range:
+        begin = self.phase * BURSTING + self.phase // 2
+        return range(begin, begin + self.burst)
+
+
+FULL = Scale()
+QUICK = Scale(phase=150, window=40, burst=40, times=4)
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a push cost and brought; `sum` is the same for the same rows in any order."""
+
+    cpu: float
+    rows: int
+    sum: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    pushes: tuple[Push, ...]
+    decisions: tuple[Decision, ...] = ()
+
+    def cpu(self, seconds: Sequence[int]) -> float:
+        return sum(self.pushes[second].cpu for second in seconds)
+
+
+def run(quick: bool = False, scale: Scale | None = None) -> Report:
+    scale = scale or (QUICK if quick else FULL)
+    report = Report("adapt", quick)
+    with steps("lab adapt", 5) as step:
+        step("warming up")
+        for state in ("eager", "jit"):
+            _ran(scale, range(scale.window // 2), state=state)
+        found = {}
+        for name, options in _contenders(scale).items():
+            step(name)
+            found[name] = _ran(scale, range(scale.seconds), **options)
+    adaptive, fixed = found["adaptive"], found["fixed, eager"]
+    shed = overloads(adaptive.decisions, scale.seconds)
+    calm = [second for second in range(scale.seconds) if second not in shed]
+    report.sections += [
+        Section("phases", f"CPU seconds by phase, {scale.phase} s each; a burst in the fourth", _phases(scale, found)),
+        Section("total", "CPU seconds", [_total(name, each, calm, scale) for name, each in found.items()]),
+        Section("decisions", "What was decided", [_told(decision) for decision in adaptive.decisions]),
+    ]
+    cheapest = min(each.cpu(calm) for name, each in found.items() if name != "adaptive")
+    told = [decision.command.do for decision in adaptive.decisions if decision.command is not None]
+    lifted = [d.command.value for d in adaptive.decisions if d.command is not None and d.command.do == "budget"]
+    both = list(zip(adaptive.pushes, fixed.pushes, strict=True))
+    unlike = sum((both[at][0].rows, both[at][0].sum) != (both[at][1].rows, both[at][1].sum) for at in calm)
+    report.checks += [
+        at_most("cpu_adaptive_over_fixed", adaptive.cpu(calm) / cheapest, 0.5, "of the cheapest fixed run's CPU"),
+        equals("pushes_that_differ_outside_overload", unlike, 0, "pushes"),
+        equals("pushes_with_more_than_the_exact_results", sum(a.rows > f.rows for a, f in both), 0, "pushes"),
+        at_most("decisions_in_a_minute", busiest_minute(adaptive.decisions), Rules().per_minute, "decisions"),
+        equals("decisions_that_failed", sum(each.error is not None for each in adaptive.decisions), 0, "decisions"),
+        equals("matters_decided_on", len(set(told)), 3, "of plan, policy and budget"),
+        equals("budgets_left_over", int(bool(lifted) and lifted[-1] is not None), 0, "budgets"),
+    ]
+    report.figures["adapt.png"] = timeline(
+        {name: [push.cpu for push in each.pushes] for name, each in found.items()},
+        [(decision.push or 0, decision.command.do) for decision in adaptive.decisions if decision.command is not None],
+        shed,
+    )
+    return report
+
+
+def _contenders(scale: Scale) -> dict[str, dict[str, Any]]:
+    return {
+        **{f"fixed, {state}": {"state": state} for state in ("eager", "jit", "auto")},
+        "adaptive": {"state": "jit", "adapt": Rules(speed=scale.speed)},
+    }
+
+
+def _ran(scale: Scale, seconds: range, **options: Any) -> Ran:
+    engine = Engine(timer=process_time, **options)
+    for name in NAMES:
+        engine.stream(name, _SCHEMA, time="ts")
+    sources = ", ".join(f"{name} [RANGE {scale.window} SECONDS]" for name in NAMES)
+    shown = ", ".join(f"{name}.id AS {name}_id" for name in NAMES)
+    text = f"SELECT {shown} FROM {sources} WHERE a.x = b.x AND b.y = c.y AND c.z = d.z"
+    engine.query("q", f"{text} FRESHNESS a {scale.window} SECONDS", plan=START)
+    pushes = []
+    for second in seconds:
+        data = arrivals(scale, second)
+        begin = process_time()
+        rows = engine.push(data)["q"]
+        pushes.append(Push(process_time() - begin, rows.num_rows, _sum(rows)))
+    engine.close()
+    return Ran(tuple(pushes), tuple(engine.decisions()))
+
+
+def arrivals(scale: Scale, second: int) -> dict[str, pa.Table]:
+    """The tuples of a second, seeded by it."""
+    rng = np.random.default_rng(second)
+    rows = scale.rate * (scale.times if second in scale.bursting else 1)
+    partners = PHASES[second // scale.phase]
+    values = [max(1, round(scale.rate * scale.window / each)) for each in partners]
+    tables = {}
+    for place, name in enumerate(NAMES):
+        times = np.sort(rng.integers(0, SECOND, rows)) + second * SECOND
+        columns = [rng.integers(0, most, rows) for most in values]
+        ids = (second * scale.rate * scale.times + np.arange(rows)) * len(NAMES) + place
+        arrays = [pa.array(times).cast(pa.timestamp("us")), *map(pa.array, columns), pa.array(ids)]
+        tables[name] = pa.Table.from_arrays(arrays, schema=_SCHEMA)
+    return tables
+
+
+def _sum(rows: pa.Table) -> int:
+    """A sum over rows of a mix of their ids."""
+    mixed = np.zeros(rows.num_rows, np.uint64)
+    for name in NAMES:
+        mixed = (mixed ^ rows.column(f"{name}_id").to_numpy().astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def overloads(decisions: Sequence[Decision], seconds: int) -> set[int]:
+    """The pushes under a budget: from a decision for one to the decision that lifts it."""
+    found: set[int] = set()
+    since: int | None = None
+    for decision in decisions:
+        if decision.command is not None and decision.command.do == "budget" and decision.push is not None:
+            if decision.command.value is not None:
+                since = decision.push if since is None else since
+            elif since is not None:
+                found |= set(range(since, decision.push))
+                since = None
+    return found | set(range(since if since is not None else seconds, seconds))
+
+
+def busiest_minute(decisions: Sequence[Decision]) -> int:
+    """The most decisions within 60 seconds of event time."""
+    times = [decision.time for decision in decisions]
+    return max((sum(0 <= time - begin < 60 for time in times) for begin in times), default=0)
+
+
+def _phases(scale: Scale, found: dict[str, Ran]) -> list[Row]:
+    made = Counter((decision.push or 0) // scale.phase for decision in found["adaptive"].decisions)
+    rows = []
+    for phase, partners in enumerate(PHASES):
+        seconds = range(phase * scale.phase, (phase + 1) * scale.phase)
+        told = " ".join(f"{a}{b} {p:g}" for a, b, p in zip(NAMES, NAMES[1:], partners, strict=False))
+        results = sum(found["fixed, eager"].pushes[second].rows for second in seconds)
+        cpu = {name: each.cpu(seconds) for name, each in found.items()}
+        rows.append({"partners": told, "results": results, **cpu, "decisions": made[phase]})
+    return rows
+
+
+def _total(name: str, each: Ran, calm: Sequence[int], scale: Scale) -> Row:
+    cpu = each.cpu(range(scale.seconds))
+    tuples = len(NAMES) * scale.rate * (scale.seconds + (scale.times - 1) * scale.burst)
+    outside = each.cpu(calm)
+    return {"run": name, "cpu": cpu, "outside_overload": outside, "tuples_s": round(tuples / cpu),
+            "results": sum(push.rows for push in each.pushes)}  # fmt: skip
+
+
+def _told(decision: Decision) -> Row:
+    command = decision.command
+    numbers = ", ".join(f"{name} {value:.4g}" for name, value in decision.numbers.items())
+    return {
+        "push": decision.push,
+        "time": round(decision.time, 1),
+        "do": "" if command is None else command.do,
+        "value": "" if command is None else str(command.value),
+        "numbers": decision.error or numbers,
+    }

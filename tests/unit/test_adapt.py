@@ -1,0 +1,363 @@
+"""The controller: what it proposes, when it acts, and that nothing it does harms a query."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.adapt import controller as controllers
+from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, state_policy
+from penstock.adapt.monitor import Effort, Observation, Sample, observed
+from penstock.expr.nodes import Column
+from penstock.plan.cost import Statistics, state_rows
+from penstock.plan.joins import JoinClass, JoinGraph
+from penstock.plan.tree import parse_tree
+
+CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
+EAGER = Rules(wait=True, effort=1.0, least=100.0)
+
+
+def graph(*classes: str) -> JoinGraph:
+    """One class over the aliases of each word."""
+    found = [
+        JoinClass(id_, tuple((alias, Column(alias, "x", pa.int64())) for alias in word))
+        for id_, word in enumerate(classes)
+    ]
+    return JoinGraph(tuple(sorted({*"".join(classes)})), tuple(found), (), ())
+
+
+def seen(tree: str, pairs: dict[str, float], time: float = 100.0, **changes: Any) -> Observation:
+    """Streams of 100 tuples a second over windows of 10 seconds; `pairs` are the parts of the pairs that agree."""
+    joined = graph(*pairs)
+    names = {alias: alias for alias in joined.aliases}
+    sample = Sample(
+        join="j", query="q", names=names, shapes=(tree,), place=0, time=time, horizon=10.0, graph=joined,
+        tree=parse_tree(tree, joined.aliases), state="auto", codes={}, rates=dict.fromkeys(names, 100.0),
+        rows=dict.fromkeys(names, 1000.0), state_rows=0, effort=Effort(10, 1.0, 10.0), joins=1, sheddable=False,
+        bound=False, demanded=None,
+    )  # fmt: skip
+    counts = {frozenset(pair): (part * 1e6, 1e6) for pair, part in pairs.items()}
+    return Observation(replace(sample, **changes), counts)
+
+
+SWAPPED = {"AB": 1e-1, "BC": 1e-4}
+"""B finds few partners in C and many in A."""
+
+
+def test_pairs_that_were_measured_give_what_uniform_keys_give() -> None:
+    clique, names = graph("ABC"), frozenset("ABC")
+    rows, rates = dict.fromkeys("ABC", 1000.0), dict.fromkeys("ABC", 1.0)
+    assumed = Statistics(rates, rows, {0: 50.0})
+    pairs = {frozenset(pair): 1 / 50 for pair in ("AB", "BC", "AC")}
+    assert state_rows(names, clique, Statistics(rates, rows, {}, pairs)) == pytest.approx(
+        state_rows(names, clique, assumed)
+    )
+    cycle = graph("AB", "BC", "AC")
+    assert state_rows(names, cycle, Statistics(rates, rows, {}, pairs)) == pytest.approx(1e9 / 50**3)
+
+
+def test_codes_are_compared_and_earlier_ones_fade() -> None:
+    base = seen("((A B) C)", SWAPPED).sample
+    codes = {"A": {0: np.array([1, 1, 2])}, "B": {0: np.array([1, 5]), 1: np.array([7, 7])}, "C": {1: np.array([7])}}
+    first = observed(replace(base, codes=codes), None)
+    assert first.pairs == {frozenset("AB"): (2.0, 6.0), frozenset("BC"): (2.0, 2.0)}
+    again = observed(replace(base, codes=codes), first)
+    assert again.pairs[frozenset("AB")] == (2.5, 7.5)
+
+
+def test_codes_of_several_classes_must_agree_together() -> None:
+    base = seen("(A B)", {"AB": 0.1}).sample
+    codes = {"A": {0: np.array([1, 2]), 1: np.array([1, 2])}, "B": {0: np.array([1, 2]), 1: np.array([2, 2])}}
+    assert observed(replace(base, codes=codes), None).pairs == {frozenset("AB"): (1.0, 4.0)}
+
+
+def test_the_cheaper_order_is_proposed_with_its_numbers() -> None:
+    found = join_order(seen("((A B) C)", SWAPPED), Memory(), Rules())
+    assert found is not None
+    assert found.value == "(A (B C))"
+    assert found.numbers["cost"] > 1.25 * found.numbers["proposed"]
+    assert join_order(seen("(A (B C))", SWAPPED), Memory(), Rules()) is None
+
+
+def test_the_other_joins_of_a_query_keep_their_shapes() -> None:
+    found = join_order(seen("((A B) C)", SWAPPED, shapes=("(X Y)", "((A B) C)"), place=1), Memory(), Rules())
+    assert found is not None
+    assert found.value == "(X Y); (A (B C))"
+
+
+@pytest.mark.parametrize("rules", [Rules(margin=1e4), Rules(least=1e9)])
+def test_a_gain_must_pass_both_thresholds(rules: Rules) -> None:
+    assert join_order(seen("((A B) C)", SWAPPED), Memory(), rules) is None
+
+
+def test_an_eddy_and_two_streams_have_no_order() -> None:
+    assert join_order(seen("{A B C}", SWAPPED), Memory(), Rules()) is None
+    assert join_order(seen("(A B)", {"AB": 0.5}), Memory(), Rules()) is None
+
+
+def test_many_streams_are_ordered_greedily() -> None:
+    """Beyond ten the search is not exhaustive, but finds the rare pair."""
+    pairs = {"ABCDEFGHIJKL"[at : at + 2]: 1e-2 for at in range(11)} | {"KL": 1e-6}
+    tree = "A"
+    for alias in "BCDEFGHIJKL":
+        tree = f"({tree} {alias})"
+    found = join_order(seen(tree, pairs), Memory(), Rules())
+    assert found is not None
+    assert "(K L)" in str(found.value)
+
+
+def test_gates_are_left_to_auto_where_a_fixed_policy_costs_more() -> None:
+    sparse, dense = {"AB": 1e-1, "BC": 1e-6}, {"AB": 1e-3, "BC": 1.0}
+
+    def asked(state: str, pairs: dict[str, float]) -> str | None:
+        found = state_policy(seen("((A B) C)", pairs, state=state), Memory(), Rules())
+        return None if found is None else found.value
+
+    assert [asked(state, sparse) for state in ("eager", "lazy", "jit", "auto", "none")] == ["auto", "auto"] + [None] * 3
+    assert [asked(state, dense) for state in ("eager", "lazy", "jit", "auto", "none")] == [None, None, "auto"] + [
+        None
+    ] * 2
+
+
+def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
+    late = Effort(pushes=10, seconds=30.0, span=10.0)
+    calm = Effort(pushes=10, seconds=1.0, span=10.0)
+
+    def asked(limit: float | None, **changes: Any) -> tuple[bool, str | None]:
+        found = budget(seen("((A B) C)", SWAPPED, **changes), Memory(limit=limit), Rules())
+        return found is not None, None if found is None else found.value
+
+    assert asked(None, effort=late, sheddable=True) == (True, "1000 ms")
+    assert asked(None, effort=late, sheddable=True, joins=4) == (True, "250 ms")
+    assert asked(None, effort=late) == (False, None)
+    assert asked(None, effort=calm, sheddable=True) == (False, None)
+    assert asked(1000.0, effort=calm, bound=True, demanded=0.8) == (False, None)
+    assert asked(1000.0, effort=calm, bound=True, demanded=0.5) == (True, None)
+    assert asked(1000.0, effort=late, bound=True, demanded=0.5) == (False, None)
+    assert asked(500.0, effort=calm, bound=True, demanded=0.8) == (True, "1000 ms")
+
+
+def test_a_better_plan_comes_before_shedding() -> None:
+    late = seen("((A B) C)", SWAPPED, effort=Effort(10, 30.0, 10.0), sheddable=True)
+    assert budget(late, Memory(), Rules()) is not None
+    assert budget(late, Memory(proposed={("j", "migrate"): 1}), Rules()) is None
+    assert budget(late, Memory(acted={"migrate": 95.0}), Rules()) is None
+    assert budget(late, Memory(acted={"migrate": 85.0}), Rules()) is not None
+
+
+# ── when it acts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def acts(trees: Iterator[tuple[str, dict[str, float]]], rules: Rules, every: float = 2.5) -> list[Decision]:
+    """The decisions on a series of observations, the plan as decided."""
+    memory, plan, found = Memory(), "((A B) C)", []
+    for at, (_, pairs) in enumerate(trees):
+        memory, decisions = decided(seen(plan, pairs, time=at * every), memory, rules)
+        for decision in decisions:
+            plan = str(decision.command.value)
+        found += decisions
+    return found
+
+
+def test_statistics_that_oscillate_change_nothing() -> None:
+    other = {"AB": 1e-4, "BC": 1e-1}
+    series = [("", SWAPPED if at % 2 else other) for at in range(200)]
+    assert acts(iter(series), Rules()) == []
+
+
+def test_slow_oscillation_is_followed_once_a_window_at_most() -> None:
+    other = {"AB": 1e-4, "BC": 1e-1}
+    series = [("", SWAPPED if at // 3 % 2 else other) for at in range(240)]  # faster than the window of 10 s
+    found = acts(iter(series), Rules())
+    times = [decision.time for decision in found]
+    assert found
+    assert all(later - earlier >= 10 for earlier, later in pairwise(times))
+    hurried = acts(iter(series), Rules(cool_down=0, confirm=1, per_minute=3))
+    assert all(sum(0 <= time - begin < 60 for time in [d.time for d in hurried]) <= 3 for begin in range(600))
+
+
+def test_a_lasting_change_is_followed_once() -> None:
+    (only,) = acts(iter([("", SWAPPED)] * 100), Rules())
+    assert only.command == Command("q", "migrate", "(A (B C))")
+    assert only.time == 2.5  # the second look
+
+
+# ── in an engine ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def started(text: str = CHAIN, **options: Any) -> ps.Engine:
+    engine = ps.Engine(**options)
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts")
+    engine.query("q", text, plan="((A B) C)")
+    return engine
+
+
+def tuples(second: int, rate: int = 20) -> dict[str, pa.Table]:
+    """From second 30 on it is y that is rare, not x."""
+    rng = np.random.default_rng(second)
+    x, y = (600, 6) if second < 30 else (6, 600)
+    ts = np.full(rate, second)
+    return {name: pa.table({"ts": ts, "x": rng.integers(0, x, rate), "y": rng.integers(0, y, rate)}) for name in "ABC"}
+
+
+def answers(engine: ps.Engine, seconds: range = range(100)) -> list[Any]:
+    pushed = [engine.push(tuples(second))["q"] for second in seconds]
+    return [sorted(table.to_pylist(), key=str) for table in (*pushed, engine.flush()["q"])]
+
+
+def test_the_plan_follows_the_data_and_the_answer_stays() -> None:
+    engine = started(adapt=EAGER)
+    assert answers(engine) == answers(started())
+    (decision,) = engine.decisions()
+    assert decision.command == Command("q", "migrate", "(A (B C))")
+    assert engine.metrics("q")["plan"] == "(A (B C))"
+    assert decision.push is not None
+    assert decision.push > 30
+
+
+def test_a_replay_does_the_same_at_the_same_pushes() -> None:
+    engine, twin = started(adapt=EAGER), started()
+    expected = answers(engine)
+    twin.replay(engine.decisions())
+    assert answers(twin) == expected
+    assert twin.decisions() == engine.decisions()
+    assert twin.metrics("q")["built"] == engine.metrics("q")["built"]
+
+
+def test_every_query_has_its_policy_decided() -> None:
+    engine = started(state="jit", adapt=EAGER)
+    assert answers(engine) == answers(started())
+    assert [d.command.do for d in engine.decisions()].count("policy") == 1
+    assert engine.metrics("q")["state"] == "auto"
+
+
+def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
+    clock = Ticking()
+    engine = started(f"{CHAIN} FRESHNESS A 20", adapt=EAGER, timer=clock)
+    exact = started()
+    for second in range(160):
+        clock.step = 5.0 if 40 <= second < 80 else 0.01
+        ours, all_ = (each.push(tuples(second))["q"].num_rows for each in (engine, exact))
+        assert ours <= all_
+        if second < 40:
+            assert ours == all_
+    budgets = [d for d in engine.decisions() if d.command.do == "budget"]
+    assert [d.command.value for d in budgets] == ["1000 ms", None]
+    assert [d.error for d in budgets] == [None, None]
+    assert 40 < budgets[0].push < 80 < budgets[1].push
+    assert "budget" not in engine.metrics("q")
+
+
+class Ticking:
+    """A clock that goes on by a step whenever it is asked."""
+
+    now = step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def test_a_snapshot_keeps_adapting() -> None:
+    engine = started(adapt=EAGER)
+    for second in range(35):
+        engine.push(tuples(second))
+    again = ps.Engine.restore(engine.snapshot())
+    assert again._controller.rules == EAGER
+    assert answers(again, range(35, 100)) == answers(engine, range(35, 100))
+    assert [d.command.do for d in again.decisions()] == ["migrate"]
+    assert again.decisions()[0].push > 35
+    assert ps.Engine.restore(started().snapshot())._controller is None
+
+
+def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no way")
+
+    for name in ("decided", "sampled"):
+        with monkeypatch.context() as patch:
+            patch.setattr(controllers, name, broken)
+            engine = started(adapt=EAGER)
+            assert answers(engine, range(40)) == answers(started(), range(40))
+        found = engine.decisions()
+        assert found
+        assert all(d.command is None and d.error == "RuntimeError: no way" for d in found)
+
+
+def test_a_command_that_comes_too_late_is_a_failed_decision() -> None:
+    engine = started(adapt=EAGER)
+    decisions = [Decision(Command("gone", "migrate", "(A B)"), 0.0, {})]
+    engine._controller._outbox.put((decisions, 0.0))
+    engine._controller._pending = True
+    engine.push(tuples(0))
+    assert "UNKNOWN_QUERY" in str(engine.decisions()[0].error) or "no query gone" in str(engine.decisions()[0].error)
+    twin = started()
+    twin.replay(engine.decisions())
+    assert answers(twin, range(5)) == answers(started(), range(5))
+    assert twin.decisions() == []
+
+
+@pytest.mark.parametrize("end", [lambda engine: engine.close(), lambda _: None])
+def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> None:
+    engine = started(adapt=EAGER)
+    for second in range(40):
+        engine.push(tuples(second))
+    thread, gone = engine._controller._thread, weakref.ref(engine)
+    assert isinstance(thread, threading.Thread)
+    assert thread.daemon
+    end(engine)
+    if thread.is_alive():
+        del engine
+        gc.collect()
+        assert gone() is None
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_closed_engine_goes_on_without_adapting() -> None:
+    engine = started(adapt=EAGER)
+    engine.close()
+    engine.close()
+    assert answers(engine) == answers(started())
+    assert engine.decisions() == []
+    started().close()
+
+
+def test_commands_travel_as_json() -> None:
+    command = Command("q", "budget", None)
+    assert Command.unpacked(command.packed()) == command
+    for text in ("{", "[]", '{"query": "q", "do": "erase", "value": null}', '{"query": "q"}'):
+        with pytest.raises(ps.QueryError, match="command"):
+            Command.unpacked(text)
+
+
+BAD_RULES: list[dict[str, Any]] = [
+    {"margin": -1}, {"least": "many"}, {"confirm": 0}, {"confirm": 1.5}, {"per_minute": True}, {"speed": 0},
+    {"effort": 2}, {"full": float("nan")}, {"wait": 1}, {"idle": 0}, {"cool_down": float("inf")},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BAD_RULES)
+def test_rules_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ps.QueryError, match="rules of adaptation"):
+        Rules(**options)
+
+
+def test_other_arguments_are_refused() -> None:
+    with pytest.raises(ps.QueryError, match="adapt is True, False or Rules"):
+        ps.Engine(adapt="yes")
+    with pytest.raises(ps.QueryError, match="makes its own decisions"):
+        ps.Engine(adapt=True).replay([])
+    with pytest.raises(ps.QueryError, match="replay takes what"):
+        ps.Engine().replay(["migrate"])

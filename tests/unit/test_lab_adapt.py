@@ -1,0 +1,42 @@
+"""The lab of the drifting workload: its parts, and a run of it small enough for a test."""
+
+from __future__ import annotations
+
+from penstock.adapt.decide import Command, Decision
+from penstock.lab.adapt import NAMES, Scale, arrivals, busiest_minute, overloads, run
+
+TINY = Scale(phase=20, window=8, rate=30, burst=4, times=2)
+
+
+def test_the_lab_has_all_checks_and_its_figure() -> None:
+    report = run(scale=TINY)
+    checks = {check.name: check for check in report.checks}
+    for name in ("pushes_that_differ_outside_overload", "pushes_with_more_than_the_exact_results"):
+        assert checks[name].value == 0
+    assert checks["decisions_that_failed"].value == 0
+    assert checks["decisions_in_a_minute"].ok
+    assert {"cpu_adaptive_over_fixed", "matters_decided_on", "budgets_left_over"} <= checks.keys()
+    assert len(next(section.rows for section in report.sections if section.key == "phases")) == 5
+    assert report.figures["adapt.png"].startswith(b"\x89PNG")
+
+
+def decision(push: int, value: str | None = None, do: str = "budget") -> Decision:
+    return Decision(Command("q", do, value), float(push), {}, push)  # type: ignore[arg-type]
+
+
+def test_overload_lasts_from_a_budget_to_its_end() -> None:
+    assert overloads([], 10) == set()
+    both = [decision(2, "5 ms"), decision(3, "6 ms"), decision(4, "auto", "policy"), decision(5), decision(8, "5 ms")]
+    assert overloads(both, 10) == {2, 3, 4, 8, 9}
+
+
+def test_the_busiest_minute() -> None:
+    assert busiest_minute([]) == 0
+    assert busiest_minute([decision(at) for at in (0, 30, 59, 60, 200)]) == 3
+
+
+def test_a_second_is_the_same_whenever_it_is_made() -> None:
+    begin = TINY.bursting.start
+    assert arrivals(TINY, begin) == arrivals(TINY, begin)
+    assert {name: table.num_rows for name, table in arrivals(TINY, begin).items()} == dict.fromkeys(NAMES, 60)
+    assert arrivals(TINY, begin - 1)["a"].num_rows == 30
