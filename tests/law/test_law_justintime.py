@@ -28,7 +28,7 @@ def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
 
 
 def test_a_gate_that_opens_over_an_incomplete_state_lacks_newer_rows_too() -> None:
-    """The state kept the marks of the migration before: rows of tuples that came under the gate were never completed."""
+    """The state kept the marks of the migration before: rows of tuples that came under the gate stayed missing."""
     life = replace(adventure(267), state="auto", demand="exact", eddies=0.0, restarts=0.0, switches=0.0, pace=0)
     fault = life.fault()
     assert fault is None, f"{life}\n{fault}"
