@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.errors import UnsupportedError
+from penstock.errors import QueryError
 from penstock.spark.layout import LONGEST, Inlet, Layout
 from penstock.spark.plans import Order, QuerySpec
 
@@ -36,10 +36,10 @@ class Cell:
 
     def _obey(self, orders: Iterable[Order]) -> None:
         for order in orders:
-            method = getattr(self._engine, order.do, None)
-            if method is None:
-                raise UnsupportedError("NOT_EXECUTABLE_YET", f"the engine of this version cannot {order.do}")
-            method(**dict(order.arguments))
+            try:
+                getattr(self._engine, order.do)(**dict(order.arguments))
+            except TypeError as error:
+                raise QueryError("BAD_ORDER", f"{order.do} does not take these arguments: {error}") from error
 
     def change(self, layout: Layout) -> bool:
         """Go on under another layout; False if what stays would not be as it was, and the cell must be built anew."""

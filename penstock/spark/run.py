@@ -139,9 +139,12 @@ class Run:
         """The strategy by which the cells' engines select their next operator: "dfs", "bfs" or "rr"."""
         self._change("schedule", {"strategy": strategy})
 
-    def budget(self, probes: float | None, policy: str | None = None) -> None:
-        """Limit the probes per second of event time, every cell having an equal share; None lifts the limit."""
-        share = None if probes is None else probes / self.cells
+    def budget(self, probes: float | str | None, policy: str | None = None) -> None:
+        """Limit the probes per second of event time, every cell having an equal share; None lifts the limit.
+
+        A time such as "500 ms" is what a cell's part of a micro-batch may take.
+        """
+        share = probes / self.cells if isinstance(probes, int | float) else probes
         self._change("budget", {"probes": share, **({} if policy is None else {"policy": policy})})
 
     def order(self, do: str, **arguments: Any) -> None:

@@ -42,7 +42,9 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
             (lambda: run.add("x", "SELECT nothing FROM nowhere [NOW]"), "UNKNOWN_RELATION"),
             (lambda: run.schedule("sideways"), "schedule"),
             (lambda: run.order("reboot"), "UNKNOWN_ORDER"),
-            (lambda: run.order("reslice"), "NOT_EXECUTABLE_YET"),
+            (lambda: run.order("reslice"), "BAD_ORDER"),
+            (lambda: run.order("reslice", slicing="thin"), "unknown slicing"),
+            (lambda: run.budget(-3), "BAD_BUDGET"),
         ):
             with pytest.raises(ps.PenstockError, match=condition):
                 wrong()
