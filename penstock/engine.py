@@ -6,7 +6,7 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from time import perf_counter
@@ -29,7 +29,7 @@ from penstock.graph.run import Cycle
 from penstock.groups import Groups
 from penstock.ingest import fitted
 from penstock.ops.group import Slicing
-from penstock.ops.join import JoinOperator
+from penstock.ops.join import JoinOperator, Migration
 from penstock.ops.join_tree import POLICIES
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
@@ -39,9 +39,10 @@ from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
 
-_STATES = {"auto": True, "eager": True, "none": True, "lazy": True, "jit": True}
-_DEMANDS = {"exact": True, "bloom": True}
-_MIGRATIONS = {"moving-state": True, "jisc": True, "parallel-track": True}
+_STATES = tuple(POLICIES)
+_DEMANDS = get_args(Kept)
+_MIGRATIONS = get_args(Migration)
+_SLICINGS = get_args(Slicing)
 
 
 class Engine:
@@ -88,7 +89,7 @@ class Engine:
         self._batch = batch
         self._share = share
         self._max_queries = max_queries
-        _known(slicing, dict.fromkeys(get_args(Slicing), True), "slicing")
+        _known(slicing, _SLICINGS, "slicing")
         self._groups = Groups(share=share, slicing=slicing)
         self._catalog = Catalog()
         self._graph = Graph()
@@ -127,7 +128,7 @@ class Engine:
         or when they are first needed, whatever stands in their time column.
         """
         self._free_name(name)
-        _known(timestamps, {"external": True, "internal": True, "latent": True}, "kind of timestamps")
+        _known(timestamps, get_args(Timestamps), "kind of timestamps")
         columns = stream_schema(schema)
         time = time_column(columns, time)
         unit = columns.field(time).type
@@ -394,7 +395,7 @@ class Engine:
 
         `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
         """
-        _known(strategy, dict.fromkeys(STRATEGIES, True), "schedule")
+        _known(strategy, tuple(STRATEGIES), "schedule")
         if part is None:
             self._schedule = strategy
             self._graph.schedule(strategy)
@@ -479,7 +480,7 @@ class Engine:
 
         "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
         """
-        _known(slicing, dict.fromkeys(get_args(Slicing), True), "slicing")
+        _known(slicing, _SLICINGS, "slicing")
         if query is None:
             self._groups.reslice(slicing)
         else:
@@ -569,11 +570,6 @@ class Engine:
         return engine
 
 
-def _known(value: str, options: Mapping[str, bool], what: str) -> None:
+def _known(value: str, options: Sequence[str], what: str) -> None:
     if value not in options:
         raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")
-    if not options[value]:
-        ready = ", ".join(option for option, usable in options.items() if usable)
-        raise UnsupportedError(
-            "NOT_EXECUTABLE_YET", f"the {what} {value!r} cannot be run yet; this version has {ready}"
-        )

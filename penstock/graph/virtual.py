@@ -24,11 +24,6 @@ class Event:
     happen: Callable[[], object] = field(compare=False)
 
 
-def per_tuple(costs: dict[str, int]) -> Cost:
-    """A cost for each tuple, by operator; a step that only carries time costs as much as a tuple."""
-    return lambda node, done: costs.get(node.id, 0) * max(done, 1)
-
-
 class VirtualTime:
     """A graph run on a virtual clock. `out` keeps (instant it left, its timestamp) of every result."""
 
