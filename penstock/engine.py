@@ -5,7 +5,6 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -21,9 +20,9 @@ from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.overload import Overload
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
-from penstock.cql.catalog import Catalog, Names, Stream, Table, Timestamps
+from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
 from penstock.errors import DataError, QueryError, ResourceError, UnsupportedError
-from penstock.graph.graph import Graph, Node
+from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.groups import Groups
@@ -33,7 +32,7 @@ from penstock.ops.join import JoinOperator, Migration
 from penstock.ops.join_tree import POLICIES
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
-from penstock.results import Results
+from penstock.roster import Roster
 from penstock.running import RunningQuery
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
@@ -96,11 +95,8 @@ class Engine:
         self._cycle = Cycle(self._graph, batch)
         self._streams = Streams(self._graph, self._catalog, clock)
         self._tables: dict[str, pa.Table] = {}
-        self._queries: Names[RunningQuery] = Names()
-        self._derived: Names[RunningQuery] = Names()
+        self._roster = Roster()
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
-        self._warned: set[str] = set()
-        self._list()
         self._budgets = Budgets(timer)
         rules = as_rules(adapt)
         self._controller = None if rules is None else Controller(rules, timer)
@@ -184,15 +180,12 @@ class Engine:
         `history` a query that can share a running join also sees what its windows hold; the metric `complete_since`
         says from when on it lacks nothing.
         """
-        self._free_query(name)
-        if len(self._queries) >= self._max_queries:
+        self._roster.require_free(name)
+        if len(self._roster.queries) >= self._max_queries:
             message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        running = self._start(name, bind_query(text, self._catalog), plan, state, demand, history=history)
-        self._queries.add(running)
-        self._by_name[name] = running
-        if running.asked is None:
-            self._staged.append(running)
+        query = bind_query(text, self._catalog)
+        self._roster.add(self._start(name, query, plan, state, demand, history=history))
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
@@ -200,22 +193,21 @@ class Engine:
         Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
         goes on as it was.
         """
-        running = self._running(name)
+        running = self._roster[name]
         if running.feeds is not None:
             message = f"{running.name} is a stream that others may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
         query = bind_query(text, self._catalog)
         demand = running.demand if state is None else None
-        self._queries.add(self._start(running.name, query, plan, state or running.state, demand, history=True))
+        self._roster.replace(self._start(running.name, query, plan, state or running.state, demand, history=True))
         running.remove()
-        self._list()
 
     def derive(
         self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
     ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._free_name(name)
-        self._free_query(name)
+        self._roster.require_free(name)
         try:
             query = bind_query(text, self._catalog)
         except QueryError as error:
@@ -227,7 +219,7 @@ class Engine:
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
         stream = Stream(name, query.schema, "_ts")
-        self._derived.add(self._start(name, query, plan, state, demand, stream))
+        self._roster.add(self._start(name, query, plan, state, demand, stream))
         self._know(stream)
 
     def _start(
@@ -257,11 +249,6 @@ class Engine:
             raise
         return running
 
-    def _list(self) -> None:
-        """Tell the queries apart whose results must be taken at once; the others are asked."""
-        self._by_name = {running.name: running for running in self._queries.values()}
-        self._staged = [running for running in self._queries.values() if running.asked is None]
-
     def _chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
         """What is kept: as asked for, else as the engine has it."""
         state = self._state if state is None else state
@@ -274,13 +261,6 @@ class Engine:
             raise QueryError("NO_DEMAND", message, state=state)
         return state, demand
 
-    def _free_query(self, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        for running, what in ((self._queries, "query"), (self._derived, "derived stream")):
-            if name in running:
-                raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")
-
     def aggregate(self, name: str, cls: type) -> None:
         """Make a class usable as an aggregate by name; see docs/queries.md for what it must have."""
         if not isinstance(name, str) or not name.isidentifier():
@@ -292,45 +272,31 @@ class Engine:
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
-        running = self._running(name)
+        running = self._roster[name]
         if running.feeds is not None:
-            readers = [reader for node in running.last.successors for reader in self._readers(node)]
+            readers = self._roster.readers(running)
             if readers:
                 message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
                 raise QueryError("STREAM_IN_USE", message, stream=running.name)
             self._catalog.relations.remove(name)
-            self._derived.remove(name)
-        else:
-            self._queries.remove(name)
         self._budgets.dismiss(running)
+        self._roster.remove(running)
         running.remove()
-        self._list()
-        self._warned.discard(running.name)
-
-    def _readers(self, node: Node) -> list[str]:
-        return [running.name for running in (*self._queries.values(), *self._derived.values()) if node in running.nodes]
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
 
         What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
         """
-        running = self._running(name)
+        running = self._roster[name]
         _known(how, _MIGRATIONS, "way to migrate")
         running.migrate(plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        running = self._running(name)
+        running = self._roster[name]
         state, kept = self._chosen(state, demand)
         running.adopt(state, running.demand if demand is None else kept, node)
-
-    def _running(self, name: str) -> RunningQuery:
-        found = self._queries.get(name) or self._derived.get(name)
-        if found is None:
-            known = ", ".join([*self._queries, *self._derived]) or "none"
-            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; running: {known}", query=name)
-        return found
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -364,29 +330,17 @@ class Engine:
         self._budgets.end()
         self._pushes += 1
         if self._controller is not None:
-            self._controller.after(self._groups, self._running, self._budgets)
-        self._warn()
-        results = Results(self._by_name, {join: join.harvested() for join in self._groups})
-        for running in self._staged:
-            results[running.name] = running.results()
-        return results
+            self._controller.after(self._groups, self._roster.__getitem__, self._budgets)
+        joins = list(self._groups)
+        self._roster.warn(joins)
+        return self._roster.results(joins)
 
     def failures(self) -> dict[str, QueryError]:
         """The queries and derived streams that stopped, because an expression or an aggregate of theirs raised.
 
         A stopped query writes nothing more until it is dropped and started again; the others go on.
         """
-        running = [*self._queries.values(), *self._derived.values()]
-        return {each.name: each.failure for each in running if each.failure is not None}
-
-    def _warn(self) -> None:
-        staged = any(each.failure is not None for each in (*self._staged, *self._derived.values()))
-        if not staged and not any(join.failing for join in self._groups):
-            return
-        for name, error in self.failures().items():
-            if name not in self._warned:
-                self._warned.add(name)
-                warnings.warn(f"{name}: {error}", RuntimeWarning, stacklevel=4)
+        return self._roster.failures()
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,25 +354,15 @@ class Engine:
             self._schedule = strategy
             self._graph.schedule(strategy)
         else:
-            self._graph.schedule(strategy, *(node.id for node in self._part(part)))
+            self._graph.schedule(strategy, *(node.id for node in self._roster.part(part, self._graph)))
 
     def break_after(self, operator: str) -> None:
         """Set a virtual break node behind an operator, or a query's last: what follows is scheduled on its own."""
-        self._graph.break_after(self._part(operator)[-1].id)
+        self._graph.break_after(self._roster.part(operator, self._graph)[-1].id)
 
     def mend_after(self, operator: str) -> None:
         """Unset a virtual break node."""
-        self._graph.break_after(self._part(operator)[-1].id, broken=False)
-
-    def _part(self, name: str) -> list[Node]:
-        """The operators of a query, or the one of a name."""
-        running = self._queries.get(name) or self._derived.get(name)
-        own = running.nodes if running is not None else []
-        found = [node for node in self._graph if node.id == name or node in own]
-        if not found:
-            known = ", ".join(node.id for node in self._graph) or "none"
-            raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
-        return found
+        self._graph.break_after(self._roster.part(operator, self._graph)[-1].id, broken=False)
 
     def budget(
         self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
@@ -428,13 +372,13 @@ class Engine:
         None lifts the limit. `policy` says how it is allocated, `query` whom it binds: every query, also those to
         come, or that one only. Newest tuples probe first, with `sample` (a seed) a random choice. See docs/overload.md.
         """
-        running = None if query is None else self._running(query)
+        running = None if query is None else self._roster[query]
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._budgets.set(budget, self._all_running(), running)
+        self._budgets.set(budget, self._roster, running)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
-        self._budgets.free(self._running(name))
+        self._budgets.free(self._roster[name])
 
     def decisions(self) -> list[Decision]:
         """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
@@ -456,16 +400,13 @@ class Engine:
 
     def overloads(self, name: str) -> list[Overload]:
         """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
-        return self._budgets.overloads(self._running(name))
-
-    def _all_running(self) -> dict[str, RunningQuery]:
-        return {running.name: running for running in (*self._derived.values(), *self._queries.values())}
+        return self._budgets.overloads(self._roster[name])
 
     def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
-        running = self._running(name)
+        running = self._roster[name]
         if format == "table":
-            part = {other.id for node in self._part(name) for other in self._graph.upstream(node)}
+            part = {other.id for node in self._roster.part(name, self._graph) for other in self._graph.upstream(node)}
             return self._graph.table.among(part).as_text()
         picture = running.picture(self._budgets.allowances(running))
         if format == "mermaid":
@@ -484,20 +425,20 @@ class Engine:
         if query is None:
             self._groups.reslice(slicing)
         else:
-            for join in self._running(query).joins:
+            for join in self._roster[query].joins:
                 join.group.reslice(slicing)
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
-        return self._running(name).slices()
+        return self._roster[name].slices()
 
     def picture(self, name: str) -> Description:
         """What a query does, as a tree to draw."""
-        return self._running(name).picture()
+        return self._roster[name].picture()
 
     def metrics(self, name: str) -> dict[str, object]:
         """What a query has read, holds and has written, and what its streams turned away."""
-        running = self._running(name)
+        running = self._roster[name]
         streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         return {
             **running.metrics(),
@@ -530,7 +471,7 @@ class Engine:
             parts.add_source(source, self._graph[source.id].outlet)
         parts.add_names(self._order, list(self._catalog.aggregates))
         shared: dict[JoinOperator, int] = {}
-        for running in [*self._derived.values(), *self._queries.values()]:
+        for running in self._roster:
             parts.add_query(running, shared)
         return parts.packed()
 
@@ -563,10 +504,10 @@ class Engine:
             start = engine.derive if query.derived else engine.query
             start(query.name, query.text, query.plan, query.state, query.demand)
         for query in queries:  # a join comes back when all who share it are there
-            query.apply(engine._running(query.name))
+            query.apply(engine._roster[query.name])
         engine._groups.seat(None)
         if budgets is not None:
-            engine._budgets.revive(budgets, engine._all_running())
+            engine._budgets.revive(budgets, engine._roster)
         return engine
 
 

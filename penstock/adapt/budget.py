@@ -27,6 +27,7 @@ from penstock.ops.join import JoinOperator, no_paths
 from penstock.plan.physical import EddyPlan
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, UnionPart, joins
 from penstock.plan.tree import Tree
+from penstock.roster import Roster
 from penstock.running import RunningQuery
 
 Timer = Callable[[], float]
@@ -190,10 +191,10 @@ class Budgets:
     def _keepers(self) -> Iterator[Keeper]:
         yield from filter(None, (self._general, *self._single.values()))
 
-    def set(self, budget: Budget | None, every: Mapping[str, RunningQuery], only: RunningQuery | None) -> None:
+    def set(self, budget: Budget | None, every: Roster, only: RunningQuery | None) -> None:
         """Bind every query, or one; None frees it. Nothing changes if a query cannot be bound."""
         keeper = None if budget is None else Keeper(budget, self._timer)
-        chosen = list(every.values()) if only is None else [only]
+        chosen = list(every) if only is None else [only]
         if only is not None:
             _check_alone(only)
         if keeper is not None:
@@ -282,7 +283,7 @@ class Budgets:
         single = {name: plain(each) for name, each in self._single.items() if name not in without}
         return {"general": plain(self._general), "single": single}
 
-    def revive(self, dumped: Mapping[str, Any], every: Mapping[str, RunningQuery]) -> None:
+    def revive(self, dumped: Mapping[str, Any], every: Roster) -> None:
         if dumped["general"] is not None:
             self.set(Budget(**dumped["general"]), every, None)
         for name, entry in dumped["single"].items():

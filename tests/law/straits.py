@@ -65,7 +65,7 @@ class Strait:
             elif exact_from is None and rng.random() < self.relaxes:
                 exact_from = float("-inf")
                 if self.ample_ends:
-                    exact_from = engine._running("q").joins[0].done + window
+                    exact_from = engine._roster["q"].joins[0].done + window
                 engine.budget(AMPLE if self.ample_ends else None, rng.choice(POLICIES))
             elif self.ample_ends and exact_from is not None and rng.random() < self.relaxes:
                 engine.budget(None)

@@ -150,7 +150,7 @@ def changes(rng: random.Random) -> Happens:
     import penstock as ps
 
     def happens(eng: Any, step: int) -> Any:  # noqa: ARG001
-        running = [running.name for running in eng._queries.values()]
+        running = [running.name for running in eng._roster.queries.values()]
         if running and rng.random() < 0.4:
             name = rng.choice(running)
             match rng.choice(["snapshot", "migrate", "policy", "reslice"]):

@@ -1,0 +1,103 @@
+"""The running queries of an engine and its derived streams, by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+from penstock.cql.catalog import Names
+from penstock.errors import QueryError
+from penstock.graph.graph import Graph, Node
+from penstock.ops.join import JoinOperator
+from penstock.results import Results
+from penstock.running import RunningQuery
+
+
+class Roster:
+    """Who runs. Iterating gives the derived streams first, as others read them, then the queries."""
+
+    def __init__(self) -> None:
+        self.queries: Names[RunningQuery] = Names()
+        self.derived: Names[RunningQuery] = Names()
+        self._by_name: dict[str, RunningQuery] = {}
+        self._staged: list[RunningQuery] = []
+        self._warned: set[str] = set()
+
+    def __iter__(self) -> Iterator[RunningQuery]:
+        yield from self.derived.values()
+        yield from self.queries.values()
+
+    def __getitem__(self, name: str) -> RunningQuery:
+        found = self.get(name)
+        if found is None:
+            known = ", ".join([*self.queries, *self.derived]) or "none"
+            raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; running: {known}", query=name)
+        return found
+
+    def get(self, name: str) -> RunningQuery | None:
+        return self.queries.get(name) or self.derived.get(name)
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name that is none, or is taken."""
+        if not isinstance(name, str) or not name:
+            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        for running, what in ((self.queries, "query"), (self.derived, "derived stream")):
+            if name in running:
+                raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")
+
+    def add(self, running: RunningQuery) -> None:
+        if running.feeds is not None:
+            self.derived.add(running)
+            return
+        self.queries.add(running)
+        self._by_name[running.name] = running
+        if running.asked is None:
+            self._staged.append(running)
+
+    def replace(self, running: RunningQuery) -> None:
+        """Let a query take the place of that of its name."""
+        self.queries.add(running)
+        self._list()
+
+    def remove(self, running: RunningQuery) -> None:
+        (self.queries if running.feeds is None else self.derived).remove(running.name)
+        self._list()
+        self._warned.discard(running.name)
+
+    def _list(self) -> None:
+        self._by_name = {running.name: running for running in self.queries.values()}
+        self._staged = [running for running in self.queries.values() if running.asked is None]
+
+    def readers(self, running: RunningQuery) -> list[str]:
+        """Who reads a derived stream."""
+        return [each.name for node in running.last.successors for each in self if node in each.nodes]
+
+    def part(self, name: str, graph: Graph) -> list[Node]:
+        """The operators of a query, or the one of a name."""
+        running = self.get(name)
+        own = running.nodes if running is not None else []
+        found = [node for node in graph if node.id == name or node in own]
+        if not found:
+            known = ", ".join(node.id for node in graph) or "none"
+            raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
+        return found
+
+    def results(self, joins: list[JoinOperator]) -> Results:
+        """What every query found: taken at once, or from the joins that will be asked for it."""
+        results = Results(self._by_name, {join: join.harvested() for join in joins})
+        for running in self._staged:
+            results[running.name] = running.results()
+        return results
+
+    def failures(self) -> dict[str, QueryError]:
+        return {each.name: each.failure for each in self if each.failure is not None}
+
+    def warn(self, joins: list[JoinOperator]) -> None:
+        """Tell once of every query that has stopped. To look at the joins first is cheap however many share them."""
+        staged = any(each.failure is not None for each in (*self._staged, *self.derived.values()))
+        if not staged and not any(join.failing for join in joins):
+            return
+        for name, error in self.failures().items():
+            if name not in self._warned:
+                self._warned.add(name)
+                warnings.warn(f"{name}: {error}", RuntimeWarning, stacklevel=5)
