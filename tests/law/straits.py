@@ -53,8 +53,8 @@ class Strait:
         rng = random.Random(self.case.seed)
         engine, twin = (self._engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        window = max((leaf.source.window.size or 0) for leaf in twin._running("q").plan.leaves if leaf.source.window)
-        istream = twin._running("q").query.emit == "istream"
+        window = max((leaf.source.window.size or 0) for leaf in twin._roster["q"].plan.leaves if leaf.source.window)
+        istream = twin._roster["q"].query.emit == "istream"
         exact_from: float | None = float("-inf")
         self.shed = self.compared = 0
         for step in (*self.case.steps, None):
