@@ -468,7 +468,7 @@ class Engine:
         for name, table in self._tables.items():
             parts.add_table(name, table)
         for source in self._streams:
-            parts.add_source(source, self._graph[source.id].outlet)
+            parts.add_source(source, self._graph[source.id].outlet, self._graph.habits(source.id))
         parts.add_names(self._order, list(self._catalog.aggregates))
         shared: dict[JoinOperator, int] = {}
         for running in self._roster:
@@ -489,7 +489,9 @@ class Engine:
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
-            saved.apply(*engine._streams.add(saved.stream))
+            source, outlet = engine._streams.add(saved.stream)
+            saved.apply(source, outlet)
+            engine._graph.resume(source.id, saved.entry["habits"])
             engine._know(saved.stream)
         engine._order, names = parts.names()
         for name, class_ in (aggregates or {}).items():

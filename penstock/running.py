@@ -256,14 +256,15 @@ class RunningQuery:
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, shared: dict[JoinOperator, int]) -> list[Rest]:
-        """The base data of every stage; of joins that queries share, once."""
-        return [stage.dump(shared) for stage in self._stages]
+        """The base data of every stage, of joins that queries share once; and how it is run."""
+        return [stage.dump(shared).but(habits=self._graph.habits(stage.node.id)) for stage in self._stages]
 
     def revive(self, rests: Sequence[Rest], failed: str | None = None) -> None:
         """Go on where a snapshot stopped, or stay stopped."""
         living: dict[str, Batch | None] = {}
         for stage, rest in zip(self._stages, rests, strict=True):
             living[_id(stage)] = stage.revive(rest, [living[_id(below)] for below in stage.inputs])
+            self._graph.resume(stage.node.id, rest.values["habits"])
         for aggregate in self._aggregates:
             if failed is not None:
                 aggregate.failure = QueryError("AGGREGATE_FAILED", failed)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
+from penstock.graph.graph import Habits
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.join import JoinOperator
 from penstock.ops.operator import Batch
@@ -28,7 +29,7 @@ from penstock.stages import Rest
 from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
-_VERSION = 3
+_VERSION = 4
 _INDEX = "index.json"
 
 
@@ -107,7 +108,7 @@ class Parts:
     def add_table(self, name: str, table: pa.Table) -> None:
         self._index["tables"].append({"name": name, "table": self._keep(table)})
 
-    def add_source(self, source: SourceOperator, outlet: Buffer) -> None:
+    def add_source(self, source: SourceOperator, outlet: Buffer, habits: Habits) -> None:
         stream = source.stream
         declared = {key: value for key, value in asdict(stream).items() if key not in ("schema", "connector")}
         tables = {
@@ -122,6 +123,7 @@ class Parts:
             "arrived": source.arrived,
             "late": source.late.count,
             "dead": source.dead.count,
+            "habits": habits,
             "tables": {key: self._keep(table) for key, table in tables.items()},
         })  # fmt: skip
 

@@ -43,6 +43,10 @@ class Rest:
     values: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
 
+    def but(self, **values: Any) -> Rest:
+        """With some values more."""
+        return Rest({**self.values, **values}, self.tables)
+
 
 class Stage(Protocol):
     """A part of a query in the graph."""

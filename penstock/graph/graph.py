@@ -8,10 +8,18 @@ consumers. Every edit makes a new state table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypedDict
 
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.table import Table, state_table
 from penstock.ops.operator import Enabling, Holding, Operator, Plain
+
+
+class Habits(TypedDict):
+    """What snapshots tell of how an operator is run."""
+
+    strategy: str | None
+    broken: bool
 
 
 class Node:
@@ -98,6 +106,17 @@ class Graph:
         """Set a virtual break node behind an operator, or unset it."""
         (self._breaks.add if broken else self._breaks.discard)(id_)
         self._table = None
+
+    def habits(self, id_: str) -> Habits:
+        """How an operator is run where that was asked for: its own strategy, and whether a break node follows."""
+        return {"strategy": self._strategies.get(id_), "broken": id_ in self._breaks}
+
+    def resume(self, id_: str, habits: Habits) -> None:
+        """Run an operator as it was run before a snapshot."""
+        if habits["strategy"] is not None:
+            self.schedule(habits["strategy"], id_)
+        if habits["broken"]:
+            self.break_after(id_)
 
     def upstream(self, node: Node) -> list[Node]:
         """A node and all that feeds it, producers first."""

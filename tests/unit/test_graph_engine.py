@@ -85,3 +85,15 @@ def test_a_dropped_query_takes_its_strategy_and_breaks_along() -> None:
     eng.drop("pairs")
     eng.query("pairs", PAIRS)
     assert lines(eng.explain("pairs", format="table"))[2][3] == "DFS-Sink"
+
+
+def test_strategies_and_breaks_of_parts_come_back_from_a_snapshot() -> None:
+    eng = engine(schedule="bfs")
+    eng.query("counts", "SELECT x, COUNT(*) AS n FROM A [RANGE 5] GROUP BY x")
+    eng.schedule("rr", part="counts")
+    eng.schedule("dfs", part="source B")
+    eng.break_after("source A")
+    eng.break_after("pairs")
+    tables = [eng.explain(name, format="table") for name in ("pairs", "counts")]
+    again = Engine.restore(eng.snapshot())
+    assert [again.explain(name, format="table") for name in ("pairs", "counts")] == tables
