@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from penstock import lab as labs
 from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
 from penstock.script import Script, read_script
+from penstock.spark.sinks import from_connector
 
 INPUT_WRONG = (QueryError, DataError, UnsupportedError)
 
@@ -94,6 +95,8 @@ def demo(
 def check(script: ScriptFile) -> None:
     """Read a script and say what it declares; point at the first mistake."""
     found = read_script(script)
+    for sink in found.sinks:
+        from_connector(sink.name, sink.connector.format, dict(sink.connector.options))
     table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
         table.add_column(heading)

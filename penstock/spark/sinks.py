@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from penstock.errors import QueryError
+from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.storage import Folder
 
 
@@ -145,6 +145,9 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
         return console() if kind == "console" else memory()
     if kind not in makers:
         known = ", ".join([*makers, "console", "memory"])
+        if kind in ("delta", "kafka", "postgres"):
+            message = f"sink {name}: {format_} cannot be written by this version; {known} can"
+            raise UnsupportedError("SINK_NOT_YET", message)
         raise QueryError("UNKNOWN_SINK_FORMAT", f"sink {name}: no format {format_}; known are {known}")
     allowed = {"path", "header"} if kind == "csv" else {"path"}
     given = {key.casefold(): value for key, value in options.items()}

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from pyarrow import fs
+
+from penstock.errors import DataError
 
 
 class Folder:
@@ -16,7 +19,11 @@ class Folder:
     def __init__(self, place: str) -> None:
         self.place = place
         if "://" in place or place.startswith("file:"):
-            self._files, self._root = fs.FileSystem.from_uri(place)
+            try:
+                self._files, self._root = fs.FileSystem.from_uri(place)
+            except (OSError, pa.ArrowException) as error:
+                message = f"{place} cannot be reached as a folder: {error}"
+                raise DataError("FOLDER_UNREACHABLE", message, folder=place) from error
         else:
             self._files, self._root = fs.LocalFileSystem(), place
 

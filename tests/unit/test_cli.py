@@ -71,6 +71,22 @@ def test_check_points_at_a_mistake(script: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ("TO paper OPTIONS (path 'out')", "no format paper; known are parquet"),
+        ("TO parquet OPTIONS (folder 'out')", "parquet takes the options path"),
+        ("TO parquet OPTIONS (path 'nowhere://out')", "nowhere://out cannot be reached"),
+        ("TO kafka OPTIONS (topic 'out')", "kafka cannot be written by this version"),
+    ],
+)
+def test_check_knows_the_sinks(script: Path, sink: str, said: str) -> None:
+    script.write_text(SCRIPT.replace("TO parquet OPTIONS (path 'out/alarms')", sink))
+    result = penstock("check", script)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe"], ids=["empty", "not text"])
 def test_a_script_that_is_none_is_wrong_input(script: Path, content: bytes) -> None:
     script.write_bytes(content)
