@@ -114,7 +114,8 @@ class Compiler:
     def _join(self, part: JoinPart, ends: bool, whole: bool, *, asked: bool = False) -> Stage:
         """A join of its own, or a place in one that fits. `asked`: its rows may be shown when somebody asks."""
         producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
-        host = self.groups.fitting(part, Terms(self.state, self.demand, whole), planned=self.planned)
+        agreed, counting = Terms(self.state, self.demand, whole), _counting(part, producers)
+        host = self.groups.fitting(part, agreed, counting, planned=self.planned)
         renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
         needed = need(part, renaming)
         plain = needed.life is not None and not needed.residuals and not needed.ageing
@@ -197,6 +198,20 @@ class Compiler:
 def _arrived(producer: Node) -> int:
     operator = producer.operator
     return operator.arrived if isinstance(operator, (SourceOperator, DerivedStreamOperator)) else 0
+
+
+def _counting(part: JoinPart, producers: Mapping[str, Node]) -> dict[str, int]:
+    """The items with a ROWS window on a stream that holds tuples back, and the first arrival that counts for them.
+
+    What is held back does not count for a new query, but may stand between tuples that do.
+    """
+    counted = [s.alias for s in part.sources if s.window is not None and s.window.kind == "rows"]
+    operators = {alias: producers[alias].operator for alias in counted}
+    return {
+        alias: source.arrived
+        for alias, source in operators.items()
+        if isinstance(source, SourceOperator) and source.held() is not None
+    }
 
 
 def _since(producers: Mapping[str, Node]) -> Since:

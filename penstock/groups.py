@@ -93,8 +93,11 @@ class Groups:
         """
         self._seats = None if seats is None else iter(seats)
 
-    def fitting(self, part: JoinPart, agreed: Terms, *, planned: bool) -> Place | None:
-        """A running join in which the query can take a place; if its plan was asked for, one of that shape."""
+    def fitting(self, part: JoinPart, agreed: Terms, counting: Mapping[str, int], *, planned: bool) -> Place | None:
+        """A running join in which the query can take a place; if its plan was asked for, one of that shape.
+
+        `counting`: items whose tuples die by a count that must start with these arrivals, for all who share.
+        """
         if self._seats is not None:
             self._seat = next(self._seats)
             found = self._seated.get(self._seat)
@@ -105,6 +108,12 @@ class Groups:
         for node, join in self._by_sight.get(_sight(part, agreed), ()):
             renaming = fitting(part, join.group.sharing.host)
             if renaming is None or join.private:
+                continue
+            if any(
+                party.first(renaming[alias]) != first
+                for alias, first in counting.items()
+                for party in join.group.sharing.parties
+            ):
                 continue
             if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
                 return Place(node, join, renaming)

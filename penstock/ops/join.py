@@ -287,6 +287,7 @@ class JoinOperator:
         Nothing is written: members ask for the living. `sets` says what the codes of interest in the windows mean.
         """
         interest = self.tree.interest
+        self._done = done
         for arrival in self._arrivals:
             arrival.inlet.rewind(unread[arrival.alias])
         for alias, table in windows.items():

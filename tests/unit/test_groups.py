@@ -302,3 +302,28 @@ def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
     assert ps.Engine.restore(other.snapshot())._groups.slicing == "cpu-opt"
     with pytest.raises(ps.QueryError, match="unknown slicing 'fast'; known: mem-opt, cpu-opt"):
         eng.reslice("fast")
+
+
+def test_an_engine_restored_twice_in_a_row_knows_what_has_ended() -> None:
+    eng = engine()
+    for name, window in (("short", 5), ("long", 30)):
+        eng.query(name, f"DSTREAM ({pairs(window)})")
+    ended = eng.push({"A": rows((0, 1), (8, 3)), "B": rows((1, 1), (8, 4))})["short"]
+    assert ended.num_rows == 1
+    again = ps.Engine.restore(ps.Engine.restore(eng.snapshot()).snapshot())
+    assert again.flush()["short"].num_rows == 0
+
+
+def test_a_rows_window_does_not_count_what_is_held_back_for_others() -> None:
+    eng = engine()
+    eng.stream("D", {"ts": "bigint", "x": "bigint"}, time="ts", lateness=10)
+    text = "SELECT a.ts AS a, d.ts AS d FROM A [RANGE 100] AS a, D [ROWS 2] AS d WHERE a.x = d.x"
+    eng.query("old", text)
+    eng.push({"D": pa.table({"ts": [20, 19], "x": [1, 1]})})
+    eng.query("new", text)
+    assert joins(eng) == 2
+    eng.push({"D": pa.table({"ts": [15, 40], "x": [1, 1]}), "A": rows((25, 1))})
+    answer = eng.flush()
+    assert answer["new"].to_pylist() == [{"a": 25, "d": 15, "_ts": 25}, {"a": 25, "d": 40, "_ts": 40}]
+    eng.query("newest", text)  # nothing is held back now
+    assert joins(eng) == 2
