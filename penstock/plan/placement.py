@@ -5,8 +5,10 @@ the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of
 agree with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in
 every dimension, so exactly one cell holds all of them.
 
-Two things cannot be cut and are pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its
-PARTITION BY covers the dimension), and an RSTREAM, whose answer is reported as a whole.
+GROUP BY and DISTINCT are cut by their keys alone, so that all rows of a group arise in one cell.
+
+What cannot be cut is pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its PARTITION BY
+covers the dimension), an aggregate over everything, and an RSTREAM, whose answer is reported as a whole.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from math import prod
 
 from penstock.cql.bound import Query, Select, Source
 from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.plan.joins import JoinGraph, join_graph
+from penstock.plan.joins import JoinClass, JoinGraph, join_graph
 
 _EXHAUSTIVE_UP_TO = 32
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """A coordinate from a hash: of a term (a NULL has no cell), or of the whole tuple if there is no term."""
+    """A coordinate from a hash: of a term, or of the whole tuple if there is no term."""
 
     term: Expr | None
+    nulls: bool = False
+    """Whether a NULL has a cell: it equals nothing in a join, but is a group of its own."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) ->
         route = Route(_spread(streams, cells), ())
         return Placement({source.alias: route for source in streams}, why or "a set operation")
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    dimensions = tuple(_dimensions(graph, streams))
+    keys = _keys(body)
+    dimensions = tuple(_dimensions(graph, streams) if keys is None else _key_dimensions(keys, graph, streams))
     weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
     shares = _best_shares(dimensions, weight, cells)
     used = [(dimension, share) for dimension, share in zip(dimensions, shares, strict=True) if share > 1]
@@ -125,18 +130,39 @@ def _pinned(query: Query) -> str | None:
         return f"{body.kind.upper()} compares whole windows"
     if query.emit == "rstream":
         return "RSTREAM reports its whole answer"
-    if body.distinct or body.group_by is not None or body.sequence is not None:
-        return "DISTINCT, GROUP BY and SEQ need all of their rows"
+    if body.sequence is not None:
+        return "SEQ needs all of its rows"
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    for source in body.sources:
-        if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph):
+    keys, streams = _keys(body), tuple(source for source in body.sources if not source.is_table)
+    for source in streams:
+        if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph, keys or ()):
             by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
             return f"the ROWS window of {source.alias} counts all of its rows, {by}"
+    if keys is not None and not any(_key_dimensions(keys, graph, streams)):
+        what = "DISTINCT needs all of its rows" if body.group_by is None else "the aggregate needs all of its rows"
+        return f"{what}: no column of a stream tells them apart"
     return None
 
 
-def _cuttable(source: Source, graph: JoinGraph) -> bool:
-    return any(_covered(source, term) for _, term in graph.terms_of(source.alias))
+def _keys(body: Select) -> tuple[Expr, ...] | None:
+    """What is equal in rows that belong together; None if each stands for itself."""
+    if body.group_by is None and not body.distinct:
+        return None
+    shown = [item.expr for item in body.items]
+    if body.group_by is None:
+        return tuple(shown)
+    return tuple(key for key in body.group_by if key in shown or not body.distinct)
+
+
+def _owner(key: Expr) -> str | None:
+    """The one FROM item of which a key tells, if it does."""
+    aliases = {column.alias for column in columns(key)}
+    return aliases.pop() if len(aliases) == 1 else None
+
+
+def _cuttable(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bool:
+    terms = [*(term for _, term in graph.terms_of(source.alias)), *(key for key in keys if _owner(key) == source.alias)]
+    return any(_covered(source, term) for term in terms)
 
 
 def _covered(source: Source, term: Expr) -> bool:
@@ -149,21 +175,41 @@ def _covered(source: Source, term: Expr) -> bool:
 
 def _dimensions(graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimension]:
     """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
-    by_alias = {source.alias: source for source in streams}
     within: set[str] = set()
     for class_ in graph.classes:
-        coordinates = {
-            alias: Hashed(_without_alias(term))
-            for alias, term in class_.terms
-            if alias in by_alias and _covered(by_alias[alias], term)
-        }
-        if coordinates:
-            within |= coordinates.keys()
-            yield _Dimension(coordinates)
+        dimension = _of_class(class_, streams)
+        if dimension.coordinates:
+            within |= dimension.coordinates.keys()
+            yield dimension
     for source in streams:
         is_rows = source.window is not None and source.window.kind == "rows"
         if source.alias not in within and not is_rows:
             yield _Dimension({source.alias: Hashed(None)})
+
+
+def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
+    by_alias = {source.alias: source for source in streams}
+    return _Dimension({
+        alias: Hashed(_without_alias(term))
+        for alias, term in class_.terms
+        if alias in by_alias and _covered(by_alias[alias], term)
+    })  # fmt: skip
+
+
+def _key_dimensions(keys: Sequence[Expr], graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimension]:
+    """Every key that tells of one stream: with the class it is in, or by itself."""
+    by_alias = {source.alias: source for source in streams}
+    classes: set[int] = set()
+    for key in dict.fromkeys(keys):
+        owner = _owner(key)
+        class_ = next((each for each in graph.classes if (owner, key) in each.terms), None)
+        if class_ is not None:
+            dimension = _of_class(class_, streams)
+            if dimension.coordinates and class_.id not in classes:
+                classes.add(class_.id)
+                yield dimension
+        elif owner in by_alias and _covered(by_alias[owner], key):
+            yield _Dimension({owner: Hashed(_without_alias(key), nulls=True)})
 
 
 def _without_alias(term: Expr) -> Expr:

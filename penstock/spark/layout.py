@@ -202,7 +202,9 @@ def _number(need: Need, route: Route) -> int:
 def _coordinate(step: Step) -> str:
     if step.coordinate is None:
         return "copied"
-    return "row" if step.coordinate.term is None else to_sql(step.coordinate.term)
+    if step.coordinate.term is None:
+        return "row"
+    return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.nulls else "")
 
 
 def _without_alias(expr: Expr) -> Expr:

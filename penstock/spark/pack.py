@@ -128,7 +128,7 @@ def cells_of(
         else:
             values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
             words = hashed(_flat(values), salt + 1)
-            if values.null_count:  # NULL equals nothing: no cell needs the row
+            if values.null_count and not step.coordinate.nulls:  # NULL equals nothing: no cell needs the row
                 valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
                 chosen, cell = chosen[valid], cell[valid]
         share = np.uint64(step.share)

@@ -20,6 +20,11 @@ KINDS = [
     "SELECT COUNT(*) AS n FROM A [RANGE 20 SLIDE 7]",
     "SELECT k, AVG(v) AS a FROM A [RANGE 30 SLIDE 10] GROUP BY k HAVING COUNT(*) > 2",
     "SELECT A.k, COUNT(*) AS n FROM A [RANGE 9], B [ROWS 4] WHERE A.k = B.k GROUP BY A.k",
+    "SELECT k % 2 AS odd, v, SUM(k) AS s FROM A [PARTITION BY v, k ROWS 2] GROUP BY k % 2, v",
+    "SELECT B.v, COUNT(*) AS n FROM A [ROWS 5], B [RANGE 8] WHERE A.k = B.k GROUP BY B.v",
+    "SELECT DISTINCT A.v, B.v AS w FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k",
+    "SELECT DISTINCT A.k, COUNT(*) AS n FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k GROUP BY A.k, B.v",
+    "SELECT DISTINCT COUNT(*) AS n FROM A [RANGE 6] GROUP BY k",
     "SELECT DISTINCT k FROM A [RANGE 6]",
     "DSTREAM (SELECT DISTINCT A.k FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k)",
     "RSTREAM (SELECT k, COUNT(*) AS n FROM A [ROWS 5] GROUP BY k)",
@@ -36,7 +41,10 @@ def drawn(rng: random.Random, query: str) -> Case:
     for at in range(0, 120, 6):
         batch = {}
         for stream in streams:
-            rows = [(at + rng.randint(-2, 6), rng.randrange(4), rng.randrange(8) / 2) for _ in range(rng.randint(0, 8))]
+            rows = [
+                (at + rng.randint(-2, 6), rng.choice((None, 0, 1, 2, 3)), rng.choice((None, 0.0, 0.5, 1.5, 3.5)))
+                for _ in range(rng.randint(0, 8))
+            ]
             columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
             batch[stream.name] = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
         steps.append(Push(batch))

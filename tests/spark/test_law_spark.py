@@ -19,6 +19,7 @@ SEEDS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SPARK_SEEDS", "6")))
 def test_oracle_engine_and_spark_agree(spark: Any, tmp_path: Path, seed: int) -> None:
     case = in_batches(random_case(seed, limit=1000), 3)
     queries = {"q": case.query, **{f"q{i}": another_query(case, 10 * seed + i) for i in range(3)}}
+    queries["groups"] = f"SELECT x, COUNT(*) AS n, MAX(id) AS last FROM {case.declarations[0].name} [NOW] GROUP BY x"
     wanted = {**embedded(case, queries, finish=True), "q": case.expected}
     write(case, tmp_path)
     pipe, answers = pipeline(spark, case, queries, tmp_path)

@@ -62,8 +62,10 @@ def test_one_stream_is_spread() -> None:
         ("SELECT A.x FROM A [ROWS 3], B [RANGE 5] WHERE A.x = B.x", "no PARTITION BY"),
         ("SELECT A.x FROM A [PARTITION BY y ROWS 3], B [RANGE 5] WHERE A.x = B.x", "covers no equality"),
         ("RSTREAM (SELECT A.x FROM A [RANGE 3], B [RANGE 5] WHERE A.x = B.x)", "RSTREAM"),
-        ("SELECT DISTINCT A.x FROM A [RANGE 3]", "DISTINCT"),
-        ("SELECT COUNT(*) AS n FROM A [RANGE 3]", "GROUP BY"),
+        ("SELECT DISTINCT A.x + B.x AS s FROM A [RANGE 3], B [RANGE 3] WHERE A.y = B.y", "DISTINCT needs all"),
+        ("SELECT COUNT(*) AS n FROM A [RANGE 3]", "aggregate needs all"),
+        ("SELECT DISTINCT COUNT(*) AS n FROM A [RANGE 3] GROUP BY x", "aggregate needs all"),
+        ("SELECT x, COUNT(*) AS n FROM A [ROWS 3] GROUP BY x", "no PARTITION BY"),
         ("SELECT x FROM A [RANGE 3] UNION ALL SELECT x FROM B [RANGE 3]", "UNION ALL"),
     ],
 )
@@ -73,6 +75,23 @@ def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
     assert why in str(placement)
     assert placement.cells == 1
     assert len({route.first for route in placement.routes.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "copies"),
+    [
+        ("SELECT x, COUNT(*) AS n FROM A [RANGE 3] GROUP BY x", [1]),
+        ("SELECT DISTINCT y, s FROM A [RANGE 3]", [1]),
+        ("SELECT B.x, SUM(A.y) AS s FROM A [RANGE 3], B [RANGE 3] WHERE A.x = B.x GROUP BY B.x", [1, 1]),
+        ("SELECT B.y, SUM(A.y) AS s FROM A [RANGE 3], B [RANGE 3] WHERE A.x = B.x GROUP BY B.y", [6, 1]),
+        ("SELECT x, COUNT(*) AS n FROM A [PARTITION BY x ROWS 3] GROUP BY x", [1]),
+    ],
+)
+def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
+    placement = placed(text, 6)
+    assert placement.pinned is None
+    assert placement.cells == 6
+    assert [route.copies for route in placement.routes.values()] == copies
 
 
 def test_a_matching_partition_is_cut() -> None:
