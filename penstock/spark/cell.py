@@ -116,8 +116,24 @@ class Cell:
             return []
         return [compared(sample) for sample in self._engine.look(self._lookout)]
 
-    def metrics(self) -> dict[str, dict[str, object]]:
-        return {query.name: self._engine.metrics(query.name) for query in self.layout.spec.queries}
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """By query: what it holds, and what it was kept from under a budget."""
+        return {query.name: _totals(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
+
+
+COUNTED = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
+"""The figures of a query that are added up over the cells."""
+
+
+def _totals(told: Mapping[str, object]) -> dict[str, float]:
+    """The figures of a query as numbers; those that are told by stream or node are added up."""
+    found: dict[str, float] = {}
+    for key in (*COUNTED, "completeness"):
+        value = told.get(key, 0)
+        total = sum(value.values()) if isinstance(value, dict) else value
+        assert isinstance(total, int | float)
+        found[key] = total
+    return found if "completeness" in told else {**found, "completeness": 1.0}
 
 
 def _as_time(tick: int, kind: pa.DataType) -> pa.Scalar:

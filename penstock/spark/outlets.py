@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.adapt.monitor import Sample
+from penstock.spark.cell import COUNTED
 from penstock.spark.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
@@ -176,13 +177,26 @@ class Outlets:
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
+    def budgets(self) -> dict[str, str]:
+        """The queries that keep to a budget, and to which, as it was asked for."""
+        plan = self.layout.spec.plan
+        general = [order.arguments for order in plan.orders if order.do == "budget"]
+        found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
+        asked = {name: arguments.get("probes") for name, arguments in found.items()}
+        return {
+            name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
+            for name, probes in asked.items()
+            if probes is not None
+        }
+
     def _query(self, name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
         placement = self.layout.placements[name]
         return {
+            **_together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]]),
             "emitted": counts.get((RESULT, name), 0),
             "placement": str(placement),
             "replication": placement.replication(),
-            **_summed(cell["cell"][name] for cell in cells.values() if name in cell["cell"]),
+            "budget": self.budgets().get(name),
         }
 
 
@@ -195,10 +209,9 @@ def _stream(name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) ->
     }
 
 
-def _summed(cells: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    total = {"bytes": 0, "window_rows": 0, "state_rows": 0, "waiting": 0, "living": 0}
-    for cell in cells:
-        for key in total:
-            value = cell.get(key, 0)
-            total[key] += sum(value.values()) if isinstance(value, dict) else value
-    return total
+def _together(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
+    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in COUNTED}
+    expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
+    least = min((cell["completeness"] for cell in cells), default=1.0)
+    return {**total, "completeness": total["emitted"] / expected if expected else least}

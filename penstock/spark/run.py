@@ -88,7 +88,8 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        return self._now.query.status
+        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
+        return {**self._now.query.status, "budgets": self._now.outlets.budgets()}
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802

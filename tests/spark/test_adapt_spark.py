@@ -182,12 +182,12 @@ def test_what_cannot_be_given_is_a_failed_decision() -> None:
 # ── on Spark ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def declared(spark: Any, stretches: int) -> tuple[Pipeline, Any]:
+def declared(spark: Any, stretches: int, text: str = CHAIN) -> tuple[Pipeline, Any]:
     pipe, answer = Pipeline(spark), sinks.memory()
     for name in "ABC":
         frame = generated(spark, partial(rows, name), stretches)
         pipe.stream(name, frame, "ts", schema=SCHEMA, packed=True)
-    pipe.query("q", CHAIN, sink=answer, plan=PLAN)
+    pipe.query("q", text, sink=answer, plan=PLAN)
     return pipe, answer
 
 
@@ -215,3 +215,32 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
         run.stop()
     found = pa.concat_tables([answer.table(), rest.table()])
     assert difference(found, embedded(CHAIN, 12)) is None
+
+
+def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, tmp_path: Path) -> None:
+    """No engine keeps up with a trigger of 40 milliseconds, so the pipeline gives itself a budget, and says so."""
+    pipe, answer = declared(spark, 9, f"{CHAIN} FRESHNESS A 20")
+    run = pipe.start(tmp_path, {"processingTime": "40 milliseconds"}, cells=2)
+    try:
+        run.processAllAvailable()
+        decisions, status, figures = run.decisions(), run.status, run.metrics()["queries"]["q"]
+        run.budget(40)
+        explicit = run.status["budgets"]
+        run.budget(None)
+        lifted = run.status["budgets"]
+    finally:
+        run.stop()
+    assert [(each.command.do, each.command.value) for each in decisions] == [("budget", "2 ms")]
+    assert status["budgets"] == {"q": "2 ms"}
+    assert status["isTriggerActive"] in (True, False)
+    assert figures["budget"] == "2 ms"
+    assert 0 < figures["completeness"] < 1
+    assert figures["unprobed"] > 0
+    assert explicit == {"q": "20 probes per second and cell"}
+    assert lifted == {}
+    found = Counter(map(str, answer.table().to_pylist()))
+    wanted = Counter(map(str, embedded(CHAIN, 9).to_pylist()))
+    assert found
+    assert found < wanted
+    with pytest.raises(ps.QueryError, match="BAD_TRIGGER"):
+        pipe.start(tmp_path, {"processingTime": "soon"}, cells=2)
