@@ -22,6 +22,8 @@ LOCAL = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
 }
+SHORT_LIVED = {"spark.driver.extraJavaOptions": LOCAL["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"}
+"""For sessions of some minutes: most of Java's time would go into compiling well what then hardly runs."""
 QUERY = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

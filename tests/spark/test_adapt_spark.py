@@ -90,7 +90,7 @@ def test_the_engines_have_what_spark_leaves_them() -> None:
     slow = Pace(1.0, 1)
     slow.worked(0, 0.0)
     slow.took(0, 30.0)
-    assert slow.allowed(effort, 1.0).allowed == pytest.approx(0.05 * 10)
+    assert slow.allowed(effort, 1.0).allowed == pytest.approx(0.2 * 10)
     slow.took(7, 1.0)  # of a micro-batch that nothing is known of
 
 
@@ -218,9 +218,9 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
 
 
 def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, tmp_path: Path) -> None:
-    """No engine keeps up with a trigger of 40 milliseconds, so the pipeline gives itself a budget, and says so."""
+    """No engine keeps up with a trigger of ten milliseconds, so the pipeline gives itself a budget, and says so."""
     pipe, answer = declared(spark, 9, f"{CHAIN} FRESHNESS A 20")
-    run = pipe.start(tmp_path, {"processingTime": "40 milliseconds"}, cells=2)
+    run = pipe.start(tmp_path, {"processingTime": "10 milliseconds"}, cells=2)
     try:
         run.processAllAvailable()
         decisions, status, figures = run.decisions(), run.status, run.metrics()["queries"]["q"]
