@@ -17,6 +17,8 @@ from penstock import snapshot
 from penstock.adapt.budget import Budgets, Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
+from penstock.adapt.lookout import Lookout
+from penstock.adapt.monitor import Sample
 from penstock.adapt.overload import Overload
 from penstock.cql import bind_query, duration, stream_schema, time_column
 from penstock.cql.bound import Query
@@ -300,12 +302,17 @@ class Engine:
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def push(self, data: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    def push(
+        self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
+    ) -> dict[str, pa.Table]:
         """Give tuples to streams; returns what became certain, per query in temporal order.
 
-        Nothing is taken if any table does not fit its stream.
+        `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
+        any table does not fit its stream.
         """
         self._streams.feed(data)
+        for name, time in (frontiers or {}).items():
+            self._streams.advance(name, time)
         return self._run()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
@@ -392,6 +399,10 @@ class Engine:
         if self._controller is not None:
             raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
         self._replay = Replay(decisions)
+
+    def look(self, lookout: Lookout) -> list[Sample]:
+        """What somebody who adapts the queries from outside sees of the joins; see `adapt.lookout`."""
+        return lookout.look(self._groups, self._roster.__getitem__, self._budgets)
 
     def close(self) -> None:
         """Stop adapting. Queries can go on as they are."""

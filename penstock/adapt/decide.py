@@ -12,7 +12,7 @@ A proposal becomes a decision if it is made `confirm` times running, the last de
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import exp, inf, isfinite
 from typing import Any, Literal, get_args
@@ -129,11 +129,15 @@ class Proposal:
     numbers: Mapping[str, float]
 
 
-def decided(seen: Observation, memory: Memory, rules: Rules) -> tuple[Memory, list[Decision]]:
-    """The decisions that an observation leads to, and what to remember of it."""
+def decided(
+    seen: Observation, memory: Memory, rules: Rules, matters: Collection[Action] = get_args(Action)
+) -> tuple[Memory, list[Decision]]:
+    """The decisions that an observation leads to on some matters, and what to remember of it."""
     sample = seen.sample
     decisions = []
     for do, propose in _MATTERS.items():
+        if do not in matters:
+            continue
         matter = (sample.join, do)
         found = propose(seen, memory, rules)
         times = 0 if found is None else memory.proposed.get(matter, 0) + 1
@@ -236,7 +240,7 @@ def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tupl
 
 
 def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
-    """The time that a push brings, if pushes take longer; lifted when budget and time are far from used up.
+    """The time there is for a push, if pushes take longer; lifted when budget and time are far from used up.
 
     Shedding is the last resort: while a better plan is proposed, or one has just been taken, there is no new budget.
     """
@@ -244,8 +248,9 @@ def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
     waits = memory.proposed.get((sample.join, "migrate"), 0) > 0 or (
         sample.time - memory.acted.get("migrate", -inf) < rules.cool_down * sample.horizon
     )
-    busy = sample.effort.busy * rules.speed
-    limit = 1000 * sample.effort.span_per_push / rules.speed / sample.joins
+    room = sample.effort.room(rules.speed)
+    busy = sample.effort.seconds / room
+    limit = 1000 * room / sample.effort.pushes / sample.joins
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
     if memory.limit is None or not sample.bound:
         wanted = sample.sheddable and busy > rules.full and not waits

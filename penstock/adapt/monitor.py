@@ -8,7 +8,7 @@ finds with the observation before, so that each counts a quarter of the next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import inf
 
@@ -43,15 +43,12 @@ class Effort:
     pushes: int
     seconds: float
     span: float
+    allowed: float | None = None
+    """The seconds of the clock there were for them, where something else than the event time they bring says so."""
 
-    @property
-    def busy(self) -> float:
-        """Seconds of the clock for each second of event time."""
-        return self.seconds / self.span
-
-    @property
-    def span_per_push(self) -> float:
-        return self.span / self.pushes
+    def room(self, speed: float) -> float:
+        """The seconds of the clock there were for them; `speed`: how fast event time passes."""
+        return self.span / speed if self.allowed is None else self.allowed
 
 
 @dataclass(frozen=True)
@@ -86,6 +83,8 @@ class Sample:
     """Whether it has one."""
     demanded: float | None
     """Under a budget: the probes that all rows would need, for each probe there is."""
+    pairs: Pairs = field(default_factory=dict)
+    """What the codes told, if they were compared already; see `compared`."""
 
 
 def sampled(
@@ -165,19 +164,27 @@ class Observation:
         return Statistics(sample.rates, rows, {}, parts)
 
 
-def observed(sample: Sample, earlier: Observation | None) -> Observation:
-    """What a sample tells, with what is still remembered."""
-    before = {} if earlier is None else earlier.pairs
+def compared(sample: Sample) -> Sample:
+    """The sample with its codes compared and left out: they mean nothing outside of its engine."""
     pairs = {}
     for one, other in combinations(sample.graph.aliases, 2):
         shared = sorted(sample.codes[one].keys() & sample.codes[other].keys())
         if shared:
-            pair = frozenset((one, other))
             sides = [[sample.codes[alias][id_] for id_ in shared] for alias in (one, other)]
-            agreed, compared = before.get(pair, (0.0, 0.0))
-            now = _agreeing(*sides)
-            pairs[pair] = (_MEMORY * agreed + now, _MEMORY * compared + float(sides[0][0].size) * sides[1][0].size)
-    return Observation(replace(sample, codes={}), pairs)
+            pairs[frozenset((one, other))] = _agreeing(*sides), float(sides[0][0].size) * sides[1][0].size
+    return replace(sample, codes={}, pairs=pairs)
+
+
+def observed(sample: Sample, earlier: Observation | None) -> Observation:
+    """What a sample tells, with what is still remembered."""
+    before = {} if earlier is None else earlier.pairs
+    if sample.codes:
+        sample = compared(sample)
+    pairs = {}
+    for pair, (agreed, tried) in sample.pairs.items():
+        earlier_agreed, earlier_tried = before.get(pair, (0.0, 0.0))
+        pairs[pair] = _MEMORY * earlier_agreed + agreed, _MEMORY * earlier_tried + tried
+    return Observation(sample, pairs)
 
 
 def _agreeing(left: list[I32], right: list[I32]) -> float:

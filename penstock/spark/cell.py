@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from penstock.adapt.lookout import Lookout
+from penstock.adapt.monitor import Sample, compared
 from penstock.engine import Engine
-from penstock.errors import QueryError
+from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.layout import LONGEST, Inlet, Layout
 from penstock.spark.plans import Order, QuerySpec
 
@@ -25,14 +27,23 @@ class Cell:
         self._engine = Engine(state=layout.spec.state)
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table)
+        self._lookout = None if layout.spec.watch is None else Lookout(layout.spec.watch.effort)
+        orders = layout.spec.orders
+        self._obey(order for order in orders if order.do == "budget")  # those of single queries come after it
         self._begin(layout, layout.inlets, layout.spec.queries)
-        self._obey(layout.spec.orders)
+        self._obey(order for order in orders if order.do != "budget")
 
     def _begin(self, layout: Layout, inlets: Iterable[Inlet], queries: Iterable[QuerySpec]) -> None:
         for inlet in inlets:
             self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, LONGEST)
-        for query in queries:
-            self._engine.query(query.name, layout.rewritten(query.name), query.plan)
+        for query in sorted(queries, key=lambda query: not query.budget):  # who is bound alone shares with nobody
+            self._engine.query(query.name, layout.rewritten(query.name), query.plan, query.state)
+            self._bind(query)
+
+    def _bind(self, query: QuerySpec) -> None:
+        """The budget of a query alone."""
+        if query.budget:
+            self._obey([Order("budget", (*query.budget, ("query", query.name)))])
 
     def _obey(self, orders: Iterable[Order]) -> None:
         for order in orders:
@@ -49,32 +60,80 @@ class Cell:
         new = {(query.name, query.since): query for query in after.queries}
         added = [query for key, query in new.items() if key not in old]
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
-        if reshaped or any(query.since <= self._newest for query in added):  # or a query that ran before comes back
+        if (
+            reshaped or before.watch != after.watch or any(query.since <= self._newest for query in added)
+        ):  # or a query that ran before comes back
             return False
         for name, _ in old.keys() - new.keys():
             self._engine.drop(name)
+        orders = [order for order in after.orders if order not in before.orders]
+        self._obey(order for order in orders if order.do == "budget")
         self._begin(layout, [inlet for inlet in layout.inlets if inlet.number not in schemas], added)
-        for key, query in new.items():
-            if key in old and query.plan is not None and query.plan != old[key].plan:
-                self._engine.migrate(query.name, query.plan)
-        self._obey(order for order in after.orders if order not in before.orders)
+        self._obey(order for order in orders if order.do != "budget")
+        try:
+            for key in old.keys() & new.keys():
+                self._alter(old[key], new[key])
+        except UnsupportedError:  # a query that shares its join is to have a budget of its own
+            return False
         self.layout = layout
         self._newest = max([self._newest, *(query.since for query in added)])
         return True
 
+    def _alter(self, old: QuerySpec, new: QuerySpec) -> None:
+        """Go on with what is new of a query that runs."""
+        if new.plan is not None and new.plan != old.plan:
+            self._engine.migrate(new.name, new.plan)
+        if new.state is not None and new.state != old.state:
+            self._engine.policy(new.name, new.state)
+        if new.budget != old.budget:
+            self._engine.unbind(new.name)
+            self._bind(new)
+
     def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""
+        if self._lookout is None:
+            return self._pushed(rows, frontiers)
+        self._lookout.begin()
+        results = self._pushed(rows, frontiers)
+        self._lookout.end()
+        return results
+
+    def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
+        """What was taken before, by another engine of this cell: its results are known, and its time does not count."""
+        self._pushed(rows, frontiers)
+
+    def _pushed(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
         data = {names[number]: table for number, table in rows.items() if number in names}
-        first = self._engine.push(data)
-        for inlet in self.layout.inlets:
-            if inlet.stream.name in frontiers:
-                self._engine.advance(inlet.name, _as_time(frontiers[inlet.stream.name], inlet.stream.time_type))
-        second = self._engine.push({})
-        return {name: pa.concat_tables([first[name], second[name]]) for name in second}
+        known = (inlet for inlet in self.layout.inlets if inlet.stream.name in frontiers)
+        times = {each.name: _as_time(frontiers[each.stream.name], each.stream.time_type) for each in known}
+        return self._engine.push(data, times)
 
-    def metrics(self) -> dict[str, dict[str, object]]:
-        return {query.name: self._engine.metrics(query.name) for query in self.layout.spec.queries}
+    def look(self) -> list[Sample]:
+        """The joins as they are, for whoever adapts the pipeline; none most of the time."""
+        watch = self.layout.spec.watch
+        if self._lookout is None or watch is None or (watch.fresh and not self.layout.fresh):
+            return []
+        return [compared(sample) for sample in self._engine.look(self._lookout)]
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """By query: what it holds, and what it was kept from under a budget."""
+        return {query.name: _totals(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
+
+
+COUNTED = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
+"""The figures of a query that are added up over the cells."""
+
+
+def _totals(told: Mapping[str, object]) -> dict[str, float]:
+    """The figures of a query as numbers; those that are told by stream or node are added up."""
+    found: dict[str, float] = {}
+    for key in (*COUNTED, "completeness"):
+        value = told.get(key, 0)
+        total = sum(value.values()) if isinstance(value, dict) else value
+        assert isinstance(total, int | float)
+        found[key] = total
+    return found if "completeness" in told else {**found, "completeness": 1.0}
 
 
 def _as_time(tick: int, kind: pa.DataType) -> pa.Scalar:

@@ -13,6 +13,7 @@ of an earlier version of the same history, it catches up from the newest segment
 from __future__ import annotations
 
 import json
+import pickle
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,13 +23,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.adapt.monitor import Sample
 from penstock.spark.batch import CellBatch, Packed
 from penstock.spark.cell import Cell
 from penstock.spark.frames import decoded, encoded, framed, unframed
 from penstock.spark.journal import Segment, due, living, needed, segment
 from penstock.spark.layout import Layout
 
-RESULT, LATE, DEAD, METRICS = "result", "late", "dead", "metrics"
+RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 Output = tuple[int, str, str, int, bytes]
 """cell, kind, name, rows, data: what a cell writes."""
 _LINEAGE = 16
@@ -119,12 +121,21 @@ class Keeper:
         passed("ready", number, head.version)
         batch = CellBatch(self._layout, number, head.frontiers, head.seen, packed)
         token = uuid.uuid4().hex
+        working = perf_counter()
         results = cell.take(batch.rows, batch.frontiers)
+        worked = perf_counter() - working
         passed("mutated", number, head.version)
         head = self._commit(head, batch, token)
         passed("stored", number, head.version)
-        report = {**_stored(head), "how": how, "seconds": perf_counter() - begun, "cell": cell.metrics()}
-        yield _output(number, results, batch, report)
+        output = _output(number, results, batch)
+        samples, failure = _looked(cell)
+        if samples:
+            output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
+        report = {
+            **_stored(head), **_heard(batch), "how": how, "cell": cell.metrics(), "worked": worked,
+            "failure": failure, "seconds": perf_counter() - begun,
+        }  # fmt: skip
+        yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
         self._cache.put(self._run, number, Cached(head.version, token, cell))
         passed("published", number, head.version)
 
@@ -143,12 +154,12 @@ class Keeper:
                 return cached.cell, "hit"
             missing = _missing(head, cached.version, cached.token)
             if missing is not None:
-                cached.cell.take(self._load(missing), head.frontiers)
+                cached.cell.replay(self._load(missing), head.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
         if not head.version:
             return cell, "new"
-        cell.take(self._load(head.segments), head.frontiers)
+        cell.replay(self._load(head.segments), head.frontiers)
         return cell, "rebuild"
 
     def _load(self, segments: list[Segment]) -> dict[int, pa.Table]:
@@ -217,10 +228,21 @@ def _stored(head: Head) -> dict[str, object]:
     return {"version": head.version, "segments": len(head.segments), "base_rows": sum(s.rows for s in head.segments)}
 
 
-def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch, report: Mapping[str, object]) -> list[Output]:
+def _looked(cell: Cell) -> tuple[list[Sample], str | None]:
+    """What a cell sees of its joins, or why it cannot: that must not reach a query."""
+    try:
+        return cell.look(), None
+    except Exception as error:
+        return [], f"{type(error).__name__}: {error}"
+
+
+def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch) -> list[Output]:
     out: list[Output] = []
     for kind, tables in ((RESULT, results), (LATE, batch.late), (DEAD, batch.dead)):
         out += [(cell, kind, name, table.num_rows, encoded(table)) for name, table in tables.items() if table.num_rows]
+    return out
+
+
+def _heard(batch: CellBatch) -> dict[str, object]:
     rows = {str(number): table.num_rows for number, table in batch.rows.items()}
-    told = {"frontiers": batch.frontiers, "seen": batch.seen, "heard": sorted(batch.heard), "rows": rows}
-    return [*out, (cell, METRICS, "", 0, json.dumps({**report, **told}).encode())]
+    return {"frontiers": batch.frontiers, "seen": batch.seen, "heard": sorted(batch.heard), "rows": rows}

@@ -154,6 +154,12 @@ class Layout:
             first[name] = min(frontiers.get(stream, ALWAYS) for stream in streams) - slide
         return {inlet.number: min(first[need.query] for need in inlet.needs) for inlet in self.inlets}
 
+    @cached_property
+    def fresh(self) -> bool:
+        """Whether a query has FRESHNESS."""
+        inputs = (source for query in self.spec.bound.values() for source in query.body.inputs)
+        return any(source.freshness is not None for source in inputs)
+
     def inlet_of(self, query: str, place: int) -> Inlet | None:
         """The inlet that a FROM item reads; None if it is a table."""
         return self._places.get((query, place))

@@ -34,7 +34,7 @@ class Ledger:
         """
         ledger = cls.read(folder)
         if ledger is None:
-            ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan),)), 0)
+            ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan.unshed()),)), 0)
             ledger.save()
             return ledger
         _fits(folder.place, ledger.declared, json.loads(json.dumps(spec.declared())))
@@ -114,7 +114,7 @@ def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
                 "give the new query a name of its own, or start with a new checkpoint",
                 query=query.name,
             )
-        queries.append(replace(same, plan=query.plan or same.plan))
+        queries.append(replace(same, plan=query.plan or same.plan, state=query.state or same.state))
     if known and not any(query.name in known for query in spec.queries):
         raise QueryError(
             "CHECKPOINT_DIFFERS",
@@ -122,4 +122,4 @@ def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
             "give this pipeline a checkpoint of its own",
             checkpoint=place,
         )
-    return Plan(tuple(queries), before.orders)
+    return Plan(tuple(queries), before.orders).unshed()

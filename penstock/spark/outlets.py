@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.adapt.monitor import Sample
+from penstock.spark.cell import COUNTED
 from penstock.spark.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
-from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT
+from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.layout import Layout
 from penstock.spark.ledger import Ledger
 from penstock.spark.sinks import Sink
 from penstock.spark.spec import Spec
+from penstock.spark.steering import Steering
 
 Place = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""
 Listener = Callable[[int, Mapping[int, Any]], object]
+Done = Callable[[int], None]
+"""Is told the micro-batch from which on a command counts."""
 
 
 class Outlets:
@@ -40,7 +46,8 @@ class Outlets:
         self._ledger = ledger
         self._sinks = dict(sinks)
         self._announce = announce
-        self._given: dict[int, tuple[Command, Sink | None]] = {}
+        self.steering: Steering | None = None
+        self._given: dict[int, tuple[Command, Sink | None, Done | None]] = {}
         self._turned = threading.Condition()
         self._batch = -1
         self._cells: dict[int, dict[str, Any]] = {}
@@ -54,10 +61,13 @@ class Outlets:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._thread = threading.get_ident()
         cells: dict[int, dict[str, Any]] = {}
+        samples: dict[int, list[Sample]] = {}
         found: dict[Place, list[pa.Table]] = {}
         for cell, kind, name, _, data in frame.collect():
             if kind == METRICS:
                 cells[cell] = json.loads(bytes(data))
+            elif kind == SAMPLES:
+                samples[cell] = pickle.loads(bytes(data))
             else:
                 found.setdefault((kind, name), []).append(decoded(bytes(data)))
         for place, sink in self._sinks.items():
@@ -73,13 +83,24 @@ class Outlets:
             self._turn(batch, max((cell["seen"] for cell in cells.values()), default=-1))
         for listener in self._listeners:
             listener(batch, cells)
+        if self.steering is not None:
+            self._steer(self.steering, batch, cells, samples)
+
+    def _steer(
+        self, steering: Steering, batch: int, cells: Mapping[int, Any], samples: Mapping[int, list[Sample]]
+    ) -> None:
+        for cell in cells.values():
+            if cell["failure"] is not None:
+                steering.failed(cell["failure"])
+        queries = {query.name for query in self.layout.spec.queries}
+        steering.heard(batch, [cell["worked"] for cell in cells.values()], samples, queries)
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def given(self, command: Command, sink: Sink | None) -> None:
-        """A command about queries is on its way; with `add`, where the results will go."""
+    def given(self, command: Command, sink: Sink | None, done: Done | None) -> None:
+        """A command about queries is on its way; with `add`, where the results go; `done` is told of its effect."""
         with self._turned:
-            self._given[command.number] = command, sink
+            self._given[command.number] = command, sink, done
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
@@ -99,7 +120,9 @@ class Outlets:
             return
         plan = self.layout.spec.plan
         for number in due:
-            command, sink = self._given.pop(number)
+            command, sink, done = self._given.pop(number)
+            if done is not None:
+                done(batch + 1)
             plan = plan.changed(command.do, command.arguments, self._ledger.generation + 1)
             if sink is not None:
                 self._sinks[RESULT, command.arguments["name"]] = sink
@@ -154,13 +177,26 @@ class Outlets:
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
+    def budgets(self) -> dict[str, str]:
+        """The queries that keep to a budget, and to which, as it was asked for."""
+        plan = self.layout.spec.plan
+        general = [order.arguments for order in plan.orders if order.do == "budget"]
+        found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
+        asked = {name: arguments.get("probes") for name, arguments in found.items()}
+        return {
+            name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
+            for name, probes in asked.items()
+            if probes is not None
+        }
+
     def _query(self, name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
         placement = self.layout.placements[name]
         return {
+            **_together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]]),
             "emitted": counts.get((RESULT, name), 0),
             "placement": str(placement),
             "replication": placement.replication(),
-            **_summed(cell["cell"][name] for cell in cells.values() if name in cell["cell"]),
+            "budget": self.budgets().get(name),
         }
 
 
@@ -173,10 +209,9 @@ def _stream(name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) ->
     }
 
 
-def _summed(cells: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    total = {"bytes": 0, "window_rows": 0, "state_rows": 0, "waiting": 0, "living": 0}
-    for cell in cells:
-        for key in total:
-            value = cell.get(key, 0)
-            total[key] += sum(value.values()) if isinstance(value, dict) else value
-    return total
+def _together(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
+    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in COUNTED}
+    expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
+    least = min((cell["completeness"] for cell in cells), default=1.0)
+    return {**total, "completeness": total["emitted"] / expected if expected else least}

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.adapt.decide import Rules, as_rules
 from penstock.cql import duration, stream_schema, time_column
 from penstock.cql.catalog import Names, Stream
 from penstock.errors import DataError, QueryError, UnsupportedError
@@ -30,10 +31,11 @@ from penstock.spark.outlets import Outlets, Place
 from penstock.spark.pack import PACKED, packing
 from penstock.spark.plans import PROPERTY, Plan
 from penstock.spark.processor import RESULTS, Processor
-from penstock.spark.run import Launched, Run
-from penstock.spark.session import local_session, query_settings
+from penstock.spark.run import Adapting, Launched, Run
+from penstock.spark.session import local_session, query_settings, trigger_seconds
 from penstock.spark.sinks import Console, Sink, parquet
-from penstock.spark.spec import Spec
+from penstock.spark.spec import Spec, Watch
+from penstock.spark.steering import MATTERS, Pace
 from penstock.spark.storage import Folder
 
 
@@ -127,12 +129,12 @@ class Pipeline:
         """Give a query another plan."""
         self.change("migrate", {"name": name, "plan": plan}, None)
 
-    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None) -> None:
-        """Change the declared queries or orders; what the engine refuses is refused now."""
+    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> None:
+        """Change the declared queries or orders; what the engine of one of the cells refuses is refused now."""
         plan = self._plan.changed(do, arguments, 0)
-        changed = plan.query(arguments["name"]) if do in ("add", "migrate") else None
+        changed = plan.query(arguments["name"]) if do in ("add", "migrate", "policy") else None
         tried = replace(plan, queries=(changed,) if changed else plan.queries)
-        Cell(Layout(self._spec(1, tried)))
+        Cell(Layout(self._spec(cells, tried)))
         self._plan = plan
         if do == "add" and sink is not None:
             self._sinks[RESULT, arguments["name"]] = sink
@@ -161,24 +163,39 @@ class Pipeline:
         checkpointLocation: str | Path | None = None,  # noqa: N803 - Spark's spelling
         trigger: Mapping[str, Any] | None = None,
         cells: int | None = None,
+        adapt: bool | Rules = False,
     ) -> Run:
         """Start ONE Spark streaming query for all queries.
 
         `trigger` is what Spark's `trigger` takes, such as {"processingTime": "1 second"} or {"availableNow": True}.
         `cells` is the number of parts the work is cut into, fixed while the checkpoint lives; by default the
-        session's cores.
+        session's cores. With `adapt` plans, state policies and budgets follow what is measured, by some `Rules`; see
+        docs/adapt.md. A pipeline that falls behind a processingTime trigger sheds work of queries with FRESHNESS also
+        without it.
         """
+        rules = as_rules(adapt)
         chosen = cells if cells is not None else self.spark.sparkContext.defaultParallelism
         if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        return Run(self, self._launched(place, trigger, chosen))
+        return Run(self, self._launched(place, trigger, chosen, self._adapting(rules, trigger, chosen)))
 
-    def _launched(self, place: str, trigger: Mapping[str, Any] | None, cells: int) -> Launched:
+    def _adapting(self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int) -> Adapting | None:
+        every = (trigger or {}).get("processingTime")
+        if rules is None and not every:
+            return None
+        waves = -(-cells // self.spark.sparkContext.defaultParallelism)
+        pace = Pace(trigger_seconds(self.spark, every) if every else None, waves)
+        return Adapting(rules or Rules(), MATTERS if rules is not None else ("budget",), pace)
+
+    def _launched(
+        self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: Adapting | None
+    ) -> Launched:
         if not self._plan.queries:
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
-        declared = self._spec(cells, self._plan)
+        watch = None if adapting is None else Watch(adapting.rules.effort, "migrate" not in adapting.matters)
+        declared = replace(self._spec(cells, self._plan), watch=watch)
         ledger = Ledger.opened(folder, declared)
         spec = declared.planned(ledger.schedule.last)
         announce = partial(self.spark.sparkContext.setLocalProperty, PROPERTY)
@@ -193,7 +210,7 @@ class Pipeline:
                 query = (writer.trigger(**trigger) if trigger else writer).start()
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-        return Launched(query, outlets, desk, place)
+        return Launched(query, outlets, desk, place, adapting)
 
     def _rejects(self, folder: Folder) -> dict[Place, Sink]:
         names = [stream.name for stream in self._streams.values()]

@@ -31,6 +31,17 @@ class QuerySpec:
     plan: str | None = None
     since: int = 0
     labels: tuple[int, ...] = ()
+    state: str | None = None
+    """Its state policy, if it is not that of the pipeline."""
+    bound: tuple[tuple[str, Any], ...] = ()
+    """A budget of its own, as arguments of the engine's `budget`."""
+    shed: str | None = None
+    """The time per micro-batch that the pipeline gave it while it was overloaded; it ends with the run."""
+
+    @property
+    def budget(self) -> tuple[tuple[str, Any], ...]:
+        """The budget it has alone, if any."""
+        return self.bound or ((("probes", self.shed),) if self.shed else ())
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Plan:
         return found
 
     def changed(self, do: str, arguments: Mapping[str, Any], generation: int) -> Plan:
-        """The plan after a command: add, drop, migrate, or an order."""
+        """The plan after a command: add, drop, migrate, policy, shed (by the pipeline itself), or an order."""
         if do == "add":
             return replace(self, queries=(*self.queries, self._new(QuerySpec(**arguments, since=generation))))
         if do == "drop":
@@ -67,10 +78,30 @@ class Plan:
             return replace(self, queries=tuple(query for query in self.queries if query is not gone))
         if do == "migrate":
             old = self.query(arguments["name"])
-            new = replace(old, plan=arguments["plan"])
-            return replace(self, queries=tuple(new if query is old else query for query in self.queries))
-        others = tuple(order for order in self.orders if order.do != do)
-        return replace(self, orders=(*others, Order(do, tuple(arguments.items()))))
+            return self._with(replace(old, plan=arguments["plan"]))
+        if do == "policy":
+            return self._with(replace(self.query(arguments["name"]), state=arguments["state"]))
+        if do == "shed":
+            return self._with(replace(self.query(arguments["name"]), shed=arguments["limit"]))
+        if do == "budget":
+            own = tuple((key, value) for key, value in arguments.items() if key != "query")
+            if arguments.get("query") is not None:
+                return self._with(replace(self.query(arguments["query"]), bound=own, shed=None))
+            freed = tuple(replace(query, bound=(), shed=None) for query in self.queries)
+            return replace(self, queries=freed)._ordered(Order(do, own))
+        return self._ordered(Order(do, tuple(arguments.items())))
+
+    def unshed(self) -> Plan:
+        """The plan of a run that begins: overload is still to be seen."""
+        return replace(self, queries=tuple(replace(query, shed=None) for query in self.queries))
+
+    def _with(self, changed: QuerySpec) -> Plan:
+        queries = tuple(changed if query.name == changed.name else query for query in self.queries)
+        return replace(self, queries=queries)
+
+    def _ordered(self, order: Order) -> Plan:
+        others = tuple(other for other in self.orders if other.do != order.do)
+        return replace(self, orders=(*others, order))
 
     def _new(self, query: QuerySpec) -> QuerySpec:
         if any(query.name == other.name for other in self.queries):
@@ -86,7 +117,14 @@ class Plan:
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Plan:
         orders = (Order(do, tuple(arguments.items())) for do, arguments in entry["orders"])
-        queries = (QuerySpec(**{**query, "labels": tuple(query["labels"])}) for query in entry["queries"])
+        queries = (
+            QuerySpec(**{
+                **query,
+                "labels": tuple(query["labels"]),
+                "bound": tuple((key, value) for key, value in query.get("bound", ())),
+            })
+            for query in entry["queries"]
+        )  # fmt: skip
         return cls(tuple(queries), tuple(orders))
 
 

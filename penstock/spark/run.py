@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,15 +12,27 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.adapt.decide import Action, Decision, Rules
+from penstock.adapt.decide import Command as Decided
 from penstock.errors import DataError, PenstockError, QueryError
-from penstock.spark.control import Desk
+from penstock.spark.control import Command, Desk
 from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
-from penstock.spark.outlets import Listener, Outlets
+from penstock.spark.outlets import Done, Listener, Outlets
 from penstock.spark.plans import ORDERS
 from penstock.spark.sinks import Console, Sink
+from penstock.spark.steering import Pace, Steering
 
 _POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Adapting:
+    """What a pipeline may decide by itself, and when."""
+
+    rules: Rules
+    matters: Collection[Action]
+    pace: Pace
 
 
 @dataclass(frozen=True)
@@ -31,12 +43,13 @@ class Launched:
     outlets: Outlets
     desk: Desk
     checkpoint: str
+    adapting: Adapting | None
 
 
 class Changeable(Protocol):
     """What a run asks of its pipeline: to check a change, and to remember it for the next start."""
 
-    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None) -> None: ...
+    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int) -> None: ...
 
 
 class Run:
@@ -51,6 +64,7 @@ class Run:
         self._now = launched
         self._changing = threading.Lock()
         self._stopped = False
+        self._steering = self._steered(launched)
         streams = launched.outlets.layout.spec.streams
         self._heart = Heart(streams, self._due, self._promise) if any(map(clocked, streams)) else None
 
@@ -74,7 +88,8 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        return self._now.query.status
+        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
+        return {**self._now.query.status, "budgets": self._now.outlets.budgets()}
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802
@@ -108,6 +123,19 @@ class Run:
         if self._heart is not None:
             self._heart.stop()
         self._now.query.stop()
+        if self._steering is not None:
+            self._steering.close()
+
+    def _steered(self, launched: Launched) -> Steering | None:
+        adapting = launched.adapting
+        if adapting is None:
+            return None
+        cells = launched.outlets.layout.spec.cells
+        steering = Steering(
+            adapting.rules, adapting.matters, cells, adapting.pace, lambda: launched.query.lastProgress, self._adapt
+        )
+        launched.outlets.steering = steering
+        return steering
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,19 +167,31 @@ class Run:
         """The strategy by which the cells' engines select their next operator: "dfs", "bfs" or "rr"."""
         self._change("schedule", {"strategy": strategy})
 
-    def budget(self, probes: float | str | None, policy: str | None = None) -> None:
+    def budget(self, probes: float | str | None, policy: str | None = None, query: str | None = None) -> None:
         """Limit the probes per second of event time, every cell having an equal share; None lifts the limit.
 
-        A time such as "500 ms" is what a cell's part of a micro-batch may take.
+        A time such as "500 ms" is what a cell's engine may take for a micro-batch. With `query` it binds that one only.
         """
         share = probes / self.cells if isinstance(probes, int | float) else probes
-        self._change("budget", {"probes": share, **({} if policy is None else {"policy": policy})})
+        others = {"policy": policy, "query": query}
+        self._change("budget", {"probes": share, **{key: value for key, value in others.items() if value is not None}})
+
+    def policy(self, name: str, state: str) -> None:
+        """Change the state policy of a query."""
+        self._change("policy", {"name": name, "state": state})
 
     def order(self, do: str, **arguments: Any) -> None:
         """Call a method of every cell's engine: schedule, budget or reslice, with the arguments it takes."""
         if do not in ORDERS:
             raise QueryError("UNKNOWN_ORDER", f"the orders are {', '.join(ORDERS)}, not {do!r}")
         self._change(do, arguments)
+
+    def decisions(self) -> list[Decision]:
+        """What the pipeline decided by itself since this start, with the numbers that led to it: the newest 10,000.
+
+        `push` is the micro-batch from which on it counts. What could not be carried out has an `error`.
+        """
+        return self._steering.decisions() if self._steering is not None else []
 
     def listen(self, listener: Listener) -> None:
         """Call a function after every micro-batch with its number and what the cells reported, by cell.
@@ -162,13 +202,28 @@ class Run:
 
     def _change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> None:
         """Check a command here, write it, and wait until it has taken effect."""
-        with self._changing:
-            self._check_running()
-            self._pipeline.change(do, arguments, sink)
-            command = self._now.desk.give(do, **arguments)
-            self._now.outlets.given(command, sink)
+        command = self._give(do, arguments, sink)
         while not self._now.outlets.wait(command.number, _POLL_SECONDS):
             self._check_running()
+
+    def _give(
+        self, do: str, arguments: Mapping[str, Any], sink: Sink | None = None, done: Done | None = None
+    ) -> Command:
+        with self._changing:
+            self._check_running()
+            self._pipeline.change(do, arguments, sink, self.cells)
+            command = self._now.desk.give(do, **arguments)
+            self._now.outlets.given(command, sink, done)
+        return command
+
+    def _adapt(self, command: Decided, done: Done) -> None:
+        """Give what the pipeline has decided by itself."""
+        if command.do == "budget":
+            self._give("shed", {"name": command.query, "limit": command.value}, done=done)
+        elif command.do == "policy":
+            self._give("policy", {"name": command.query, "state": command.value}, done=done)
+        else:
+            self._give("migrate", {"name": command.query, "plan": command.value}, done=done)
 
     def _check_running(self) -> None:
         if self._stopped or not self._now.query.isActive:

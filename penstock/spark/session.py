@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from penstock.errors import QueryError
 from penstock.spark.java import java_home
 
 LOCAL = {
@@ -21,6 +22,8 @@ LOCAL = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
 }
+SHORT_LIVED = {"spark.driver.extraJavaOptions": LOCAL["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"}
+"""For sessions of some minutes: most of Java's time would go into compiling well what then hardly runs."""
 QUERY = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -60,6 +63,18 @@ def local_session(master: str = "local[*,4]", settings: Mapping[str, str] | None
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def trigger_seconds(spark: SparkSession, processing_time: str) -> float:
+    """The length of a processingTime trigger, as Spark reads it."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(processing_time).intervalMs()) / 1000
+    except Exception as error:
+        raise QueryError(
+            "BAD_TRIGGER", f"processingTime is a time such as '1 second', not {processing_time!r}"
+        ) from error
 
 
 @contextmanager

@@ -20,6 +20,14 @@ from penstock.spark.plans import Order, Plan, QuerySpec
 
 
 @dataclass(frozen=True)
+class Watch:
+    """`effort`: the part of the clock that looking may take; `fresh`: only queries with FRESHNESS are worth it."""
+
+    effort: float
+    fresh: bool
+
+
+@dataclass(frozen=True)
 class Spec:
     """Streams, static tables and queries of a pipeline, and into how many cells its work is cut.
 
@@ -32,6 +40,8 @@ class Spec:
     cells: int
     state: str = "auto"
     orders: tuple[Order, ...] = ()
+    watch: Watch | None = None
+    """How cells look at their joins, for the driver to decide by."""
 
     def planned(self, plan: Plan) -> Spec:
         """The same pipeline with these queries and orders."""
@@ -75,12 +85,12 @@ class Spec:
     @cached_property
     def id(self) -> str:
         """Equal for specs that do the same."""
-        parts = [self.declared(), self.plan.as_json(), self.state, self.tables_id]
+        parts = [self.declared(), self.plan.as_json(), self.state, self.tables_id, repr(self.watch)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be worked out again cheaply."""
-        kept = ("streams", "tables", "queries", "cells", "state", "orders")
+        kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
 
 

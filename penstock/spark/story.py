@@ -1,4 +1,8 @@
-"""The demo on Spark: five streams, a dozen queries, one streaming query; changed under way, and proved at the end."""
+"""The demo on Spark: five streams, a dozen queries, one streaming query; changed under way, and proved at the end.
+
+A minute of the depot is a second here. In the rush hour that is too short for one of the queries; it has FRESHNESS, so
+the pipeline gives it a budget of its own accord, and takes it back after.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
+from penstock.adapt.decide import Decision, Rules
 from penstock.engine import Engine
+from penstock.progress import Step, steps
 from penstock.spark import depot, sinks
 from penstock.spark.generate import generated
+from penstock.spark.hashing import hashed_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
-from penstock.testing import difference
+from penstock.spark.session import SHORT_LIVED, local_session
 
 MINUTES = 24
 CELLS = 2
+RULES = Rules(speed=60, confirm=1, cool_down=12)
+"""A minute in a second; at most one change of a kind in two of them."""
 QUERIES = {
     "at_risk": "SELECT r.tag, rooms.name, t.celsius, h.percent "
     "FROM reader [RANGE 10 SECONDS] AS r, temperature [RANGE 2 SECONDS] AS t, humidity [RANGE 2 SECONDS] AS h, rooms "
@@ -44,6 +54,9 @@ QUERIES = {
     "WHERE t.room = rooms.room AND t.celsius > rooms.warmest + 2",
     "mean_power": "SELECT room, AVG(watts) AS watts FROM power [RANGE 30 SECONDS SLIDE 30 SECONDS] GROUP BY room",
     "damp_rooms": "SELECT DISTINCT room FROM humidity [RANGE 5 SECONDS] WHERE percent > 96",
+    "spoiling": "SELECT r.tag, r.room, t.celsius, h.percent FROM reader [RANGE 10 SECONDS] AS r, "
+    "temperature [RANGE 10 SECONDS] AS t, humidity [RANGE 10 SECONDS] AS h WHERE r.room = t.room AND t.room = h.room "
+    "AND t.celsius * 10 + h.percent > 150 + r.tag * 0.05 FRESHNESS r 10 SECONDS",
     "busy_docks": "SELECT dock, COUNT(*) AS n FROM gate [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY dock",
 }
 LATER = (
@@ -67,9 +80,10 @@ def tell(console: Console, out: Path) -> bool:
     )
     pipe = _pipeline(out)
     console.print(f"Spark {pipe.spark.version} is up after {time.perf_counter() - begun:.0f} s.", style="dim")
-    run = pipe.start(out / "checkpoint", cells=CELLS)
+    run = pipe.start(out / "checkpoint", cells=CELLS, adapt=RULES)
     try:
-        _watch(run, console)
+        with steps("minutes of the depot", MINUTES, console, lines=False) as step:
+            _watch(run, console, step)
         metrics = run.metrics()
     finally:
         run.stop()
@@ -79,7 +93,7 @@ def tell(console: Console, out: Path) -> bool:
 
 
 def _pipeline(out: Path) -> Pipeline:
-    pipe = Pipeline()
+    pipe = Pipeline(local_session(settings=SHORT_LIVED))
     for name in depot.STREAMS:
         rows = generated(pipe.spark, depot.maker(name), MINUTES)
         pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)
@@ -89,43 +103,69 @@ def _pipeline(out: Path) -> Pipeline:
     return pipe
 
 
-def _watch(run: Run, console: Console) -> None:
-    """Show the micro-batches, and change the run under way."""
-    told = threading.Event()
-    batches = 0
-    last = time.perf_counter()
+class Teller:
+    """Shows the micro-batches, and what the pipeline decides by itself."""
 
-    def heard(batch: int, cells: Mapping[int, Any]) -> None:
-        nonlocal batches, last
+    def __init__(self, run: Run, console: Console, step: Step) -> None:
+        self._run = run
+        self._console = console
+        self._step = step
+        self._decided = 0
+        self._last = time.perf_counter()
+        self.minutes = 0
+        self.told = threading.Event()
+
+    def __call__(self, batch: int, cells: Mapping[int, Any]) -> None:
         now = time.perf_counter()
         rows = sum(sum(cell["rows"].values()) for cell in cells.values())
-        results = sum(query["emitted"] for query in run.metrics()["queries"].values())
+        queries = self._run.metrics()["queries"]
         if rows:
-            batches += 1
-            how = "/".join(sorted({cell["how"] for cell in cells.values()}))
-            console.print(
-                f"  batch {batch:3}  {rows:7,} rows to cells  {results:10,} results so far  "
-                f"{now - last:5.1f} s  engines: {how}",
-                highlight=False,
-                soft_wrap=True,
+            self.minutes += 1
+            self._step("rush hour" if self.minutes - 1 in depot.RUSH else "as usual")
+            results = sum(query["emitted"] for query in queries.values())
+            engines = max(cell["worked"] for cell in cells.values())
+            part = queries["spoiling"]["completeness"]
+            self._print(
+                f"  batch {batch:3}  {rows:7,} rows to cells  {results:10,} results so far  {now - self._last:5.1f} s, "
+                f"engines {engines:4.2f} s" + (f"  spoiling has {part:.0%}" if part < 1 else "")
             )
-        last = now
-        told.set()
+        for decision in self._run.decisions()[self._decided :]:
+            self._decided += 1
+            self._print(f"[bold]decided:[/] {_in_words(decision)}")
+        self._last = now
+        self.told.set()
 
-    run.listen(heard)
-    third = MINUTES // 3
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def _in_words(decision: Decision) -> str:
+    command, numbers = decision.command, decision.numbers
+    if command is None or decision.error is not None:
+        return f"nothing, {decision.error}"
+    if command.do == "budget":
+        why = f"engines took {numbers['busy']:.0%} of the time there is"
+        return f"{command.query} {'is exact again' if command.value is None else f'has {command.value} a batch'}, {why}"
+    value = command.value if command.do == "policy" else f"the plan {command.value}"
+    return f"{command.query} goes on with {value}"
+
+
+def _watch(run: Run, console: Console, step: Step) -> None:
+    """Show the run, and change it under way."""
+    teller = Teller(run, console, step)
+    run.listen(teller)
     changes: list[tuple[int, str, Callable[[], None]]] = [
-        (third, f"migrate {OTHER_PLAN[0]} to the plan {OTHER_PLAN[1]}", lambda: run.migrate(*OTHER_PLAN)),
-        (third + 4, f"add {LATER[0]}", lambda: run.add(*LATER, sink=sinks.memory())),
-        (third + 8, "schedule bfs", lambda: run.schedule("bfs")),
+        (4, f"migrate {OTHER_PLAN[0]} to the plan {OTHER_PLAN[1]}", lambda: run.migrate(*OTHER_PLAN)),
+        (8, f"add {LATER[0]}", lambda: run.add(*LATER, sink=sinks.memory())),
+        (depot.RUSH.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
     ]
-    while batches < MINUTES:
-        told.wait(1)
-        told.clear()
+    while teller.minutes < MINUTES:
+        teller.told.wait(1)
+        teller.told.clear()
         if not run.isActive:
             run.awaitTermination()
             return
-        while changes and batches >= changes[0][0]:
+        while changes and teller.minutes >= changes[0][0]:
             _, what, change = changes.pop(0)
             console.print(f"[bold]under way:[/] {what}", highlight=False, soft_wrap=True)
             change()
@@ -144,15 +184,30 @@ def _report(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
         verdict = "added under way"
         if name in wanted:
             found = pa_parquet.read_table(out / name).cast(wanted[name].schema)
-            same = difference(found, wanted[name]) is None
-            fine = fine and same
-            verdict = "[green]yes[/]" if same else "[red]no[/]"
+            part = found.num_rows / max(1, wanted[name].num_rows)
+            right = _is_part(found, wanted[name]) and (part == 1 or "FRESHNESS" in QUERIES[name])
+            fine = fine and right
+            verdict = "[green]yes[/]" if part == 1 else f"[green]{part:.0%} of it[/], the rest was shed"
+            verdict = verdict if right else "[red]no[/]"
         table.add_row(name, f"{query['emitted']:,}", f"{query['replication']:.2g}", verdict)
     console.print(table)
-    rows = sum(rows for rows, _ in depot.STREAMS.values()) * MINUTES
+    rows = sum(depot.minute(name, number).num_rows for name in depot.STREAMS for number in range(MINUTES))
     kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
     console.print(f"{rows:,} rows came in; at the end {kept:,} base rows are kept, and nothing built on them.")
     return fine
+
+
+def _is_part(found: pa.Table, wanted: pa.Table) -> bool:
+    """Whether every row is one of the wanted, as often as there at most."""
+    rows = [
+        np.unique(
+            hashed_rows([column.combine_chunks() for column in table.columns], table.num_rows), return_counts=True
+        )
+        for table in (found, wanted)
+    ]
+    (some, some_counts), (every, counts) = rows
+    places = np.minimum(np.searchsorted(every, some), every.size - 1)
+    return bool(np.all(every[places] == some) and np.all(some_counts <= counts[places]))
 
 
 def _embedded() -> dict[str, pa.Table]:

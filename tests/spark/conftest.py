@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from penstock.spark.session import local_session
+    from penstock.spark.session import SHORT_LIVED, local_session
 
-    session = local_session("local[2,4]", {"spark.driver.memory": "1g"})
+    session = local_session("local[2,4]", {"spark.driver.memory": "1g", **SHORT_LIVED})
     yield session
     session.stop()

@@ -11,10 +11,11 @@ from sparkkit import embedded, in_batches
 from test_cells import pushes, until_committed
 
 import penstock as ps
-from penstock.spark.keeper import Output
+from penstock.cql.catalog import Stream
+from penstock.spark.keeper import Cache, Output
 from penstock.spark.layout import Layout
 from penstock.spark.plans import Plan, QuerySpec, Schedule
-from penstock.testing import Case, another_query, difference, random_case
+from penstock.testing import Case, Push, another_query, difference, random_case
 
 
 def test_changes_of_a_plan() -> None:
@@ -42,6 +43,55 @@ def test_a_repeated_micro_batch_finds_its_plan() -> None:
     again = schedule.followed_by(9, plans[3])  # the micro-batch before was repeated
     assert (again.at(8), again.at(9)) == (plans[1], plans[3])
     assert Schedule.unpacked(schedule.packed()) == schedule
+
+
+def test_budgets_and_policies_of_a_plan() -> None:
+    plan = Plan((QuerySpec("a", "A"), QuerySpec("b", "B")))
+    own = plan.changed("shed", {"name": "a", "limit": "9 ms"}, 1).changed("policy", {"name": "b", "state": "jit"}, 2)
+    assert (own.query("a").shed, own.query("b").state) == ("9 ms", "jit")
+    assert own.unshed().query("a").shed is None
+    bound = own.changed("budget", {"probes": 5.0, "policy": "lp", "query": "a"}, 3)
+    assert (bound.query("a").bound, bound.query("a").shed) == ((("probes", 5.0), ("policy", "lp")), None)
+    assert bound.orders == ()
+    assert Schedule.unpacked(Schedule(((0, bound),)).packed()).last == bound
+    general = bound.changed("budget", {"probes": "1 second"}, 4)  # takes the place of all others, as in the engine
+    assert general.query("a").bound == ()
+    assert [dict(order.arguments) for order in general.orders] == [{"probes": "1 second"}]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_query_that_shares_its_join_is_taken_out_of_it_by_a_budget_of_its_own(order: tuple[str, str]) -> None:
+    """Live, in a cell that is built anew, and when the budget ends: the other query stays exact all the while."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    text = "SELECT A.k FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, text, "", ())
+    cluster = Cluster(spec_of(case, dict.fromkeys(order, text), 2))
+    found: dict[str, list[int]] = {"a": [], "b": []}
+    changes = {
+        3: {"probes": 4.0, "query": "a"}, 9: {"probes": None, "query": "a"}, 12: {"probes": 3.0},
+        15: {"probes": None},
+    }  # fmt: skip
+    ways = []
+    for number in range(20):
+        if number in changes:
+            spec = cluster.layout.spec
+            cluster.layout = Layout(spec.planned(spec.plan.changed("budget", changes[number], number)))
+        if number in (6, 13):
+            cluster.caches[0] = Cache()
+        rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
+        out = cluster.push(Push({"A": rows, "B": rows}))
+        ways.append(cluster.how[-1])
+        for name, counts in found.items():
+            counts.append(sum(table.num_rows for table in cluster.tables(out, "result", name)))
+    full = found["b"][11]
+    assert found["b"][5:12] == [full] * 7
+    assert all(count < full for count in found["a"][4:9])
+    assert found["a"][9:12] == [full] * 3
+    assert all(count < full for name in found for count in found[name][13:15])
+    assert found["a"][15:] == found["b"][15:] == [full] * 5
+    assert ways[3] == "rebuild"  # in place it would have bound both
+    assert ways[6] == ways[13] == "rebuild"
+    assert ways.count("rebuild") == 3
 
 
 @pytest.mark.parametrize("seed", range(8))

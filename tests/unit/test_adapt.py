@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.adapt import controller as controllers
+from penstock.adapt import analyst, lookout
 from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, state_policy
 from penstock.adapt.monitor import Effort, Observation, Sample, observed
 from penstock.expr.nodes import Column
@@ -285,9 +285,9 @@ def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise RuntimeError("no way")
 
-    for name in ("decided", "sampled"):
+    for module, name in ((analyst, "decided"), (lookout, "sampled")):
         with monkeypatch.context() as patch:
-            patch.setattr(controllers, name, broken)
+            patch.setattr(module, name, broken)
             engine = started(adapt=EAGER)
             assert answers(engine, range(40)) == answers(started(), range(40))
         found = engine.decisions()
@@ -313,7 +313,7 @@ def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> No
     engine = started(adapt=EAGER)
     for second in range(40):
         engine.push(tuples(second))
-    thread, gone = engine._controller._thread, weakref.ref(engine)
+    thread, gone = engine._controller.analyst.thread, weakref.ref(engine)
     assert isinstance(thread, threading.Thread)
     assert thread.daemon
     end(engine)

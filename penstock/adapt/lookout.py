@@ -1,0 +1,88 @@
+"""The lookout: takes samples of an engine's joins, each four times while its shortest window passes.
+
+It is told when a push begins and ends, so that it knows the clock's seconds that pushes take. Looking, and what is
+done with the samples if it is told, takes a part of the clock at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from penstock.adapt.budget import Budgets
+from penstock.adapt.monitor import Effort, Sample, horizon, sampled
+from penstock.adapt.overload import ticks_per_second
+from penstock.ops.join import JoinOperator
+from penstock.running import RunningQuery
+from penstock.state.kernels import ALWAYS, FOREVER
+
+_LOOKS = 4
+"""How often a join is looked at while its shortest window passes."""
+
+
+@dataclass
+class _Last:
+    """When a join was last looked at: event time in seconds, pushes and seconds of the clock before it."""
+
+    time: float
+    pushes: int
+    seconds: float
+
+
+class Lookout:
+    """Looks at the joins of one engine. `effort`: the part of the clock that this may take."""
+
+    def __init__(self, effort: float, timer: Callable[[], float] = perf_counter) -> None:
+        self._effort = effort
+        self._timer = timer
+        self._lasts: dict[str, _Last] = {}
+        self._pushes = 0
+        self._seconds = 0.0
+        self._began = self._looked_at = timer()
+        self._looking = 0.0
+
+    def begin(self) -> None:
+        """A push begins."""
+        self._began = self._timer()
+
+    def end(self) -> None:
+        """A push has ended."""
+        self._seconds += self._timer() - self._began
+        self._pushes += 1
+
+    def spent(self, seconds: float) -> None:
+        """So long it took to make use of the last samples."""
+        self._looking += seconds
+
+    def look(
+        self, joins: Iterable[JoinOperator], running: Callable[[str], RunningQuery], budgets: Budgets
+    ) -> list[Sample]:
+        """Samples of the joins whose time has come, if the last look has paid off."""
+        now = self._timer()
+        if now - self._looked_at < self._looking * (1 / self._effort - 1):
+            return []
+        samples = self._samples([join for join in joins if len(join.tree.stores) > 1], running, budgets)
+        if samples:
+            self._looked_at = self._timer()
+            self._looking = self._looked_at - now
+        return samples
+
+    def _samples(
+        self, joins: Sequence[JoinOperator], running: Callable[[str], RunningQuery], budgets: Budgets
+    ) -> list[Sample]:
+        samples = []
+        for join in joins:
+            if not ALWAYS < join.done < FOREVER:
+                continue
+            time = join.done / ticks_per_second(join.tree.plan)
+            last = self._lasts.setdefault(join.id, _Last(time, self._pushes, self._seconds))
+            if time - last.time < horizon(join) / _LOOKS:
+                continue
+            query = running(join.group.members[0].name.rpartition(": ")[0])
+            _, places = query.shapes_of(join)
+            if len(places) == 1:  # a query that joins the same streams twice has no single shape to change
+                effort = Effort(self._pushes - last.pushes, self._seconds - last.seconds, time - last.time)
+                samples.append(sampled(join, query, budgets, last.time, effort, len(joins)))
+            self._lasts[join.id] = _Last(time, self._pushes, self._seconds)
+        return samples

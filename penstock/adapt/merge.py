@@ -1,0 +1,72 @@
+"""Samples of one join from the cells of a pipeline, put together: the join as it is in a cell on average.
+
+All cells go by one plan, and what a plan costs is the sum over the cells, so rates and rows are means over the cells
+that have any rows of the join. Pairs are added up: a row meets those of its own cell only. A budget is there for the
+cell that has the most to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from penstock.adapt.monitor import Effort, Sample
+
+Join = tuple[str, int]
+"""A query, and which of its joins."""
+
+
+class Gathering:
+    """Collects the samples of a join until all cells have sent one, or one of them sends its next."""
+
+    def __init__(self, cells: int) -> None:
+        self._cells = cells
+        self._found: dict[Join, dict[int, Sample]] = {}
+
+    def add(self, samples: Mapping[int, Sequence[Sample]], queries: Collection[str]) -> list[Sample]:
+        """What has come together with these, given by cell; `queries` are those that still run."""
+        self._found = {join: found for join, found in self._found.items() if join[0] in queries}
+        complete = []
+        for cell, each in samples.items():
+            for sample in each:
+                join = sample.query, sample.place
+                if cell in self._found.get(join, {}):
+                    complete.append(self._found.pop(join))
+                found = self._found.setdefault(join, {})
+                found[cell] = sample
+                if len(found) == self._cells:
+                    complete.append(self._found.pop(join))
+        together = (merged([found[cell] for cell in sorted(found)]) for found in complete)
+        return [sample for sample in together if sample is not None]
+
+
+def merged(samples: Sequence[Sample]) -> Sample | None:
+    """One sample for those of the same join; None if it has no rows anywhere."""
+    filled = [sample for sample in samples if any(sample.rows.values())]
+    if not filled:
+        return None
+    first = filled[0]
+    alike = [each for each in filled if (each.names, each.tree) == (first.names, first.tree)]
+    return replace(
+        first,
+        time=max(each.time for each in alike),
+        rates=_means([each.rates for each in alike]),
+        rows=_means([each.rows for each in alike]),
+        pairs={
+            pair: (sum(each.pairs[pair][0] for each in alike), sum(each.pairs[pair][1] for each in alike))
+            for pair in first.pairs
+        },
+        state_rows=sum(each.state_rows for each in alike),
+        effort=Effort(*(max(numbers) for numbers in zip(*map(_effort, alike), strict=True))),
+        sheddable=all(each.sheddable for each in alike),
+        bound=any(each.bound for each in alike),
+        demanded=max((each.demanded for each in alike if each.demanded is not None), default=None),
+    )
+
+
+def _means(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {alias: sum(each[alias] for each in values) / len(values) for alias in values[0]}
+
+
+def _effort(sample: Sample) -> tuple[int, float, float]:
+    return sample.effort.pushes, sample.effort.seconds, sample.effort.span

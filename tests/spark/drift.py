@@ -1,0 +1,42 @@
+"""Three streams in a chain whose rare key changes half-way, stretch by stretch; it travels to the workers by value."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+
+import penstock as ps
+
+TICKS = 5
+"""The ticks of a stretch; windows are four times as long, so that joins are looked at once in a stretch."""
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
+CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
+PLAN = "((A B) C)"
+
+
+def rows(stream: str, number: int, change: int = 6, rate: int = 30) -> pa.Table:
+    """A stretch; from number `change` on it is y that is rare, not x."""
+    rng = np.random.default_rng((ord(stream), number))
+    x, y = (600, 6) if number < change else (6, 600)
+    size = rate * TICKS
+    columns = [np.sort(rng.integers(TICKS * number, TICKS * (number + 1), size)),
+               rng.integers(0, x, size), rng.integers(0, y, size)]  # fmt: skip
+    return pa.table(columns, schema=SCHEMA)
+
+
+def embedded(text: str, stretches: int) -> pa.Table:
+    """What the embedded engine answers, to the end of the streams."""
+    engine = ps.Engine()
+    for name in "ABC":
+        engine.stream(name, SCHEMA, time="ts")
+    engine.query("q", text)
+    tables = [engine.push({name: rows(name, number) for name in "ABC"})["q"] for number in range(stretches)]
+    return pa.concat_tables([*tables, engine.flush()["q"]])
+
+
+if "pyspark" in sys.modules:
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])

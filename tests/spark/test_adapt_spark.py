@@ -1,0 +1,246 @@
+"""The closed loop: cells look, the driver decides, commands travel; the answer stays."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cellkit import Cluster
+from drift import CHAIN, PLAN, SCHEMA, embedded, rows
+
+import penstock as ps
+from penstock.adapt.decide import Command, Rules
+from penstock.adapt.merge import Gathering, merged
+from penstock.adapt.monitor import Effort, Sample
+from penstock.cql.catalog import Stream
+from penstock.plan.joins import JoinGraph
+from penstock.plan.tree import parse_tree
+from penstock.spark import sinks
+from penstock.spark.generate import generated
+from penstock.spark.keeper import SAMPLES, Output
+from penstock.spark.layout import Layout
+from penstock.spark.ledger import Ledger
+from penstock.spark.pipeline import Pipeline
+from penstock.spark.plans import QuerySpec
+from penstock.spark.spec import Spec, Watch
+from penstock.spark.steering import MATTERS, Pace, Steering
+from penstock.spark.storage import Folder
+from penstock.testing import Push, difference
+
+EAGER = Rules(wait=True, effort=1.0, least=100.0, full=1e9)
+"""Decides as soon as it may; `full` keeps it from shedding on a slow machine."""
+
+
+def sample(cell: int, **changes: Any) -> Sample:
+    names = {alias: alias for alias in "AB"}
+    return replace(
+        Sample(
+            join="j", query="q", names=names, shapes=("(A B)",), place=0, time=10.0 + cell, horizon=10.0,
+            graph=JoinGraph(("A", "B"), (), (), ()), tree=parse_tree("(A B)", ("A", "B")), state="auto", codes={},
+            rates={"A": 2.0 * cell, "B": 4.0}, rows={"A": 10.0 * cell, "B": 40.0}, state_rows=cell,
+            effort=Effort(5, float(cell), 2.5), joins=1, sheddable=True, bound=False, demanded=None,
+            pairs={frozenset("AB"): (float(cell), 100.0)},
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def test_samples_of_cells_are_one_of_a_cell_on_average() -> None:
+    empty = sample(3, rows={"A": 0.0, "B": 0.0}, sheddable=False)
+    found = merged([sample(1), sample(3, demanded=0.7), empty])
+    assert found is not None
+    assert found.rates == {"A": 4.0, "B": 4.0}
+    assert found.rows == {"A": 20.0, "B": 40.0}
+    assert found.pairs == {frozenset("AB"): (4.0, 200.0)}
+    assert found.effort == Effort(5, 3.0, 2.5)
+    assert (found.state_rows, found.sheddable, found.demanded, found.time) == (4, True, 0.7, 13.0)
+    assert merged([empty]) is None
+
+
+def test_samples_are_gathered_from_all_cells_or_until_one_comes_again() -> None:
+    gathering = Gathering(2)
+    assert gathering.add({0: [sample(1)]}, {"q"}) == []
+    (both,) = gathering.add({1: [sample(3)]}, {"q"})
+    assert both.state_rows == 4
+    assert gathering.add({0: [sample(1)]}, {"q"}) == []
+    (alone,) = gathering.add({0: [sample(2)]}, {"q"})  # cell 1 was rebuilt meanwhile, and has not looked
+    assert alone.state_rows == 1
+    assert gathering.add({}, set()) == []
+    assert gathering.add({1: [sample(3)]}, {"q"}) == []  # what came before the query was dropped is forgotten
+
+
+def test_the_engines_have_what_spark_leaves_them() -> None:
+    effort, pace = Effort(pushes=10, seconds=4.0, span=60.0), Pace(1.0, 2)
+    assert pace.allowed(effort, 1.0).allowed == 4.0  # nothing is known of Spark's part yet
+    for batch in range(3):
+        pace.worked(batch, 0.1)
+        pace.took(batch, 0.6)
+    assert pace.allowed(effort, 1.0).allowed == pytest.approx((10 * 1.0 - 10 * 0.4) / 2)
+    live = Pace(None, 1)
+    live.worked(0, 0.1)
+    live.took(0, 0.6)
+    assert live.allowed(effort, 2.0).allowed == pytest.approx(60 / 2 - 10 * 0.5)
+    slow = Pace(1.0, 1)
+    slow.worked(0, 0.0)
+    slow.took(0, 30.0)
+    assert slow.allowed(effort, 1.0).allowed == pytest.approx(0.2 * 10)
+    slow.took(7, 1.0)  # of a micro-batch that nothing is known of
+
+
+# ── cells without Spark ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Steered(Cluster):
+    """Cells whose samples go to a steering, and whose plan follows its commands with the next micro-batch."""
+
+    def __init__(self, text: str, cells: int, rules: Rules, seconds: Callable[[int], float] = lambda _: 0.0) -> None:
+        streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
+        super().__init__(Spec(streams, {}, (QuerySpec("q", text, PLAN),), cells, watch=Watch(rules.effort, False)))
+        self.batch = -1
+        self._seconds = seconds
+        self.steering = Steering(rules, MATTERS, cells, Pace(1.0, 1), self._progress, self._given)
+
+    def _progress(self) -> dict[str, Any]:
+        return {"batchId": self.batch, "durationMs": {"triggerExecution": 500}}
+
+    def _given(self, command: Command, done: Callable[[int], None]) -> None:
+        do = {"budget": "shed"}.get(command.do, command.do)
+        what = {"migrate": "plan", "policy": "state", "budget": "limit"}[command.do]
+        spec = self.layout.spec
+        self.layout = Layout(spec.planned(spec.plan.changed(do, {"name": command.query, what: command.value}, 0)))
+        done(self.batch + 1)
+
+    def next(self) -> list[Output]:
+        self.batch += 1
+        out = self.push(Push({name: rows(name, self.batch) for name in "ABC"}))
+        samples = {cell: pickle.loads(data) for cell, kind, _, _, data in out if kind == SAMPLES}
+        took = self._seconds(self.batch)
+        slow = {
+            cell: [replace(each, effort=replace(each.effort, seconds=took)) for each in seen]
+            for cell, seen in samples.items()
+        }
+        self.steering.heard(self.batch, [took], slow, {"q"})
+        return out
+
+
+def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
+    cluster = Steered(CHAIN, 3, EAGER)
+    out = [row for _ in range(14) for row in cluster.next()]
+    cluster.steering.close()
+    (decision,) = cluster.steering.decisions()
+    assert decision.command == Command("q", "migrate", "(A (B C))")
+    assert decision.push is not None
+    assert decision.push > 6
+    assert cluster.layout.spec.queries[0].plan == "(A (B C))"
+    assert set(cluster.how) == {"new", "hit"}  # the engines changed in place
+    wanted = embedded(CHAIN, 14)
+    found = pa.concat_tables(cluster.tables(out, "result", "q"))
+    last = pa.compute.max(found["_ts"]).as_py()
+    assert last >= 14 * 5 - 1
+    assert difference(found, wanted.filter(pa.compute.field("_ts") <= last)) is None
+
+
+def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
+    cluster = Steered(f"{CHAIN} FRESHNESS A 20", 2, replace(EAGER, full=1.0), lambda b: 3.0 if 6 <= b < 10 else 0.001)
+    kept, out = [], []
+    for _ in range(24):
+        out += cluster.next()
+        kept.append(cluster.layout.spec.queries[0].shed)
+    cluster.steering.close()
+    budgets = [each for each in cluster.steering.decisions() if each.command.do == "budget"]
+    assert [each.error for each in budgets] == [None, None]
+    assert budgets[0].command.value is not None
+    assert budgets[1].command.value is None
+    assert kept[5] is None
+    assert kept[-1] is None
+    assert any(kept)
+    found = Counter(map(str, pa.concat_tables(cluster.tables(out, "result", "q")).to_pylist()))
+    assert found
+    assert found <= Counter(map(str, embedded(CHAIN, 24).to_pylist()))
+
+
+def test_what_cannot_be_given_is_a_failed_decision() -> None:
+    cluster = Steered(CHAIN, 2, EAGER)
+
+    def refuse(*_: object) -> None:
+        raise ps.QueryError("UNKNOWN_QUERY", "gone")
+
+    cluster.steering._give = refuse
+    out = [row for _ in range(12) for row in cluster.next()]
+    cluster.steering.close()
+    assert out
+    assert [each.error for each in cluster.steering.decisions()][:1] == ["QueryError: [UNKNOWN_QUERY] gone"]
+
+
+# ── on Spark ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def declared(spark: Any, stretches: int, text: str = CHAIN) -> tuple[Pipeline, Any]:
+    pipe, answer = Pipeline(spark), sinks.memory()
+    for name in "ABC":
+        frame = generated(spark, partial(rows, name), stretches)
+        pipe.stream(name, frame, "ts", schema=SCHEMA, packed=True)
+    pipe.query("q", text, sink=answer, plan=PLAN)
+    return pipe, answer
+
+
+def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: Path) -> None:
+    pipe, answer = declared(spark, 12)
+    run = pipe.start(tmp_path, cells=2, adapt=EAGER)
+    try:
+        run.processAllAvailable()
+        decisions = run.decisions()
+    finally:
+        run.stop()
+    assert [each.command for each in decisions] == [Command("q", "migrate", "(A (B C))")]
+    assert decisions[0].error is None
+    assert decisions[0].push is not None
+    ledger = Ledger.read(Folder(str(tmp_path)))
+    assert ledger is not None
+    assert ledger.schedule.last.query("q").plan == "(A (B C))"
+    again, rest = declared(spark, 12)
+    run = again.start(tmp_path, cells=2)
+    try:
+        run.finish()
+        run.processAllAvailable()
+        assert run.decisions() == []
+    finally:
+        run.stop()
+    found = pa.concat_tables([answer.table(), rest.table()])
+    assert difference(found, embedded(CHAIN, 12)) is None
+
+
+def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, tmp_path: Path) -> None:
+    """No engine keeps up with a trigger of ten milliseconds, so the pipeline gives itself a budget, and says so."""
+    pipe, answer = declared(spark, 9, f"{CHAIN} FRESHNESS A 20")
+    run = pipe.start(tmp_path, {"processingTime": "10 milliseconds"}, cells=2)
+    try:
+        run.processAllAvailable()
+        decisions, status, figures = run.decisions(), run.status, run.metrics()["queries"]["q"]
+        run.budget(40)
+        explicit = run.status["budgets"]
+        run.budget(None)
+        lifted = run.status["budgets"]
+    finally:
+        run.stop()
+    assert [(each.command.do, each.command.value) for each in decisions] == [("budget", "2 ms")]
+    assert status["budgets"] == {"q": "2 ms"}
+    assert status["isTriggerActive"] in (True, False)
+    assert figures["budget"] == "2 ms"
+    assert 0 < figures["completeness"] < 1
+    assert figures["unprobed"] > 0
+    assert explicit == {"q": "20 probes per second and cell"}
+    assert lifted == {}
+    found = Counter(map(str, answer.table().to_pylist()))
+    wanted = Counter(map(str, embedded(CHAIN, 9).to_pylist()))
+    assert found
+    assert found < wanted
+    with pytest.raises(ps.QueryError, match="BAD_TRIGGER"):
+        pipe.start(tmp_path, {"processingTime": "soon"}, cells=2)
