@@ -9,11 +9,13 @@ import pytest
 from scipy.optimize import linprog
 
 from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
-from penstock.adapt.freshness import Refreshes, greedy_cover, refresh_rates, renewal_rates, within_supply
+from penstock.adapt.freshness import Refresh, Refreshes, greedy_cover, refresh_rates, renewal_rates, within_supply
 from penstock.plan.paths import Load, halfway_joins, joins, sides, susceptible
 from penstock.plan.tree import Leaf, Pair, Tree, leaves, parse_tree
 
 NEARLY = 1 + 1e-6
+A, B, C, D = map(Leaf, "ABCD")
+AB, CD = Pair(A, B), Pair(C, D)
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,12 @@ def fresh(given: Problem, found: Allocation) -> bool:
 
 
 def test_a_thousand_plans() -> None:
-    """lp is never worse than jaqpot, and both keep every state fresh. No heuristic is better.
+    """lp is never worse than jaqpot, nor jaqpot than any heuristic, and both keep every state fresh.
 
-    Without freshness none is better than jaqpot, because the continuous knapsack is solved exactly. With freshness
-    those that keep every state fresh are compared: what the others make of stale states is of no use. There lp is never
-    worse; jaqpot, which probes on with every row it refreshes with, was worse than BestHJP in 4 of the 1,000.
+    With freshness those heuristics are compared that keep every state fresh: what the others make of stale states is of
+    no use. A jaqpot that probes on with every row it refreshes with is worse than BestHJP in 4 of the 1,000.
     """
-    infeasible = beaten = 0
+    infeasible = 0
     for given in PROBLEMS:
         exact = allocate(given.load, given.mu, "lp", given.refreshes)
         greedy = allocate(given.load, given.mu, "jaqpot", given.refreshes)
@@ -73,11 +74,19 @@ def test_a_thousand_plans() -> None:
         for policy in HEURISTICS:
             rival = allocate(given.load, given.mu, policy)
             assert free * NEARLY >= rival.throughput, policy
-            if exact.feasible and fresh(given, rival):
-                assert exact.throughput * NEARLY >= rival.throughput, policy
-                beaten += greedy.feasible and greedy.throughput * NEARLY < rival.throughput
-    assert beaten <= 5
-    assert 20 <= infeasible <= 80
+            if fresh(given, rival):
+                assert exact.throughput * NEARLY >= rival.throughput or not exact.feasible, policy
+                assert greedy.throughput * NEARLY >= rival.throughput or not greedy.feasible, policy
+    assert 10 <= infeasible <= 80
+
+
+def test_rows_that_refresh_probe_on_only_where_that_pays() -> None:
+    """(C D) must get 10 rows a second, of 10 tuples of C. They would bring one result each; two b bring 50."""
+    load = Load(Pair(AB, CD), dict.fromkeys("ABCD", 1000.0), {A: 1, B: 5, C: 1, D: 1, AB: 5, CD: 1})
+    found = allocate(load, 22, "jaqpot", {CD: Refresh(10, "C")})
+    assert found.allowances == pytest.approx({A: 0, B: 2, C: 0, D: 10, AB: 10, CD: 0})
+    assert found.throughput == pytest.approx(50)
+    assert found.for_freshness == pytest.approx(20)
 
 
 def test_the_greedy_cover_is_within_19_percent_of_the_optimum() -> None:
@@ -127,7 +136,6 @@ def test_the_discrete_optimum_lies_between_the_discrete_greedy_and_the_continuou
         assert low <= middle * NEARLY <= high * NEARLY**2
 
 
-AB, CD = Pair(Leaf("A"), Leaf("B")), Pair(Leaf("C"), Leaf("D"))
 BUSHY = Load(
     Pair(AB, CD),
     {"A": 10, "B": 10, "C": 10, "D": 10},
