@@ -12,6 +12,8 @@ import pytest
 import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import Budgets, as_budget
+from penstock.ops.shedding import Shedding
+from penstock.plan.tree import Leaf, Pair
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"
 
@@ -66,6 +68,31 @@ def test_a_budget_that_suffices_says_so() -> None:
     assert fed(engine, range(25)) == fed(started(), range(25))
     assert engine.metrics("q")["completeness"] == 1
     assert engine.metrics("q")["unprobed"] == {}
+
+
+def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, float]:
+    """Partners per probe of two streams after looks at windows of so many rows: (rows, {side: (probes, partners)})."""
+    a, b = Leaf("A"), Leaf("B")
+    shedding = Shedding(Pair(a, b), 10, 1, 10.0, None, lambda: None, lambda: False)
+    for rows, counts in looks:
+        for side, (probes, partners) in counts.items():
+            shedding.found(side, probes, partners)
+        load = shedding.measure({a: rows, b: rows})
+    return {str(side): found for side, found in load.productivity.items()}
+
+
+def test_what_windows_held_when_they_were_probed_is_no_part_of_a_selectivity() -> None:
+    """A budget from the start on: no row probes any more when the windows are full."""
+    a, b = Leaf("A"), Leaf("B")
+    assert measured((10.0, {a: (100, 50), b: (50, 25)}), (90.0, {}), (100.0, {})) == pytest.approx({"A": 5, "B": 5})
+
+
+def test_a_direction_that_hardly_probes_is_judged_by_the_other_until_it_has_probed() -> None:
+    a, b = Leaf("A"), Leaf("B")
+    assert measured((100.0, {b: (100, 500)}))["A"] == pytest.approx(5)
+    one_way = measured((100.0, {a: (100, 0), b: (100, 500)}))
+    assert one_way["A"] < 0.5
+    assert one_way["B"] == pytest.approx(5, rel=0.02)
 
 
 def test_explain_shows_the_allowances() -> None:
