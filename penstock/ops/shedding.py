@@ -103,8 +103,8 @@ class Shedding:
         self._held: Mapping[Tree, float] = {}
         """The rows of each state when it was last looked at."""
         self._measured_at = 0.0
-        self._expected = 0.0
-        """Results per second if nothing were shed, by estimate."""
+        self._made = self._expected = 0.0
+        """Results that came, and that would have come if nothing were shed, by estimate; fading."""
         self._tokens: dict[Tree, float] = {}
         self._purse = 0.0
         self.allowances: Table = {}
@@ -184,12 +184,13 @@ class Shedding:
     # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
 
     def measure(self, held: Mapping[Tree, float]) -> Load:
-        """Rates and productivities as they would be if nothing were shed, by estimate; and the states as they are.
+        """Rates, productivities and states as they would be if nothing were shed, by estimate.
 
         `held` are the rows of each state now; a node without one finds its rows in the windows, all of them. As
         counted, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
         """
-        factor = exp(-(self.elapsed - self._measured_at) / self._horizon)
+        passed = self.elapsed - self._measured_at
+        factor = exp(-passed / self._horizon)
         productivity: dict[Tree, float] = {}
         whole: dict[Tree, float] = {Leaf(alias): held[Leaf(alias)] for alias in leaves(self.tree)}
         for join in joins(self.tree):
@@ -206,8 +207,10 @@ class Shedding:
         self._held, self._measured_at = held, self.elapsed
         seconds = max(self._seconds, 1e-9)
         rates = {alias: self._flows[Leaf(alias)].offered / seconds for alias in leaves(self.tree)}
-        load = Load(self.tree, rates, productivity, {node: held.get(node, 0.0) for node in productivity})
-        self._expected = load.output(load.full)[self.tree]
+        load = Load(self.tree, rates, productivity, {node: whole[node] for node in productivity})
+        self._expected = self._expected * factor + load.output(load.full)[self.tree] * passed
+        assert isinstance(self.tree, Pair)
+        self._made = sum(self._flows[side].found for side, _ in sides(self.tree))
         return load
 
     def _selectivity(self, join: Pair) -> float:
@@ -222,6 +225,4 @@ class Shedding:
 
     def completeness(self) -> float:
         """Results over those that would come if nothing were shed, lately and by estimate."""
-        assert isinstance(self.tree, Pair)
-        made = sum(self._flows[side].found for side, _ in sides(self.tree)) / max(self._seconds, 1e-9)
-        return min(1.0, made / self._expected) if self._expected else 1.0
+        return min(1.0, self._made / self._expected) if self._expected else 1.0

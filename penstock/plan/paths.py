@@ -77,7 +77,11 @@ class Path:
 
     def rows_of(self, node: Tree) -> float:
         """Rows of a node of the path that one tuple becomes; 0 for a node elsewhere."""
-        return self.cardinalities[self.probing.index(node)] if node in self.probing else 0.0
+        return self._rows.get(node, 0.0)
+
+    @cached_property
+    def _rows(self) -> dict[Tree, float]:
+        return dict(zip(self.probing, self.cardinalities, strict=False))
 
 
 @dataclass(frozen=True)
