@@ -1,8 +1,9 @@
 """Budgets of an engine: what was asked for, whom it binds, and how a time limit becomes a number of probes.
 
 A budget in probes per second of event time is divided among the joins it binds in proportion to what each would probe
-if nothing were shed. A budget in seconds of the clock per push is turned into probes by the rate that the last pushes
-had; should a push still run out of its time, the rest of it is inserted without probing.
+if nothing were shed. A budget in seconds of the clock per push is turned into probes by what probes took in the pushes
+before, with a margin for how much that varied; should a push still run out of its time, the rest of it is inserted
+without probing.
 
 Only joins whose rows leave as they are can be bound: a COUNT over a part of the rows, a DISTINCT or an EXCEPT would be
 wrong, not partial, and so would a query over a derived stream with tuples missing.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isfinite
+from math import inf, isfinite, sqrt
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +35,10 @@ Timer = Callable[[], float]
 
 _USED = 0.8
 """The part of a time limit that is planned to be used."""
+_MOST = 0.9
+"""The part of it from which on a push is late: what comes after is inserted without probing."""
+_SLOWER, _FASTER = 0.5, 0.2
+"""The weight of a push whose probes took longer than the average, or less long."""
 _FIRST_RATE = 100_000.0
 """Probes per second of the clock to start with."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
@@ -106,6 +111,7 @@ class Keeper:
         self.budget = budget
         self._timer = timer
         self._per_push = _USED * _FIRST_RATE * (budget.seconds or 0.0)
+        self._pace = Pace()
         self._span = 0.0
         self._began = 0.0
         self._before = (0, 0.0)
@@ -152,7 +158,7 @@ class Keeper:
 
     def _is_late(self) -> bool:
         limit = self.budget.seconds
-        return limit is not None and self._timer() - self._began > limit * (1 + _USED) / 2
+        return limit is not None and self._timer() - self._began > limit * _MOST
 
     def begin(self) -> None:
         """A push begins."""
@@ -168,12 +174,34 @@ class Keeper:
         if not span:
             return
         self._span = span if not self._span else (self._span + span) / 2
-        possible = probes * _USED * self.budget.seconds / took
+        if probes:
+            self._pace.add(took / probes)
+        possible = self._pace.probes(self.budget.seconds)
         was_bound = probes > self._per_push / 2
         if was_bound or possible < self._per_push:
             low, high = self._per_push / 4, self._per_push * 2
             idle = took < _USED * self.budget.seconds and not was_bound
             self._per_push = self._per_push if idle else max(1.0, min(max(possible, low), high))
+
+
+@dataclass
+class Pace:
+    """What a probe takes, with all that comes with it: an average that fades, quick to slow down, slow to speed up."""
+
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        if not self.mean:
+            self.mean = seconds
+        change = min(seconds, 2 * self.mean) - self.mean  # a push that was held up once says little
+        weight = _SLOWER if change > 0 else _FASTER
+        self.mean += weight * change
+        self.variance = (1 - weight) * (self.variance + weight * change**2)
+
+    def probes(self, seconds: float) -> float:
+        """As many as fit: `_USED` of the time on average, and `_MOST` of it if they take two deviations longer."""
+        return seconds * min(_USED / self.mean, _MOST / (self.mean + 2 * sqrt(self.variance))) if self.mean else inf
 
 
 class Budgets:

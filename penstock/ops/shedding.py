@@ -149,16 +149,15 @@ class Shedding:
         self._seconds = self._seconds * factor + seconds
         for flow in self._flows.values():
             flow.fade(factor)
-        late = self._late()
         for node, probes in self.allowances.items():
             most = probes * max(1.0, seconds) + 1
-            self._tokens[node] = 0.0 if late else min(most, self._tokens[node] + probes * seconds)
+            self._tokens[node] = min(most, self._tokens[node] + probes * seconds)
         self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
 
     def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
         """The rows of a node that may probe."""
         self._flows[node].offered += len(rows)
-        allowed = int(min(self._tokens[node], self._purse))
+        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse))
         if len(rows) > allowed:
             self._unprobed[node] += len(rows) - allowed
             self.lost_at.add(join)

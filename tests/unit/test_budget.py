@@ -171,11 +171,14 @@ class Clock:
 
     def __init__(self, engine: ps.Engine, per_probe: float) -> None:
         self.engine, self.per_probe = engine, per_probe
+        self.now, self.spent = 0.0, 0
 
     def __call__(self) -> float:
         keeper = self.engine._budgets._general
         spent = 0 if keeper is None else sum(over.shedding.spent for over in keeper.overloads.values())
-        return spent * self.per_probe
+        self.now += (spent - self.spent) * self.per_probe
+        self.spent = spent
+        return self.now
 
 
 @pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
@@ -192,6 +195,36 @@ def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None
     assert max(taken[20:]) <= 0.1
     assert np.mean(taken[20:]) >= 0.05
     assert engine.metrics("q")["budget"]["mu"] == pytest.approx(0.08 / per_probe, rel=0.35)
+
+
+def test_a_margin_is_kept_for_probes_that_take_longer_at_times() -> None:
+    """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
+    engine = started()
+    clock = Clock(engine, 1e-4)
+    engine._budgets = Budgets(clock)
+    engine.budget("100 ms")
+    rng = np.random.default_rng(1)
+    taken = []
+    for second in range(120):
+        clock.per_probe = float(rng.choice([1e-4, 2e-4]))
+        before = clock()
+        engine.push(tuples(second))
+        taken.append(clock() - before)
+    assert max(taken[40:]) <= 0.1
+    assert np.mean(taken[40:]) >= 0.03
+
+
+def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
+    """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
+    engine = started()
+    clock = Clock(engine, 1e-5)
+    engine._budgets = Budgets(clock)
+    engine.budget("100 ms")
+    fed(engine, range(30))
+    unprobed = engine.metrics("q")["unprobed"].get("(A B)", 0)
+    clock.per_probe = 5e-4
+    engine.push(tuples(30))
+    assert engine.metrics("q")["unprobed"]["(A B)"] - unprobed > 0
 
 
 def test_units_of_time() -> None:
