@@ -99,7 +99,7 @@ class Engine:
         self._tables: dict[str, pa.Table] = {}
         self._roster = Roster()
         self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
-        self._budgets = Budgets(timer)
+        self._budgets = Budgets(self._roster, timer)
         rules = as_rules(adapt)
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
@@ -377,11 +377,12 @@ class Engine:
         """Limit the probes of joins: so many per second of event time, or what fits into a time per push ("500 ms").
 
         None lifts the limit. `policy` says how it is allocated, `query` whom it binds: every query, also those to
-        come, or that one only. Newest tuples probe first, with `sample` (a seed) a random choice. See docs/overload.md.
+        come, or that one and who shares its join, if they all have FRESHNESS. Newest tuples probe first, with `sample`
+        (a seed) a random choice. See docs/overload.md.
         """
         running = None if query is None else self._roster[query]
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._budgets.set(budget, self._roster, running)
+        self._budgets.set(budget, running)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
@@ -520,7 +521,7 @@ class Engine:
             query.apply(engine._roster[query.name])
         engine._groups.seat(None)
         if budgets is not None:
-            engine._budgets.revive(budgets, engine._roster)
+            engine._budgets.revive(budgets)
         return engine
 
 

@@ -131,7 +131,7 @@ class JoinStage:
         for each in found[:_SLICES_TOLD]:
             ages = f"{duration_text(each.low, time_type)} to {duration_text(each.high, time_type)}"
             held = ", ".join(f"{alias} {rows}" for alias, rows in each.rows.items())
-            names = [reader.partition(":")[0] for reader in each.readers]
+            names = [reader.rpartition(": ")[0] for reader in each.readers]
             readers = ", ".join(names[:_SLICES_TOLD]) + (
                 f" and {len(names) - _SLICES_TOLD} more" if len(names) > _SLICES_TOLD else ""
             )

@@ -41,11 +41,11 @@ class Allocation:
 
 
 _ENTERING: dict[str, Callable[[Load, float], Mapping[str, float]]] = {
-    "grepp": lambda load, mu: grepp(load, mu, dict.fromkeys(load.rates, 0.0)),
     "discrete-greedy": lambda load, mu: in_whole_tuples(load, mu, optimal=False),
     "discrete-dp": lambda load, mu: in_whole_tuples(load, mu, optimal=True),
 }
 _TABLES: dict[str, Callable[[Load, float], Table]] = {
+    "grepp": lambda load, mu: grepp(load, mu, {}),
     "steady": steady,
     "equal-hj": equal_hj,
     "global-hjpr": global_hjpr,
@@ -69,13 +69,12 @@ def allocate(load: Load, mu: float, policy: str = "lp", refreshes: Refreshes | N
 
 def _jaqpot(load: Load, mu: float, refreshes: Refreshes, shortage: Shortage | None) -> Allocation:
     cover = greedy_cover(load, refreshes)
-    entering, part = cover.entering, 1.0
+    part = 1.0
     if cover.dearest is not None and cover.cost > mu:
         shortage = shortage or Shortage(refreshes[cover.dearest].stream, cover.dearest, cover.cost)
         part = mu / cover.cost
-        entering = {alias: part * tuples for alias, tuples in entering.items()}
-    table = load.table(grepp(load, mu - part * cover.cost, entering))
-    return _allocation(load, mu, "jaqpot", table, part * cover.cost, shortage)
+    refreshing = {alias: (part * tuples, cover.hops[alias]) for alias, tuples in cover.entering.items()}
+    return _allocation(load, mu, "jaqpot", grepp(load, mu, refreshing), part * cover.cost, shortage)
 
 
 def _lp(load: Load, mu: float, refreshes: Refreshes, shortage: Shortage | None) -> Allocation:

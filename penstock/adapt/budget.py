@@ -1,8 +1,9 @@
 """Budgets of an engine: what was asked for, whom it binds, and how a time limit becomes a number of probes.
 
 A budget in probes per second of event time is divided among the joins it binds in proportion to what each would probe
-if nothing were shed. A budget in seconds of the clock per push is turned into probes by the rate that the last pushes
-had; should a push still run out of its time, the rest of it is inserted without probing.
+if nothing were shed. A budget in seconds of the clock per push is turned into probes by what probes took in the pushes
+before, with a margin for how much that varied; should a push still run out of its time, the rest of it is inserted
+without probing.
 
 Only joins whose rows leave as they are can be bound: a COUNT over a part of the rows, a DISTINCT or an EXCEPT would be
 wrong, not partial, and so would a query over a derived stream with tuples missing.
@@ -10,10 +11,11 @@ wrong, not partial, and so would a query over a derived stream with tuples missi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isfinite
+from math import inf, nan, sqrt
+from numbers import Real
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +36,10 @@ Timer = Callable[[], float]
 
 _USED = 0.8
 """The part of a time limit that is planned to be used."""
+_MOST = 0.9
+"""The part of it from which on a push is late: what comes after is inserted without probing."""
+_SLOWER, _FASTER = 0.5, 0.2
+"""The weight of a push whose probes took longer than the average, or less long."""
 _FIRST_RATE = 100_000.0
 """Probes per second of the clock to start with."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
@@ -58,10 +64,21 @@ def as_budget(value: object, policy: object, sample: object) -> Budget:
     assert isinstance(policy, str)
     if isinstance(value, str):
         return Budget(None, _seconds(value), policy, sample)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value <= 0:
+    number = _number(value)
+    if not 0 < number < inf:
         message = f'a budget is probes per second of event time, above 0, a time per push ("500 ms") or None: {value!r}'
         raise QueryError("BAD_BUDGET", message)
-    return Budget(float(value), None, policy, sample)
+    return Budget(number, None, policy, sample)
+
+
+def _number(value: object) -> float:
+    """NaN for what is none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return nan
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def _seconds(text: str) -> float:
@@ -106,6 +123,7 @@ class Keeper:
         self.budget = budget
         self._timer = timer
         self._per_push = _USED * _FIRST_RATE * (budget.seconds or 0.0)
+        self._pace = Pace()
         self._span = 0.0
         self._began = 0.0
         self._before = (0, 0.0)
@@ -133,10 +151,10 @@ class Keeper:
                 share = partial(self._share, join.id)
                 self.overloads[join.id] = Overload(join, share, self.budget.policy, self.budget.sample, self._is_late)
 
-    def release(self, running: RunningQuery) -> None:
-        """Free the joins of a query, unless others share them."""
-        for join in running.joins:
-            if len(join.group.members) == 1 and join.id in self.overloads:
+    def release(self, joins: Iterable[JoinOperator]) -> None:
+        """Free some joins."""
+        for join in joins:
+            if join.id in self.overloads:
                 self.overloads.pop(join.id).lift()
 
     def lift(self) -> None:
@@ -152,7 +170,7 @@ class Keeper:
 
     def _is_late(self) -> bool:
         limit = self.budget.seconds
-        return limit is not None and self._timer() - self._began > limit * (1 + _USED) / 2
+        return limit is not None and self._timer() - self._began > limit * _MOST
 
     def begin(self) -> None:
         """A push begins."""
@@ -168,7 +186,9 @@ class Keeper:
         if not span:
             return
         self._span = span if not self._span else (self._span + span) / 2
-        possible = probes * _USED * self.budget.seconds / took
+        if probes:
+            self._pace.add(took / probes)
+        possible = self._pace.probes(self.budget.seconds)
         was_bound = probes > self._per_push / 2
         if was_bound or possible < self._per_push:
             low, high = self._per_push / 4, self._per_push * 2
@@ -176,10 +196,31 @@ class Keeper:
             self._per_push = self._per_push if idle else max(1.0, min(max(possible, low), high))
 
 
+@dataclass
+class Pace:
+    """What a probe takes, with all that comes with it: an average that fades, quick to slow down, slow to speed up."""
+
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        if not self.mean:
+            self.mean = seconds
+        change = min(seconds, 2 * self.mean) - self.mean  # a push that was held up once says little
+        weight = _SLOWER if change > 0 else _FASTER
+        self.mean += weight * change
+        self.variance = (1 - weight) * (self.variance + weight * change**2)
+
+    def probes(self, seconds: float) -> float:
+        """As many as fit: `_USED` of the time on average, and `_MOST` of it if they take two deviations longer."""
+        return seconds * min(_USED / self.mean, _MOST / (self.mean + 2 * sqrt(self.variance))) if self.mean else inf
+
+
 class Budgets:
     """All budgets of an engine: one for every query, and some for single queries."""
 
-    def __init__(self, timer: Timer = perf_counter) -> None:
+    def __init__(self, roster: Roster, timer: Timer = perf_counter) -> None:
+        self._roster = roster
         self._timer = timer
         self._general: Keeper | None = None
         self._single: dict[str, Keeper | None] = {}
@@ -188,16 +229,25 @@ class Budgets:
     def _keeper(self, running: RunningQuery) -> Keeper | None:
         return self._single.get(running.name, self._general)
 
+    def _sharers(self, running: RunningQuery) -> Iterator[RunningQuery]:
+        """A query and those whom a budget of its own binds as well: they share a join with it, or with one of them."""
+        found, waiting = {running.name}, [running]
+        while waiting:
+            yield (each := waiting.pop())
+            others = {member.query for join in each.joins for member in join.group.members} - found
+            found |= others
+            waiting += [self._roster[name] for name in sorted(others)]
+
     def _keepers(self) -> Iterator[Keeper]:
         yield from filter(None, (self._general, *self._single.values()))
 
-    def set(self, budget: Budget | None, every: Roster, only: RunningQuery | None) -> None:
-        """Bind every query, or one; None frees it. Nothing changes if a query cannot be bound."""
+    def set(self, budget: Budget | None, only: RunningQuery | None) -> None:
+        """Bind every query, or one and those who share its joins; None frees them. If one cannot be bound, none is."""
         keeper = None if budget is None else Keeper(budget, self._timer)
-        chosen = list(every) if only is None else [only]
-        if only is not None:
-            _check_alone(only)
+        chosen = list(self._roster if only is None else self._sharers(only))
         if keeper is not None:
+            if only is not None:
+                _check_agreed(only, chosen)
             for running in chosen:
                 _check(running)
         if only is None:
@@ -205,34 +255,41 @@ class Budgets:
                 former.lift()
             self._general, self._single = keeper, {}
         else:
-            self.dismiss(only)
-            self._single[only.name] = keeper
-        if keeper is not None:
             for running in chosen:
-                keeper.bind(running)
+                self._release(running, shared=True)
+            self._single |= dict.fromkeys((running.name for running in chosen), keeper)
         for running in chosen:
+            if keeper is not None:
+                keeper.bind(running)
             for join in running.joins:
                 join.private = only is not None
 
     def may_bind(self, running: RunningQuery) -> bool:
-        """Whether a query has no budget and could have one of its own."""
+        """Whether a query has no budget, and it and all who share its joins allow one by FRESHNESS."""
+        if self._general is not None or running.name in self._single:
+            return False
         try:
-            _check_alone(running)
-            _check(running)
+            for each in self._sharers(running):
+                if not fresh(each):
+                    return False
+                _check(each)
         except UnsupportedError:
             return False
-        return self._general is None and running.name not in self._single
+        return True
 
     def alone(self, running: RunningQuery) -> bool:
         """Whether a query has a budget of its own."""
         return self._single.get(running.name) is not None
 
     def free(self, running: RunningQuery) -> None:
-        """Take back a query's own budget: from now on it is bound as all others are, and may share its join."""
-        self.dismiss(running)
-        for join in running.joins:
-            join.private = False
-        self.admit(running)
+        """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
+        freed = list(self._sharers(running))
+        for each in freed:
+            self._release(each, shared=True)
+        for each in freed:
+            for join in each.joins:
+                join.private = False
+            self.admit(each)
 
     def admit(self, running: RunningQuery) -> None:
         """A new query: the budget of the engine binds it as well."""
@@ -241,11 +298,14 @@ class Budgets:
             self._general.bind(running)
 
     def dismiss(self, running: RunningQuery) -> None:
-        """A query goes, or is freed."""
+        """A query goes; joins that others share stay bound."""
+        self._release(running, shared=False)
+
+    def _release(self, running: RunningQuery, *, shared: bool) -> None:
         keeper = self._keeper(running)
-        if keeper is not None:
-            keeper.release(running)
         self._single.pop(running.name, None)
+        if keeper is not None:
+            keeper.release(join for join in running.joins if shared or len(join.group.members) == 1)
 
     def begin(self) -> None:
         for keeper in self._keepers():
@@ -275,31 +335,39 @@ class Budgets:
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, without: Collection[str] = ()) -> dict[str, Any]:
-        """What was asked for, except for some queries alone."""
+        """What was asked for, except for some queries and who shares their budgets."""
 
         def plain(keeper: Keeper | None) -> dict[str, Any] | None:
             return None if keeper is None else asdict(keeper.budget)
 
-        single = {name: plain(each) for name, each in self._single.items() if name not in without}
+        left_out = {id(self._single.get(name)) for name in without}
+        single = {name: plain(each) for name, each in self._single.items() if each is None or id(each) not in left_out}
         return {"general": plain(self._general), "single": single}
 
-    def revive(self, dumped: Mapping[str, Any], every: Roster) -> None:
+    def revive(self, dumped: Mapping[str, Any]) -> None:
         if dumped["general"] is not None:
-            self.set(Budget(**dumped["general"]), every, None)
+            self.set(Budget(**dumped["general"]), None)
         for name, entry in dumped["single"].items():
-            self.set(None if entry is None else Budget(**entry), every, every[name])
+            self.set(None if entry is None else Budget(**entry), self._roster[name])
 
 
-def _check_alone(running: RunningQuery) -> None:
-    """Refuse a budget of its own for a query that shares a join: it would bind the others as well."""
-    others = {member.name.partition(":")[0] for join in running.joins for member in join.group.members}
-    others.discard(running.name)
+def fresh(running: RunningQuery) -> bool:
+    """Whether a query says what it can do without."""
+    return any(source.freshness is not None for source in running.query.body.inputs)
+
+
+def _check_agreed(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
+    """Refuse a budget for a query that probes nothing, or shares a join with one that cannot do without results."""
+    if not any(map(_probes, joins(only.part))):
+        message = f"{only.name} joins nothing: it does not probe, and a budget would change nothing"
+        raise UnsupportedError("NOTHING_TO_BUDGET", message, query=only.name)
+    others = sorted(each.name for each in chosen if each is not only and not fresh(each))
     if others:
         message = (
-            f"{running.name} shares its join with {', '.join(sorted(others)[:5])}, and a budget binds all who share: "
-            "give one to the whole engine, or start the query in an Engine(share=False)"
+            f"{only.name} shares its join with {', '.join(others[:5])}, and a budget binds all who share: give them "
+            "FRESHNESS as well, or the budget to the whole engine, or start the query in an Engine(share=False)"
         )
-        raise UnsupportedError("SHARED_JOIN", message, query=running.name)
+        raise UnsupportedError("SHARED_JOIN", message, query=only.name)
 
 
 def _check(running: RunningQuery) -> None:

@@ -100,9 +100,11 @@ def within_supply(load: Load, refreshes: Refreshes) -> tuple[dict[Tree, Refresh]
 
 @dataclass(frozen=True)
 class Cover:
-    """Tuples per second that must enter each path, what they cost, and the state that costs most."""
+    """Tuples per second that must enter each path, what they cost on it, and the state that costs most."""
 
     entering: dict[str, float]
+    hops: dict[str, int]
+    """How many hops of a path its tuples must take: beyond the last state with a rate they refresh nothing."""
     cost: float
     dearest: Tree | None
 
@@ -135,7 +137,8 @@ def greedy_cover(load: Load, refreshes: Refreshes) -> Cover:
     _give_back(paths, brings, entering)
     cost = sum(path.cost * tuples for path, tuples in zip(paths, entering, strict=True))
     dearest = nodes[spent.index(max(spent))] if nodes else None
-    return Cover(dict(zip((path.alias for path in paths), entering, strict=True)), cost, dearest)
+    hops = {p.alias: max((at for at, node in enumerate(p.probing) if node in refreshes), default=0) for p in paths}
+    return Cover(dict(zip(hops, entering, strict=True)), hops, cost, dearest)
 
 
 def _give_back(paths: Sequence[Path], brings: list[list[float]], entering: list[float]) -> None:

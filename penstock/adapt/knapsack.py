@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
-from penstock.plan.paths import Load
+from penstock.plan.paths import Load, Path, halfway_joins
+from penstock.plan.tree import Tree
 
 _GRAINS = 1 << 14
 
@@ -60,15 +61,48 @@ def whole_optimum(portions: Sequence[Portion], budget: int) -> list[int]:
     return counts
 
 
-def grepp(load: Load, budget: float, taken: dict[str, float]) -> dict[str, float]:
-    """The continuous greedy: the most productive path as far as its stream goes, then the next; added to `taken`."""
-    entering = dict(taken)
-    for path in sorted(load.paths, key=lambda path: -path.productivity):
-        room = max(0.0, load.rates[path.alias] - entering[path.alias])
-        more = min(room, max(0.0, budget) / path.cost)
-        entering[path.alias] += more
-        budget -= more * path.cost
-    return entering
+@dataclass(frozen=True)
+class Stretch:
+    """A path from one of its hops to the root, for so many tuples of its stream."""
+
+    path: Path
+    hop: int
+    tuples: float
+
+    @property
+    def cost(self) -> float:
+        """Probes for one tuple of the stream."""
+        return sum(self.path.cardinalities[self.hop : -1])
+
+    @property
+    def productivity(self) -> float:
+        return self.path.results / self.cost if self.cost else 0.0
+
+
+def grepp(load: Load, mu: float, refreshing: Mapping[str, tuple[float, int]]) -> dict[Tree, float]:
+    """The continuous greedy: the most productive path as far as its stream goes, then the next.
+
+    `refreshing` gives tuples per second that must enter the path of an alias, and how many hops they must take. What
+    lies beyond that is a stretch like any other: whether rows that have refreshed a state probe on is a question of
+    what else the probes would bring.
+    """
+    table = dict.fromkeys(halfway_joins(load.tree), 0.0)
+    stretches = []
+
+    def spend(probes: Mapping[Tree, float]) -> None:
+        for node, more in probes.items():
+            table[node] += more
+
+    for path in load.paths:
+        tuples, hops = refreshing.get(path.alias, (0.0, 0))
+        spend(path.probes(tuples, last=hops))
+        stretches += [Stretch(path, hops, tuples), Stretch(path, 0, max(0.0, load.rates[path.alias] - tuples))]
+    left = mu - sum(table.values())
+    for stretch in sorted(stretches, key=lambda each: -each.productivity):
+        tuples = min(stretch.tuples, max(0.0, left) / max(stretch.cost, 1e-300))
+        spend(stretch.path.probes(tuples, first=stretch.hop))
+        left -= tuples * stretch.cost
+    return table
 
 
 def in_whole_tuples(load: Load, budget: float, *, optimal: bool) -> dict[str, float]:

@@ -78,7 +78,7 @@ class Sample:
     joins: int
     """How many joins share the time of a push."""
     sheddable: bool
-    """Whether the query has FRESHNESS and could have a budget of its own."""
+    """Whether the query, and all who share a join with it, have FRESHNESS and could have a budget of their own."""
     bound: bool
     """Whether it has one."""
     demanded: float | None
@@ -110,7 +110,7 @@ def sampled(
         },
         sum(len(node.state) for node in join.tree.nodes() if isinstance(node, JoinNode) and node.state is not None),
         effort, joins,
-        any(source.freshness is not None for source in running.query.body.inputs) and budgets.may_bind(running),
+        budgets.may_bind(running),
         budgets.alone(running),
         next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
     )  # fmt: skip

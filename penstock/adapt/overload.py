@@ -63,7 +63,7 @@ class Overload:
 
     def measured(self) -> Load | None:
         """The load as it is now; None while a half-way join has not probed yet."""
-        return self.shedding.load(self._states()) if self.shedding.known else None
+        return self.shedding.measure(self._states()) if self.shedding.known else None
 
     def swap(self, load: Load, allocation: Allocation) -> None:
         """Go on with an allocation that was made for a load; only between two batches."""
@@ -73,7 +73,8 @@ class Overload:
     def _states(self) -> dict[Tree, float]:
         tree = self.join.tree
         sizes: dict[Tree, float] = {Leaf(alias): float(len(store)) for alias, store in tree.stores.items()}
-        return sizes | {node.plan.tree: float(node.alive(self.join.done)) for node in tree.nodes()}
+        stateful = (node for node in tree.nodes() if node.state is not None)
+        return sizes | {node.plan.tree: float(node.alive(self.join.done)) for node in stateful}
 
     def lift(self) -> None:
         self.join.shed(None)

@@ -7,15 +7,18 @@ are Poisson. A join's selectivity is one over the size of its column's domain, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from time import process_time
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
 from penstock.lab.sensors import Lab, cleansed, groups
+from penstock.plan.paths import Load
 
 SECOND = 1_000_000
 PUSHES_PER_SECOND = 4
@@ -142,27 +145,79 @@ Workload = Chain | Sensors
 
 @dataclass(frozen=True)
 class Ran:
-    """One run: results by push, and what the engine said at its end."""
+    """One run: results by push, and from some push on what was probed and how often a second was spent on it."""
 
     results: tuple[int, ...]
+    warm: int
+    """The push from which on it counts: windows are full, and states hold what the budget makes of them."""
+    probes: float
+    """Per second of event time."""
+    analysis: float
+    """The part of the processor's time that went into looking at statistics and dividing the budget."""
     metrics: Mapping[str, object]
 
     @property
+    def counted(self) -> tuple[int, ...]:
+        return self.results[self.warm :]
+
+    @property
     def total(self) -> int:
-        return sum(self.results)
+        return sum(self.counted)
 
 
-def ran(workload: Workload, mu: float | None, policy: str = "lp") -> Ran:
-    """Run a workload exactly, or under a budget from its start."""
+def ran(workload: Workload, mu: float | None, policy: str = "lp", warm: float = 0.0) -> Ran:
+    """Run a workload exactly, or under a budget from its start; it counts after `warm` seconds."""
     engine = workload.engine()
+    watch = Watch()
     if mu is not None:
         engine.budget(mu, policy)
-    results = tuple(engine.push(push)["q"].num_rows for push in workload.pushes)
-    return Ran(results, engine.metrics("q"))
+        (overload,) = engine.overloads("q")
+        overload.shedding.review = watch.around(overload.shedding.review)
+    first = round(warm * PUSHES_PER_SECOND)
+    results, before, begin = [], 0.0, process_time()
+    for at, push in enumerate(workload.pushes):
+        before = _probes(engine) if at == first else before
+        results.append(engine.push(push)["q"].num_rows)
+    spent = process_time() - begin
+    probes = (_probes(engine) - before) / (workload.seconds - warm)
+    return Ran(tuple(results), first, probes, watch.seconds / spent, engine.metrics("q"))
 
 
-def saturation(workload: Workload, exact: Ran) -> float:
-    """Probes per second of event time if nothing is shed."""
-    probes = exact.metrics["probes"]
+class Watch:
+    """Counts the processor's seconds of what it is put around."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[[], None]) -> Callable[[], None]:
+        def watched() -> None:
+            begin = process_time()
+            function()
+            self.seconds += process_time() - begin
+
+        return watched
+
+
+def _probes(engine: Engine) -> float:
+    probes = engine.metrics("q")["probes"]
     assert isinstance(probes, dict)
-    return float(sum(probes.values())) / workload.seconds
+    return float(sum(probes.values()))
+
+
+def measured(workload: Workload, warm: float) -> Load:
+    """The load of a workload after `warm` seconds, on average, as the engine measures it under an ample budget."""
+    engine = workload.engine()
+    engine.budget(1e12)
+    (overload,) = engine.overloads("q")
+    loads: dict[int, Load] = {}
+    for at, push in enumerate(workload.pushes):
+        engine.push(push)
+        if at >= warm * PUSHES_PER_SECOND and overload.load is not None:
+            loads[id(overload.load)] = overload.load
+    some = list(loads.values())
+
+    def average(tables: Sequence[Mapping[Any, float]]) -> dict[Any, float]:
+        return {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
+
+    averages = [average([getattr(load, name) for load in some]) for name in ("rates", "productivity", "states")]
+    return Load(some[0].tree, *averages)

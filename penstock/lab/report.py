@@ -30,6 +30,10 @@ def at_most(name: str, value: float, limit: float, unit: str) -> Check:
     return Check(name, round(value, 4), unit, f"<= {limit:g}", value <= limit)
 
 
+def at_least(name: str, value: float, limit: float, unit: str) -> Check:
+    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
+
+
 def equals(name: str, value: int, expected: int, unit: str) -> Check:
     return Check(name, value, unit, f"== {expected}", value == expected)
 

@@ -121,6 +121,7 @@ class Member:
         self, name: str, need: Need, outlet: Outlet | None, renaming: Mapping[str, str], *, ends: bool
     ) -> None:
         self.name = name
+        self.query = name.rpartition(": ")[0]
         self.need = need
         self.outlet = outlet
         self.renaming = renaming

@@ -8,8 +8,10 @@ Allowances and budget grow with event time, by their probes per second; no more 
 the batch if it is longer. Allowances may add up to more than the budget, where all rows of a node are to probe and come
 unevenly. Newest rows probe first, or a random sample does. The table may be exchanged between two batches.
 
-Measured are, as averages that fade within `horizon` seconds, rows offered, probes and partners of each half-way join.
-From these follow arrival rates and productivities, and what would come if nothing were shed.
+Measured are, as averages that fade within `horizon` seconds, rows offered and, of the pairs that probes looked at, the
+part that agreed: σ. A state that lacks rows, or a window that is still filling, shows fewer pairs, not another σ. From
+σ and the windows follow the rows that every state would hold, the partners a probe would find there, and what would
+come if nothing were shed.
 """
 
 from __future__ import annotations
@@ -17,52 +19,56 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 
 import numpy as np
 
 from penstock.plan.paths import Load, Table, halfway_joins, joins, sides
-from penstock.plan.tree import Leaf, Tree, leaves
+from penstock.plan.tree import Leaf, Pair, Tree, leaves
 from penstock.state.kernels import I64
 from penstock.state.rows import Rows
 
-_LEAST_HELD = 1e-3
-_PROBES = 100.0
+_PROBES, _PARTNERS = 100.0, 50.0
+"""Over how many probes, or partners found, a selectivity is averaged at least, however long ago they were."""
+_BORROWED = 10.0
+"""How many partners of its own outweigh for a direction what is known of its join as a whole."""
 
 
 @dataclass
 class Flow:
-    """What passed a half-way join lately, fading: rows offered, and partners that those which probed found.
-
-    Productivity fades more slowly where few rows probe: it is an average over a hundred probes at least.
-    """
+    """What passed a half-way join lately: rows offered and partners found, fading; pairs looked at and those that
+    agreed, which fade more slowly where few rows probe."""
 
     offered: float = 0.0
     found: float = 0.0
+    pairs: float = 0.0
+    agreed: float = 0.0
     _probed: float = 0.0
-    _partners: float = 0.0
+    _new: tuple[int, int] = (0, 0)
+    """Probes and partners that are not among the pairs yet."""
 
     def fade(self, factor: float) -> None:
         self.offered *= factor
         self.found *= factor
-        kept = min(1.0, max(factor, _PROBES / self._probed)) if self._probed else 1.0
-        self._probed *= kept
-        self._partners *= kept
 
     def add(self, probed: int, found: int) -> None:
         self.found += found
-        self._probed += probed
-        self._partners += found
+        self._new = (self._new[0] + probed, self._new[1] + found)
+
+    def fold(self, rows: float, factor: float) -> None:
+        """Probes since the last time looked at a state with so many rows."""
+        enough = min(_PROBES / max(self._probed, 1e-9), _PARTNERS / self.agreed if self.agreed else inf)
+        kept = min(1.0, max(factor, enough))
+        probed, found = self._new
+        self._probed = kept * self._probed + probed
+        self.pairs = kept * self.pairs + probed * rows
+        self.agreed = kept * self.agreed + found
+        self._new = (0, 0)
 
     @property
     def known(self) -> bool:
         """Whether what was offered rows has probed."""
-        return self._probed > 0 or self.offered == 0
-
-    @property
-    def productivity(self) -> float:
-        """Partners per probe."""
-        return self._partners / self._probed if self._probed else 0.0
+        return self._probed + self._new[0] > 0 or self.offered == 0
 
 
 class Shedding:
@@ -94,6 +100,11 @@ class Shedding:
         self.lost_at: set[Tree] = set()
         """The joins that lack rows because probes of this batch were shed."""
         self._flows: dict[Tree, Flow] = {}
+        self._held: Mapping[Tree, float] = {}
+        """The rows of each state when it was last looked at."""
+        self._measured_at = 0.0
+        self._made = self._expected = 0.0
+        """Results that came, and that would have come if nothing were shed, by estimate; fading."""
         self._tokens: dict[Tree, float] = {}
         self._purse = 0.0
         self.allowances: Table = {}
@@ -138,16 +149,15 @@ class Shedding:
         self._seconds = self._seconds * factor + seconds
         for flow in self._flows.values():
             flow.fade(factor)
-        late = self._late()
         for node, probes in self.allowances.items():
             most = probes * max(1.0, seconds) + 1
-            self._tokens[node] = 0.0 if late else min(most, self._tokens[node] + probes * seconds)
+            self._tokens[node] = min(most, self._tokens[node] + probes * seconds)
         self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
 
     def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
         """The rows of a node that may probe."""
         self._flows[node].offered += len(rows)
-        allowed = int(min(self._tokens[node], self._purse))
+        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse))
         if len(rows) > allowed:
             self._unprobed[node] += len(rows) - allowed
             self.lost_at.add(join)
@@ -172,17 +182,40 @@ class Shedding:
 
     # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
 
-    def load(self, states: Mapping[Tree, float]) -> Load:
-        """Rates and productivities as they would be if nothing were shed, by estimate; and the states as they are.
+    def measure(self, held: Mapping[Tree, float]) -> Load:
+        """Rates, productivities and states as they would be if nothing were shed, by estimate.
 
-        As measured, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
+        `held` are the rows of each state now; a node without one finds its rows in the windows, all of them. As
+        counted, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
         """
+        passed = self.elapsed - self._measured_at
+        factor = exp(-passed / self._horizon)
+        productivity: dict[Tree, float] = {}
+        whole: dict[Tree, float] = {Leaf(alias): held[Leaf(alias)] for alias in leaves(self.tree)}
+        for join in joins(self.tree):
+            for side, other in sides(join):
+                now = held.get(other, whole[other])
+                self._flows[side].fold((self._held.get(other, now) + now) / 2, factor)
+            both = self._selectivity(join)
+            whole[join] = both * whole[join.left] * whole[join.right]
+            for side, other in sides(join):
+                flow = self._flows[side]
+                borrowed = _BORROWED / both if both else 0.0
+                selectivity = (flow.agreed + both * borrowed) / max(flow.pairs + borrowed, 1e-9)
+                productivity[side] = selectivity * whole[other]
+        self._held, self._measured_at = held, self.elapsed
         seconds = max(self._seconds, 1e-9)
-        held = self._held()
         rates = {alias: self._flows[Leaf(alias)].offered / seconds for alias in leaves(self.tree)}
-        others = halfway_joins(self.tree)
-        productivity = {node: flow.productivity / held[others[node]] for node, flow in self._flows.items()}
-        return Load(self.tree, rates, productivity, states)
+        load = Load(self.tree, rates, productivity, {node: whole[node] for node in productivity})
+        self._expected = self._expected * factor + load.output(load.full)[self.tree] * passed
+        assert isinstance(self.tree, Pair)
+        self._made = sum(self._flows[side].found for side, _ in sides(self.tree))
+        return load
+
+    def _selectivity(self, join: Pair) -> float:
+        """The part of all pairs of a join, from whichever side they were looked at, that agree."""
+        flows = [self._flows[side] for side, _ in sides(join)]
+        return sum(flow.agreed for flow in flows) / max(sum(flow.pairs for flow in flows), 1e-9)
 
     @property
     def known(self) -> bool:
@@ -190,16 +223,5 @@ class Shedding:
         return all(flow.known for flow in self._flows.values())
 
     def completeness(self) -> float:
-        """Rows the root makes over those it would make if nothing were shed, lately and by estimate."""
-        return self._held()[self.tree]
-
-    def _held(self) -> dict[Tree, float]:
-        """The part of its rows that each node has lately made, and so its state holds; a probe finds that part."""
-        whole: dict[Tree, float] = {Leaf(alias): self._flows[Leaf(alias)].offered for alias in leaves(self.tree)}
-        held: dict[Tree, float] = dict.fromkeys(whole, 1.0)
-        for join in joins(self.tree):
-            made = sum(self._flows[side].found for side, _ in sides(join))
-            expected = sum(whole[side] * self._flows[side].productivity / held[other] for side, other in sides(join))
-            whole[join] = max(made, expected)
-            held[join] = max(made / whole[join], _LEAST_HELD) if whole[join] else 1.0
-        return held
+        """Results over those that would come if nothing were shed, lately and by estimate."""
+        return min(1.0, self._made / self._expected) if self._expected else 1.0

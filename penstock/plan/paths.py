@@ -70,13 +70,18 @@ class Path:
         """ρ_p: results per probe spent anywhere along the path (equation 8)."""
         return self.results / self.cost
 
-    def probes(self, tuples: float) -> dict[Tree, float]:
-        """What every half-way join of the path needs if so many tuples enter it (equation 7)."""
-        return {node: tuples * rows for node, rows in zip(self.probing, self.cardinalities, strict=False)}
+    def probes(self, tuples: float, first: int = 0, last: int | None = None) -> dict[Tree, float]:
+        """What the half-way joins of the path, or some of them, need if so many tuples enter it (equation 7)."""
+        hops = zip(self.probing[first:last], self.cardinalities[first:last], strict=False)
+        return {node: tuples * rows for node, rows in hops}
 
     def rows_of(self, node: Tree) -> float:
         """Rows of a node of the path that one tuple becomes; 0 for a node elsewhere."""
-        return self.cardinalities[self.probing.index(node)] if node in self.probing else 0.0
+        return self._rows.get(node, 0.0)
+
+    @cached_property
+    def _rows(self) -> dict[Tree, float]:
+        return dict(zip(self.probing, self.cardinalities, strict=False))
 
 
 @dataclass(frozen=True)

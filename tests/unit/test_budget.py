@@ -12,6 +12,8 @@ import pytest
 import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import Budgets, as_budget
+from penstock.ops.shedding import Shedding
+from penstock.plan.tree import Leaf, Pair
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"
 
@@ -68,6 +70,31 @@ def test_a_budget_that_suffices_says_so() -> None:
     assert engine.metrics("q")["unprobed"] == {}
 
 
+def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, float]:
+    """Partners per probe of two streams after looks at windows of so many rows: (rows, {side: (probes, partners)})."""
+    a, b = Leaf("A"), Leaf("B")
+    shedding = Shedding(Pair(a, b), 10, 1, 10.0, None, lambda: None, lambda: False)
+    for rows, counts in looks:
+        for side, (probes, partners) in counts.items():
+            shedding.found(side, probes, partners)
+        load = shedding.measure({a: rows, b: rows})
+    return {str(side): found for side, found in load.productivity.items()}
+
+
+def test_what_windows_held_when_they_were_probed_is_no_part_of_a_selectivity() -> None:
+    """A budget from the start on: no row probes any more when the windows are full."""
+    a, b = Leaf("A"), Leaf("B")
+    assert measured((10.0, {a: (100, 50), b: (50, 25)}), (90.0, {}), (100.0, {})) == pytest.approx({"A": 5, "B": 5})
+
+
+def test_a_direction_that_hardly_probes_is_judged_by_the_other_until_it_has_probed() -> None:
+    a, b = Leaf("A"), Leaf("B")
+    assert measured((100.0, {b: (100, 500)}))["A"] == pytest.approx(5)
+    one_way = measured((100.0, {a: (100, 0), b: (100, 500)}))
+    assert one_way["A"] < 0.5
+    assert one_way["B"] == pytest.approx(5, rel=0.02)
+
+
 def test_explain_shows_the_allowances() -> None:
     engine = started()
     assert "probes" not in engine.explain("q")
@@ -115,6 +142,57 @@ def test_a_query_may_have_its_own() -> None:
     assert "budget" not in engine.metrics("p")
 
 
+PAIR = "SELECT A.x FROM A [RANGE {0}], C [RANGE {0}] WHERE A.x = C.x"
+
+
+def shared(*freshness: str) -> ps.Engine:
+    """Queries p0, p1, … that share a join, beside q."""
+    engine = started()
+    for number, fresh in enumerate(freshness):
+        engine.query(f"p{number}", PAIR.format(5 + number) + fresh)
+    assert engine.metrics("p0")["members"] == len(freshness)
+    return engine
+
+
+def test_who_shares_a_join_shares_the_budget_of_one_if_all_have_freshness() -> None:
+    engine = shared(" FRESHNESS A 9", " FRESHNESS C 9")
+    engine.budget(100, query="p1")
+    assert [engine.metrics(name).get("budget", {}).get("mu") for name in ("q", "p0", "p1")] == [None, 100, 100]
+    again = ps.Engine.restore(engine.snapshot())
+    assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
+    assert engine._budgets.dump({"p0"})["single"] == {}
+    engine.query("p2", PAIR.format(9))
+    assert "budget" not in engine.metrics("p2")
+    engine.drop("p1")
+    assert engine.metrics("p0")["budget"]["mu"] == 100
+    engine.unbind("p0")
+    assert "budget" not in engine.metrics("p0")
+
+
+def test_a_budget_of_all_gives_way_to_one_of_some_and_comes_back() -> None:
+    engine = shared(" FRESHNESS A 9", " FRESHNESS C 9")
+    engine.budget(300)
+    engine.budget(100, query="p0")
+    assert [engine.metrics(name)["budget"]["mu"] for name in ("q", "p0", "p1")] == [300, 100, 100]
+    engine.budget(None, query="p1")
+    assert ["budget" in engine.metrics(name) for name in ("q", "p0", "p1")] == [True, False, False]
+    engine.unbind("p0")
+    assert [engine.metrics(name)["budget"]["mu"] for name in ("q", "p0", "p1")] == [150, 150, 150]
+
+
+def test_who_shares_a_join_without_freshness_is_not_bound_by_others() -> None:
+    engine = started()
+    for name, text in (("p: 1", PAIR.format(5) + " FRESHNESS A 9"), ("of: me", PAIR.format(6))):
+        engine.query(name, text)
+    with pytest.raises(ps.UnsupportedError, match="shares its join with of: me,") as caught:
+        engine.budget(100, query="p: 1")
+    assert caught.value.condition == "SHARED_JOIN"
+    assert "FRESHNESS" in str(caught.value)
+    engine.drop("of: me")
+    engine.budget(100, query="p: 1")
+    assert engine.metrics("p: 1")["budget"]["mu"] == 100
+
+
 def test_a_snapshot_keeps_budgets() -> None:
     engine = started()
     engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
@@ -144,18 +222,21 @@ class Clock:
 
     def __init__(self, engine: ps.Engine, per_probe: float) -> None:
         self.engine, self.per_probe = engine, per_probe
+        self.now, self.spent = 0.0, 0
 
     def __call__(self) -> float:
         keeper = self.engine._budgets._general
         spent = 0 if keeper is None else sum(over.shedding.spent for over in keeper.overloads.values())
-        return spent * self.per_probe
+        self.now += (spent - self.spent) * self.per_probe
+        self.spent = spent
+        return self.now
 
 
 @pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
 def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None:
     engine = started(batch=40)
     clock = Clock(engine, per_probe)
-    engine._budgets = Budgets(clock)
+    engine._budgets = Budgets(engine._roster, clock)
     engine.budget("100 ms")
     taken = []
     for second in range(60):
@@ -165,6 +246,41 @@ def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None
     assert max(taken[20:]) <= 0.1
     assert np.mean(taken[20:]) >= 0.05
     assert engine.metrics("q")["budget"]["mu"] == pytest.approx(0.08 / per_probe, rel=0.35)
+
+
+def test_a_margin_is_kept_for_probes_that_take_longer_at_times() -> None:
+    """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
+    engine = started()
+    clock = Clock(engine, 1e-4)
+    engine._budgets = Budgets(engine._roster, clock)
+    engine.budget("100 ms")
+    rng = np.random.default_rng(1)
+    taken = []
+    for second in range(120):
+        clock.per_probe = float(rng.choice([1e-4, 2e-4]))
+        before = clock()
+        engine.push(tuples(second))
+        taken.append(clock() - before)
+    assert max(taken[40:]) <= 0.1
+    assert np.mean(taken[40:]) >= 0.03
+
+
+def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
+    """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
+    engine = started()
+    clock = Clock(engine, 1e-5)
+    engine._budgets = Budgets(engine._roster, clock)
+    engine.budget("100 ms")
+    fed(engine, range(30))
+    unprobed = engine.metrics("q")["unprobed"].get("(A B)", 0)
+    clock.per_probe = 5e-4
+    engine.push(tuples(30))
+    assert engine.metrics("q")["unprobed"]["(A B)"] - unprobed > 0
+
+
+def test_numbers_of_other_kinds() -> None:
+    assert as_budget(np.int64(300), "lp", None).probes == 300
+    assert as_budget(np.float32(2.5), "lp", None).probes == 2.5
 
 
 def test_units_of_time() -> None:
@@ -185,10 +301,23 @@ MISTAKES: list[tuple[str, str, Callable[[ps.Engine], Any]]] = [
     ("BAD_BUDGET", "", lambda e: e.budget("-5 ms")),
     ("BAD_BUDGET", "above 0", lambda e: e.budget("0 ms")),
     ("BAD_BUDGET", "", lambda e: e.budget("5 parsecs")),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("500 parsecs")),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("nan ms")),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("inf ms")),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("")),
+    ("BAD_BUDGET", "500 ms", lambda e: e.budget("300")),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget([300])),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget(b"500 ms")),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget(1 + 2j)),
+    ("BAD_BUDGET", "above 0", lambda e: e.budget(10**400)),
+    ("BAD_BUDGET", "-5", lambda e: e.budget(-5, query="q")),
     ("UNKNOWN_OPTION", "jaqpot", lambda e: e.budget(300, "greedy")),
+    ("UNKNOWN_OPTION", "known", lambda e: e.budget(300, None)),
+    ("UNKNOWN_OPTION", "known", lambda e: e.budget(300, ["lp"])),
     ("BAD_SAMPLE", "seed", lambda e: e.budget(300, sample=-1)),
     ("UNKNOWN_QUERY", "running: q", lambda e: e.budget(300, query="nowhere")),
     ("INVALID_FRESHNESS", "shorter", lambda e: e.query("f", CHAIN + " FRESHNESS A 9")),
+    ("INVALID_DURATION", "", lambda e: e.query("f", CHAIN + " FRESHNESS A 0")),
     ("UNKNOWN_ALIAS", "D", lambda e: e.query("f", CHAIN + " FRESHNESS D 90")),
 ]
 
@@ -229,6 +358,16 @@ def test_what_would_be_wrong_not_partial_is_refused(text: str, says: str) -> Non
         engine.query("above", text)
     fed(engine, range(3))
     assert "above" not in engine.push({})
+
+
+def test_a_budget_for_a_query_without_joins_is_refused() -> None:
+    engine = started()
+    engine.query("alone", "SELECT x FROM A WHERE x > 3")
+    with pytest.raises(ps.UnsupportedError, match="alone joins nothing") as caught:
+        engine.budget(300, query="alone")
+    assert caught.value.condition == "NOTHING_TO_BUDGET"
+    engine.budget(300)
+    assert "budget" not in engine.metrics("alone")
 
 
 def test_derived_streams_of_joins_are_refused_others_are_not() -> None:

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import random
+from math import prod
+from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.adapt.allocate import HEURISTICS, allocate
 from penstock.adapt.steady import completeness, steady
-from penstock.lab.jaqpot import Scale, run, some_load
+from penstock.lab.jaqpot import Scale, run
 from penstock.lab.jaqpot_model import CountModel
-from penstock.plan.paths import Load, halfway_joins
-from penstock.plan.tree import Leaf, Pair, parse_tree
+from penstock.lab.jaqpot_plans import shaped, some_load
+from penstock.lab.jaqpot_streams import RATES, SELECTIVITIES, WINDOWS
+from penstock.plan.paths import Load, halfway_joins, joins, sides
+from penstock.plan.tree import Leaf, Pair, Tree, leaves, parse_tree
 
 TINY = Scale(
     minute=0.5, levels=(30, 60), selectivities=("SEL1",), seconds=5, sensor_hours=0.2, freshness=(3,), settings=1,
-    plans=5,
+    plans=5, all_shapes=40, warm=2,
 )  # fmt: skip
 
 
 def test_the_lab_has_all_checks_and_figures() -> None:
     report = run(scale=TINY)
     checks = {check.name: check for check in report.checks}
+    for name in ("lp_below_jaqpot", "jaqpot_below_a_heuristic", "feasible_but_not_fresh"):
+        assert checks[name].value == 0
     for name in ("stale_results_in_the_engine", "pushes_with_more_than_the_exact_results", "stale_jaqpot", "stale_lp"):
         assert checks[name].value == 0
     assert {"margin_over_best_heuristic_linear", "throughput_at_60_percent_linear", "infeasible_plans"} <= checks.keys()
-    assert len(report.figures) == 5
+    assert len(report.figures) == 6
     assert all(image.startswith(b"\x89PNG") for image in report.figures.values())
 
 
 def test_steady_is_the_best_that_lasts() -> None:
-    """Against every other policy. A kink may leave it at a local optimum: in 1 of these 360 a heuristic is better."""
+    """Against every other policy. A kink may leave it at a local optimum: in 2 of these 360 a heuristic is better."""
     beaten = 0
     for text in ("((A B) C)", "(((A B) C) D)", "((A B) (C D))", "(((A B) (C D)) E)"):
         tree = parse_tree(text, sorted(set(text) - set("( )")))
@@ -42,9 +49,43 @@ def test_steady_is_the_best_that_lasts() -> None:
                 assert sum(table.values()) <= mu * 1.0001
                 rivals = (allocate(load, mu, policy).allowances for policy in ("jaqpot", "grepp", *HEURISTICS))
                 best = max(completeness(load, dict(rival)) for rival in rivals)
-                assert best <= completeness(load, table) * 1.15
+                assert best <= completeness(load, table) * 1.02
                 beaten += best > completeness(load, table) * 1.01
     assert beaten <= 2
+
+
+@pytest.mark.parametrize("shape", ["linear", "bushy"])
+def test_steady_is_the_optimum_of_the_labs_workloads(shape: str) -> None:
+    """By trial of all: the parts of its pairs that each join looks at, in steps of 1.5 %, as far as the budget goes."""
+    tree = shaped(shape)
+    rows = {alias: RATES[alias] * WINDOWS[alias] for alias in RATES}
+    selectivities = dict(zip(("AB", "BC", "CD"), SELECTIVITIES["SEL2"], strict=True))
+
+    def state(node: Tree) -> float:
+        inside = [part for pair, part in selectivities.items() if set(pair) <= set(leaves(node))]
+        return prod([rows[alias] for alias in leaves(node)] + inside)
+
+    productivity = {side: state(join) / state(side) for join in joins(tree) for side, _ in sides(join)}
+    load = Load(tree, RATES, productivity)
+    looked_at = dict(zip(joins(tree), np.meshgrid(*[np.linspace(0.015, 1, 66)] * 3), strict=True))
+    made: dict[Tree, Any] = {Leaf(alias): 1.0 for alias in RATES}
+    cost: Any = 0.0
+    for join, v in looked_at.items():
+        offered = [load.full[side] * made[side] for side, _ in sides(join)]
+        share = [load.full[side] * productivity[side] for side, _ in sides(join)]
+        share = [each / sum(share) for each in share]
+        # either direction first: its share of the pairs, then the other's
+        ways = [
+            offered[one] * np.minimum(1, v / share[one])
+            + offered[1 - one] * np.clip((v - share[one]) / share[1 - one], 0, 1)
+            for one in (0, 1)
+        ]
+        cost = cost + np.minimum(*ways)
+        made[join] = made[join.left] * made[join.right] * v
+    for part in (0.1, 0.3, 0.5, 0.7, 0.9):
+        mu = part * load.saturation
+        best = float(made[tree][cost <= mu].max())
+        assert best <= completeness(load, steady(load, mu)) * 1.01
 
 
 def test_steady_by_hand() -> None:
