@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test mutants check soak lab clean
+.PHONY: help setup demo test mutants faults check soak lab clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -24,11 +24,14 @@ demo: $(READY) ## a short story on local Spark: five streams, a dozen queries; r
 	@rm -rf out/demo
 	@$(BIN)/penstock demo
 
-test: $(READY) ## every test but the soak ones
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+test: $(READY) ## every test but those of make faults and make soak
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not faults"
 
 mutants: $(READY) ## break every rule of just-in-time state and see that the tests notice
 	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py
+
+faults: $(READY) ## fifty seeded faults on Spark: tasks, workers, sinks, Java and commands; results exact each time
+	$(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_faults_spark.py
 
 check: $(READY) ## lint, format and types
 	$(BIN)/ruff check .

@@ -32,7 +32,7 @@ from penstock.spark.pack import PACKED, packing
 from penstock.spark.plans import PROPERTY, Plan
 from penstock.spark.processor import RESULTS, Processor
 from penstock.spark.run import Adapting, Launched, Run
-from penstock.spark.session import local_session, query_settings, trigger_seconds
+from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
 from penstock.spark.sinks import Console, Sink, parquet
 from penstock.spark.spec import Spec, Watch
 from penstock.spark.steering import MATTERS, Pace
@@ -207,7 +207,7 @@ class Pipeline:
             writer = writer.queryName(f"penstock-{ledger.run[:8]}")
             announce(ledger.schedule.packed())  # the thread of the streaming query takes it over
             try:
-                query = (writer.trigger(**trigger) if trigger else writer).start()
+                query = sourced((writer.trigger(**trigger) if trigger else writer).start())
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
         return Launched(query, outlets, desk, place, adapting)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import QueryError
 from penstock.spark.java import java_home
+
+_PAUSE = 0.01
 
 LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -79,7 +83,11 @@ def trigger_seconds(spark: SparkSession, processing_time: str) -> float:
 
 @contextmanager
 def query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
-    """The settings a streaming query takes over when it starts; the session gets its own ones back."""
+    """The settings a streaming query takes over when it starts; the session gets its own ones back.
+
+    File sources do not take them over: they look at their session's settings when they are made, which is after the
+    start (see `sourced`).
+    """
     wanted = {**QUERY, **(LOCAL_CHECKPOINT if local else {}), "spark.sql.shuffle.partitions": str(cells)}
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
@@ -92,3 +100,10 @@ def query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
+
+
+def sourced(query: StreamingQuery) -> StreamingQuery:
+    """Wait until a streaming query that was started has made its sources, or has failed."""
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(_PAUSE)
+    return query

@@ -1,4 +1,4 @@
-"""A processor that fails once, at a stage of a version, in the way it is told; it travels to the workers by value."""
+"""Faults that happen once: at a stage of a cell's version, in a sink, or to a whole process. They travel by value."""
 
 from __future__ import annotations
 
@@ -7,25 +7,33 @@ import signal
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.processor import Processor
+from penstock.spark.sinks import Sink
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+STAGES = ("ready", "mutated", "stored", "published")
+"""Where a cell may fail: see `Keeper.step`."""
+
 
 def failing(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pipeline]:
-    """A Pipeline whose cells fail at this stage of this version, the first to come there only."""
+    """A Pipeline whose cells fail at this stage of this version, the first to come there only.
+
+    `how`: "raise" an error, "kill" the Python worker, or "jvm": kill the Java process the worker belongs to.
+    """
     place, marked = (stage, version), str(mark)
 
     class Faulty(Processor):
         def passed(self, stage: str, cell: int, version: int) -> None:
-            if (stage, version) != place or os.path.exists(marked):
+            if (stage, version) != place or not _first(marked, f"cell {cell}"):
                 return
-            with open(marked, "w") as file:
-                file.write(f"cell {cell}")
-            if how == "kill":
+            if how == "jvm":
+                os.kill(_parent(os.getppid()), signal.SIGKILL)
+            if how != "raise":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError(f"injected after {stage}")
 
@@ -33,3 +41,37 @@ def failing(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pi
         processor = Faulty
 
     return FaultyPipeline
+
+
+def _first(mark: str, text: str) -> bool:
+    """Whether nobody was here before; cells come at the same time."""
+    try:
+        with open(mark, "x") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _parent(pid: int) -> int:
+    """The parent of a process: Spark's workers are children of a daemon, which is the child of the Java process."""
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+class Flaky:
+    """A sink that fails once, after it has written a micro-batch."""
+
+    def __init__(self, sink: Sink, batch: int) -> None:
+        self._sink = sink
+        self._batch = batch
+        self.failed = False
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        self._sink.open(run, name, schema)
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        self._sink.write(batch, rows)
+        if batch == self._batch and not self.failed:
+            self.failed = True
+            raise ValueError("the disk is full")

@@ -65,10 +65,8 @@ def read(spark: Any, schema: pa.Schema, folder: Path) -> Any:
     return spark.readStream.schema(ddl(schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def pipeline(
-    spark: Any, case: Case, queries: Mapping[str, str], folder: Path, kind: type[Pipeline] = Pipeline
-) -> tuple[Pipeline, dict[str, Any]]:
-    """A pipeline for a case and queries over its streams, all with memory sinks."""
+def declared(spark: Any, case: Case, folder: Path, kind: type[Pipeline] = Pipeline) -> Pipeline:
+    """A pipeline with the streams and tables of a case, read from a folder; late and bad rows stay in memory."""
     pipe = kind(spark)
     for stream in case.declarations:
         late, dead = sinks.memory(), sinks.memory()
@@ -76,6 +74,12 @@ def pipeline(
                     late=late, dead=dead)  # fmt: skip
     for name, table in case.tables.items():
         pipe.table(name, table)
+    return pipe
+
+
+def pipeline(spark: Any, case: Case, queries: Mapping[str, str], folder: Path) -> tuple[Pipeline, dict[str, Any]]:
+    """A pipeline for a case and queries over its streams, all with memory sinks."""
+    pipe = declared(spark, case, folder)
     answers = {name: sinks.memory() for name in queries}
     for name, text in queries.items():
         pipe.query(name, text, sink=answers[name])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from faults import failing
+from adventures import KINDS, kind_of, play
 from sparkkit import drained, embedded, in_batches, pipeline, read, write
 
 import penstock as ps
@@ -16,6 +16,10 @@ from penstock.spark import sinks
 from penstock.testing import Case, difference, random_case
 
 CELLS = 2
+FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_FAULT_SEEDS", "50")))
+QUICK = SEEDS[: len(KINDS)]
+"""One of each kind; the others are a target of their own, `make faults`."""
 EXTRA = "SELECT P.id AS p, Q.id AS q FROM {0} [PARTITION BY x ROWS 2] AS P, {1} [RANGE {2}] AS Q WHERE P.x = Q.x"
 
 
@@ -31,54 +35,11 @@ def queries(case: Case) -> dict[str, str]:
     return {"q": case.query, "rows": EXTRA.format(names[0], names[1], 5)}
 
 
-@pytest.fixture
-def data(case: Case, tmp_path: Path) -> Path:
-    write(case, tmp_path)
-    return tmp_path
-
-
-def same(case: Case, queries: dict[str, str], answers: dict[str, Any]) -> None:
-    wanted = embedded(case, queries)
-    for name in queries:
-        assert wanted[name].num_rows
-        assert difference(answers[name].table(), wanted[name]) is None
-
-
-@pytest.mark.parametrize(("stage", "how"), [("mutated", "raise"), ("stored", "kill"), ("published", "raise")])
-def test_a_task_fails(spark: Any, case: Case, queries: dict[str, str], data: Path, stage: str, how: str) -> None:
-    mark = data / "mark"
-    kind = failing(stage, 2 if stage == "mutated" else 3, mark, how)
-    pipe, answers = pipeline(spark, case, queries, data, kind)
-    drained(pipe.start(data / "ck", cells=CELLS))
-    assert mark.exists()
-    same(case, queries, answers)
-
-
-def test_a_sink_fails_and_the_run_goes_on_after_a_restart(
-    spark: Any, case: Case, queries: dict[str, str], data: Path
-) -> None:
-    calls: list[int] = []
-
-    def flaky(rows: pa.Table, batch: int) -> None:
-        del rows
-        calls.append(batch)
-        if calls.count(2) == 1 and batch == 2:
-            raise ValueError("the disk is full")
-
-    def started() -> Any:
-        pipe, _ = pipeline(spark, case, {}, data)
-        pipe.query("q", case.query, sink=sinks.parquet(str(data / "out")))
-        pipe.query("rows", queries["rows"], sink=sinks.foreach(flaky))
-        return pipe.start(data / "ck", cells=CELLS)
-
-    run = started()
-    with pytest.raises(ps.PenstockError, match="the disk is full"):
-        run.processAllAvailable()
-    assert run.exception() is not None
-    drained(started())
-    assert calls == [0, 1, 2, 2, 3]
-    wanted = embedded(case, queries)["q"]
-    assert difference(pq.read_table(data / "out").cast(wanted.schema), wanted) is None
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.faults, id=f"{n}-{kind_of(n)}") for n in SEEDS]
+)
+def test_whatever_fails_each_result_is_there_once(spark: Any, tmp_path: Path, seed: int) -> None:
+    play(spark, seed, tmp_path)
 
 
 def test_stop_restart_and_a_query_that_joins_late(
