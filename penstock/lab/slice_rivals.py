@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
@@ -147,4 +148,4 @@ def _ages(joined: pa.Table) -> Mask:
 
 def _filtered(table: pa.Table, masks: Iterable[Mask]) -> pa.Table:
     masks = list(masks)
-    return table.filter(pa.array(np.logical_and.reduce(masks))) if masks else table
+    return table.take(pa.array(np.flatnonzero(reduce(np.logical_and, masks)))) if masks else table
