@@ -67,6 +67,19 @@ class StateSlice(OneEngine):
     share = True
 
 
+class CpuOpt(StateSlice):
+    """State-Slice whose slices are merged for the least work, once it has seen some pushes."""
+
+    _AFTER = 10
+    _pushes = 0
+
+    def push(self, data: Push) -> list[pa.Table]:
+        self._pushes += 1
+        if self._pushes == self._AFTER:
+            self.engine.reslice("cpu-opt")
+        return super().push(data)
+
+
 class Unshared(OneEngine):
     """A join for each query."""
 
