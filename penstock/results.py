@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator
-from penstock.ops.member import Harvest
 from penstock.running import RunningQuery
 
 

@@ -15,9 +15,9 @@ from penstock.groups import Groups
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
+from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator, Migration
 from penstock.ops.join_tree import POLICIES
-from penstock.ops.member import Harvest
 from penstock.ops.operator import Batch
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
@@ -214,6 +214,8 @@ class RunningQuery:
         for batch in waiting if self.asked is None else self.asked.results(harvests):
             times = as_times(batch.times, schema.field("_ts").type)
             tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
+        if len(tables) == 1:
+            return tables[0]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     @property

@@ -22,9 +22,10 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.group import Slice
+from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator, Migration
 from penstock.ops.join_notes import notes
-from penstock.ops.member import Harvest, Member
+from penstock.ops.member import Member
 from penstock.ops.operator import Batch
 from penstock.ops.sequence import SequenceOperator
 from penstock.ops.union import UnionOperator

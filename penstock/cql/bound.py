@@ -6,6 +6,7 @@ All durations are integers in the unit of the time column (microseconds for time
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import pyarrow as pa
@@ -119,7 +120,7 @@ class Query:
         types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
         return max(types, key=lambda type_: int(type_.bit_width))
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the result, `_ts` last."""
         fields = [pa.field(item.name, item.expr.type) for item in self.body.items]

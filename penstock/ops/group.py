@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations
 from typing import Literal
 
@@ -18,16 +18,18 @@ import pyarrow as pa
 
 from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column, columns
+from penstock.ops.harvest import Crop, Harvest
 from penstock.ops.join_tree import JoinTree, Policy
+from penstock.ops.kernels import count_slices
 from penstock.ops.lives import Lives
-from penstock.ops.member import Harvest, Member
+from penstock.ops.member import Member
 from penstock.ops.sharing import Sharers, Sharing, Since
 from penstock.ops.slices import SliceCounts
 from penstock.plan.query import JoinPart
 from penstock.plan.share import Need
 from penstock.plan.slices import Rates, Windows, cpu_opt
 from penstock.plan.tree import Outline
-from penstock.state.interest import NOBODY, Interest
+from penstock.state.interest import NO_CODES, NOBODY, Interest
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import SCATTERED, LeafStore
 from penstock.state.rows import Rows
@@ -240,20 +242,19 @@ class Group:
         rows = rows.take(np.argsort(rows.born, kind="stable"))
         plan, stores, interest = self.tree.plan, self.tree.stores, self.tree.interest
         ids = dict(zip(plan.root.aliases, rows.ids, strict=True))
-        wanted = None
+        holding = None
         if interest is not None:
             places = {party: place for place, party in enumerate(self.sharing.parties)}
-            codes = self.tree.interested(plan.root, rows)
-            rows = replace(rows, wanted=codes)
-            wanted = lambda party: interest.wants(places[party], codes)  # noqa: E731
+            rows = replace(rows, wanted=self.tree.interested(plan.root, rows))
+            holding = lambda party: interest.has(places[party])  # noqa: E731
         return Harvest(
             rows,
-            {alias: stores[alias].lives(ids[alias])[0] for alias in self._aged()},
-            np.minimum.reduce([self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
-            {(alias, name): stores[alias].take(name, ids[alias]) for alias, name in self._gathers},
+            {alias: stores[alias].births(ids[alias]) for alias in self._aged()},
+            reduce(np.minimum, [self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
+            Crop(ids, stores, self._gathers),
             self.widest,
             plan.residuals,
-            wanted,
+            holding,
             self.tree.shedding is not None,
             self._united,
         )
@@ -282,17 +283,11 @@ class Group:
         """Count results that are shown when somebody asks, by slice and by who wants them."""
         if not self._sliced:
             self._reslice()
-        windows = self._all.windows
-        slices = np.searchsorted(windows, harvest.age, side="right")
-        if harvest.rows.wanted is None:
-            self._tally[0] += np.bincount(slices, minlength=windows.size + 1)
-            return
-        codes, width = harvest.rows.wanted.astype(np.int64), windows.size + 1
-        counts = np.bincount(codes * width + slices, minlength=self._tally.size)
-        tally = np.zeros((-(-counts.size // width), width), np.int64)
-        tally.ravel()[: counts.size] = counts
-        tally[: len(self._tally)] += self._tally
-        self._tally = tally
+        codes = NO_CODES if harvest.rows.wanted is None else harvest.rows.wanted
+        if self.tree.interest is not None and len(self.tree.interest.sets) > len(self._tally):
+            more = len(self.tree.interest.sets) - len(self._tally)
+            self._tally = np.concatenate([self._tally, np.zeros((more, self._tally.shape[1]), np.int64)])
+        count_slices(harvest.age, codes, self._all.windows, self._tally)
 
     def emitted(self, member: Member) -> int:
         """How many changes a member was given."""

@@ -25,10 +25,11 @@ from penstock.errors import QueryError, UnsupportedError
 from penstock.expr.evaluate import mask
 from penstock.expr.sql import to_sql
 from penstock.ops.group import Group
+from penstock.ops.harvest import Harvest
 from penstock.ops.join_notes import figures
 from penstock.ops.join_tree import JoinTree, policy_named
 from penstock.ops.leaf_node import LeafNode
-from penstock.ops.member import EVALUATION_ERRORS, Harvest, Member, failed
+from penstock.ops.member import EVALUATION_ERRORS, Member, failed
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
 from penstock.ops.parallel_track import ParallelTrack

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -111,9 +110,9 @@ class JoinNode:
             tuples = self._tree.tuples_wanted(side.plan, rows, other.plan) if spans is None else None
             oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if tuples is None else None
             for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest, tuples)):
-                combined = self._combine(side, rows.ids[:, found.probe], found.rows)
+                combined = self._combine(side, rows.ids.take(found.probe, axis=1), found.rows)
                 if tuples is not None:  # both sides were asked who wants them
-                    combined = replace(combined, wanted=found.rows.wanted)
+                    combined = Rows(combined.ids, combined.born, combined.dies, found.rows.wanted)
                 yield self._fitting(found.probe, combined).rows
 
     def meet(self, one: TreeNode, rows: Rows, other: TreeNode, partners: Rows) -> Iterator[Rows]:
@@ -125,7 +124,9 @@ class JoinNode:
         ]
         for at, to in equal_pairs(*codes):
             born, dies = np.maximum(rows.born[at], partners.born[to]), np.minimum(rows.dies[at], partners.dies[to])
-            met = self._combine(one, rows.ids[:, at], Rows(partners.ids[:, to], born, dies)).take(born < dies)
+            met = self._combine(one, rows.ids.take(at, axis=1), Rows(partners.ids.take(to, axis=1), born, dies)).take(
+                born < dies
+            )
             yield self._fitting(at[born < dies], met).rows
 
     def _spans(self, side: TreeNode, rows: Rows) -> tuple[F64, F64]:
@@ -226,7 +227,7 @@ class JoinNode:
             known = {id_: codes[found.probe] for id_, codes in rest.items()}
             known |= {id_: first.codes(id_, partial) for id_ in self.plan.key}
             for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
-                rows = self._combine(first, partial.ids[:, partner.probe], partner.rows)
+                rows = self._combine(first, partial.ids.take(partner.probe, axis=1), partner.rows)
                 yield self._fitting(found.probe[partner.probe], rows)
 
     def expand(self, alias: str, ids: I64) -> Rows:

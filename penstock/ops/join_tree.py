@@ -371,7 +371,7 @@ class JoinTree:
         codes, dies = self.interested(part, rows), rows.dies
         for alias, ids in zip(part.aliases, rows.ids, strict=True):
             store = self.stores[alias]
-            dies = np.minimum(dies, ends(store.lives(ids)[0], self.interest.reach(alias, codes)))
+            dies = np.minimum(dies, ends(store.births(ids), self.interest.reach(alias, codes)))
         return Rows(rows.ids, rows.born, np.where(codes == NOBODY, ALWAYS, dies), codes)
 
     def interested(self, part: Part, rows: Rows) -> I32:

@@ -4,22 +4,21 @@ Law: of a batch's combinations, which come in temporal order, a member takes tho
 (its party's interest), lie within its windows and satisfy its own predicates; in the same order. With `ends` each is
 written again, with sign -1, when the first of its parts leaves the member's window.
 
-A `Harvest` is stored once for all members. Members whose windows are the same on every stream take theirs by age: a
-combination is theirs if its oldest part is younger than the window. State: living rows, where ends are asked for.
+State: living rows, where ends are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.expr.evaluate import evaluate, mask
-from penstock.expr.nodes import Column, Expr
+from penstock.expr.nodes import Column
+from penstock.ops.harvest import Harvest, among
 from penstock.ops.lives import Lives
 from penstock.ops.operator import Batch, Outlet, in_order
 from penstock.ops.sharing import Sharers
@@ -28,10 +27,6 @@ from penstock.state.codeset import Mask
 from penstock.state.interest import ends
 from penstock.state.kernels import ALWAYS, I64
 from penstock.state.leaf import Renumbering
-from penstock.state.rows import Rows
-
-_FEW = 8
-_SORTED_AFTER = 16
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
 
@@ -42,76 +37,6 @@ def failed(what: str, error: Exception) -> QueryError:
     stopped = QueryError("EVALUATION_FAILED", message)
     stopped.__cause__ = error
     return stopped
-
-
-@dataclass(frozen=True)
-class Harvest:
-    """New combinations of a join in temporal order, with all that its members ask of them.
-
-    `rows.dies` is when they die in the join's own windows; `born` is told for every stream with a window in time.
-    `wanted`: which combinations a party wants, None if there is only one party.
-    """
-
-    rows: Rows
-    born: Mapping[str, I64]
-    counted: I64 | None
-    """When the first part in a ROWS window dies, where there are such windows."""
-    columns: Mapping[tuple[str, str], pa.Array]
-    widest: tuple[tuple[str, int], ...]
-    """The join's own windows."""
-    tested: frozenset[Expr]
-    """The predicates the combinations satisfy."""
-    wanted: Callable[[Sharers], Mask] | None
-    sheds: bool
-    """Whether it was made under a budget: what is stale must not leave then."""
-    parties: int
-    """How many times parties had become one by then."""
-    _looks: list[int] = field(default_factory=lambda: [0])
-    """How often somebody asked for ages: an order by age pays from some looks on."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @cached_property
-    def oldest(self) -> I64:
-        """When the oldest part was born."""
-        timed = [self.born[alias] for alias, _ in self.widest]
-        return np.minimum.reduce(timed) if timed else self.rows.born
-
-    @cached_property
-    def age(self) -> I64:
-        return self.rows.born - self.oldest
-
-    @cached_property
-    def _by_age(self) -> tuple[I64, I64]:
-        order = np.argsort(self.age, kind="stable")
-        return order, self.age[order]
-
-    def within(self, life: int) -> I64 | None:
-        """The combinations younger than `life`, in temporal order; None for all of them."""
-        if self._looks[0] < _SORTED_AFTER:
-            self._looks[0] += 1
-            return _among(None, self.age < life)
-        order, ages = self._by_age
-        count = int(np.searchsorted(ages, life))
-        if count == len(self):
-            return None
-        return np.sort(order[:count]) if _FEW * count < len(self) else np.flatnonzero(self.age < life)
-
-    def take(self, places: I64) -> Harvest:
-        """Some of the combinations."""
-        indices, wanted = pa.array(places), self.wanted
-        return replace(
-            self,
-            rows=self.rows.take(places),
-            born={alias: born[places] for alias, born in self.born.items()},
-            counted=None if self.counted is None else self.counted[places],
-            columns={name: column.take(indices) for name, column in self.columns.items()},
-            wanted=None if wanted is None else lambda party: wanted(party)[places],
-        )
-
-    def column(self, column: Column) -> pa.Array:
-        return self.columns[column.alias, column.name]
 
 
 class Member:
@@ -142,18 +67,22 @@ class Member:
 
     def chosen(self, harvest: Harvest) -> I64 | None:
         """The positions of its combinations; None for all."""
-        places = None if self._covers(harvest) else self._in_windows(harvest)
-        if harvest.wanted is not None:
-            places = _among(places, harvest.wanted(self._party_in(harvest)))
+        party = self._party_in(harvest)
+        if self._covers(harvest):
+            places = harvest.of(party, None)
+        elif self.need.life is not None:
+            places = harvest.of(party, self.need.life)
+        else:
+            places = harvest.wanted_of(party, among(None, harvest.rows.born < self._dies(harvest)))
         own = self._own(harvest, places)
-        return places if own is None else _among(places, own, narrowed=True)
+        return places if own is None else among(places, own, narrowed=True)
 
     def _fresh(self, harvest: Harvest, places: I64 | None) -> I64 | None:
         """The combinations without a stale part; they leave at the instant they are born."""
         if not harvest.sheds or not self.need.ageing:
             return places
         ages = [(harvest.rows.born - harvest.born[alias], bound) for alias, bound in self.need.ageing]
-        fresh = _among(places, np.logical_and.reduce([age <= bound for age, bound in ages]))
+        fresh = among(places, np.logical_and.reduce([age <= bound for age, bound in ages]))
         before = len(harvest) if places is None else places.size
         self.stale += before - (len(harvest) if fresh is None else fresh.size)
         return fresh
@@ -171,17 +100,12 @@ class Member:
         """Whether the join has no wider windows than this query."""
         return self.need.lives == harvest.widest
 
-    def _in_windows(self, harvest: Harvest) -> I64 | None:
-        if self.need.life is not None:
-            return harvest.within(self.need.life)
-        return _among(None, harvest.rows.born < self._dies(harvest))
-
     def _own(self, harvest: Harvest, places: I64 | None) -> Mask | None:
         """Which of its rows satisfy the predicates that others do not have."""
         own = self.need.residuals - harvest.tested
         if not own:
             return None
-        return mask(tuple(own), _reading(harvest, places), len(harvest) if places is None else places.size)
+        return mask(tuple(own), harvest.reading(places), len(harvest) if places is None else places.size)
 
     def _dies(self, harvest: Harvest) -> I64:
         """When combinations leave the member's windows."""
@@ -192,7 +116,7 @@ class Member:
             dies = ends(harvest.oldest, np.full(len(harvest), life))
         else:
             full = [ends(harvest.born[alias], np.full(len(harvest), life)) for alias, life in self.need.lives]
-            dies = np.minimum.reduce(full)
+            dies = reduce(np.minimum, full)
         return dies if harvest.counted is None else np.minimum(dies, harvest.counted)
 
     # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,9 +138,12 @@ class Member:
         """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
         places = self._fresh(harvest, self.chosen(harvest))
         count = len(harvest) if places is None else places.size
-        read = _reading(harvest, places)
-        columns = {name: evaluate(expr, read, count) for name, expr in self.need.outputs}
-        born = harvest.rows.born if places is None else harvest.rows.born[places]
+        read = harvest.reading(places)
+        columns = {
+            name: read(expr) if isinstance(expr, Column) else evaluate(expr, read, count)
+            for name, expr in self.need.outputs
+        }
+        born = harvest.rows.born if places is None else harvest.rows.born.take(places)
         if not self.ends:
             return Batch(born, columns)
         numbers = np.arange(self._number, self._number + count)
@@ -248,17 +175,3 @@ class Member:
         for place, alias in enumerate(mortal):
             if alias in renumbered:
                 self.lives.renumber(place, renumbered[alias])
-
-
-def _among(places: I64 | None, keep: Mask, *, narrowed: bool = False) -> I64 | None:
-    """Those of some positions that a mask keeps: a mask over all, or (`narrowed`) over the positions."""
-    if places is None:
-        return None if keep.all() else np.flatnonzero(keep)
-    return places[keep] if narrowed else places[keep[places]]
-
-
-def _reading(harvest: Harvest, places: I64 | None) -> Callable[[Column], pa.Array]:
-    if places is None:
-        return harvest.column
-    indices = pa.array(places)
-    return lambda column: harvest.column(column).take(indices)

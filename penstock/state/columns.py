@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.state.kernels import I64, U8, text_gather
+from penstock.state.kernels import I64, U8, ring_gather, ring_gather_at, text_gather
 
 FIRST_CAPACITY = 64
 
 T = TypeVar("T", bound=np.generic)
+C = TypeVar("C", "FixedColumn", "TextColumn")
 
 
 def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic]) -> None:
@@ -40,11 +41,29 @@ def ring_resized(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArra
     return resized
 
 
+def ring_take(ring: NDArray[T], ids: I64, places: I64 | None = None) -> NDArray[T]:
+    """The values of rows, or of those that stand at some places of `ids`."""
+    if ring.dtype.kind == "V":  # what compiled loops do not know
+        taken: NDArray[T] = ring[(ids if places is None else ids[places]) & (ring.shape[0] - 1)]
+        return taken
+    out: NDArray[T] = np.empty((ids if places is None else places).size, ring.dtype)
+    if places is None:
+        ring_gather(ring, ids, out)
+    else:
+        ring_gather_at(ring, ids, places, out)
+    return out
+
+
 class RingColumn(Protocol):
     """A column of a leaf store: rows from `base` on are alive, `first` is where an append begins."""
 
     def append(self, base: int, first: int, values: pa.Array) -> None: ...
-    def take(self, ids: I64) -> pa.Array: ...
+    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
+        """The values of rows, or of those that stand at some places of `ids`."""
+
+    def view(self) -> RingColumn:
+        """The column as it is: it stays so until rows are appended to this one, or for good if it is resized first."""
+
     def resize(self, capacity: int, base: int, end: int) -> None: ...
     @property
     def nbytes(self) -> int: ...
@@ -63,11 +82,11 @@ class Validity:
         if self._ring is not None:
             ring_write(self._ring, first, values.is_valid().to_numpy(zero_copy_only=False))
 
-    def take(self, ids: I64) -> U8 | None:
+    def take(self, ids: I64, places: I64 | None) -> U8 | None:
         """One byte per row, or None if all are valid."""
         if self._ring is None:
             return None
-        valid: U8 = self._ring[ids & (self._capacity - 1)]
+        valid: U8 = ring_take(self._ring, ids, places)
         return None if valid.all() else valid
 
     def resize(self, capacity: int, base: int, end: int) -> None:
@@ -78,6 +97,15 @@ class Validity:
     @property
     def nbytes(self) -> int:
         return 0 if self._ring is None else self._ring.nbytes
+
+
+def _view(column: C) -> C:
+    """A column of its own over the same rings; by hand, because every batch asks for all columns."""
+    seen = object.__new__(type(column))
+    seen.__dict__ |= column.__dict__
+    seen._validity = Validity(column._validity._capacity)
+    seen._validity._ring = column._validity._ring
+    return seen
 
 
 def _bitmap(valid: U8 | None) -> pa.Buffer | None:
@@ -104,12 +132,15 @@ class FixedColumn:
         ring_write(self._ring, first, raw)
         self._validity.append(first, values)
 
-    def take(self, ids: I64) -> pa.Array:
-        raw = self._ring[ids & (self._ring.shape[0] - 1)]
-        valid = self._validity.take(ids)
+    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
+        raw = ring_take(self._ring, ids, places)
+        valid = self._validity.take(ids, places)
         if self._is_bool:
             return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
-        return pa.Array.from_buffers(self._type, len(ids), [_bitmap(valid), pa.py_buffer(raw)])
+        return pa.Array.from_buffers(self._type, raw.size, [_bitmap(valid), pa.py_buffer(raw)])
+
+    def view(self) -> FixedColumn:
+        return _view(self)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._ring = ring_resized(self._ring, capacity, base, end)
@@ -142,12 +173,13 @@ class TextColumn:
         self._next_byte += text.size
         self._validity.append(first, values)
 
-    def take(self, ids: I64) -> pa.Array:
+    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
+        ids = ids if places is None else ids[places]
         mask = self._starts.size - 1
-        valid = self._validity.take(ids)
+        valid = self._validity.take(ids, None)
         present: U8 = np.ones(ids.size, np.uint8) if valid is None else valid
         offsets = np.zeros(ids.size + 1, np.int32)
-        np.cumsum(np.where(present, self._lengths[ids & mask], 0), out=offsets[1:])
+        np.cumsum(np.where(present, ring_take(self._lengths, ids), 0), out=offsets[1:])
         out = np.empty(offsets[-1], np.uint8)
         text_gather(self._starts, self._lengths, self._pool, mask, ids, present, offsets, out)
         buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
@@ -156,7 +188,11 @@ class TextColumn:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._starts = ring_resized(self._starts, capacity, base, end)
         self._lengths = ring_resized(self._lengths, capacity, base, end)
+        self._pool = self._pool.copy()  # who views the column keeps the old one
         self._validity.resize(capacity, base, end)
+
+    def view(self) -> TextColumn:
+        return _view(self)
 
     def _ensure_bytes(self, base: int, first: int, more: int) -> None:
         oldest = int(self._starts[base & (self._starts.size - 1)]) if base < first else self._next_byte

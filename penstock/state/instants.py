@@ -19,4 +19,5 @@ def as_times(instants: I64, type_: pa.DataType) -> pa.Array:
     if pa.types.is_integer(type_) and type_.bit_width < 64:
         last = 2 ** (type_.bit_width - 1) - 1
         instants = np.clip(instants, -last - 1, last)
-    return pa.array(instants).cast(type_)
+    times = pa.array(instants)
+    return times if type_ == times.type else times.cast(type_)

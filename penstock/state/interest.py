@@ -2,8 +2,8 @@
 
 Queries that put the same filters on the same streams want the same tuples: they are one party. A tuple's interest is
 the set of parties it passes the filters of; the interest of a combination is the intersection of its parts'. Sets are
-interned to small codes, NOBODY being the empty one, so that a row keeps four bytes, an intersection is a table look-up,
-and the longest window any interested party has (`reach`) is known per code.
+interned to small codes, NOBODY being the empty one, so that a row keeps one byte (four if there are many sets), an
+intersection is a table look-up, and the longest window any interested party has (`reach`) is known per code.
 
 Law: a combination is wanted exactly while some party in the intersection has a window that holds all of its parts.
 An intersection only shrinks as combinations grow, and with it the reach: so a combination that nobody wants any more is
@@ -23,6 +23,7 @@ from penstock.state.intern import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64
 
 NOBODY = 0
+NO_CODES: I32 = np.empty(0, np.int32)
 _FEW = 256
 
 U64 = NDArray[np.uint64]
@@ -59,6 +60,8 @@ class Interest:
 
     def codes(self, passes: Sequence[Mask | None], rows: int) -> I32:
         """The code of each tuple, given by party which tuples pass its filters; None where all do."""
+        if not any(passing is not None for passing in passes):
+            return np.full(rows, self.code(range(len(passes))), np.int32)
         words = np.zeros((self._words, rows), np.uint64)
         for place, passing in enumerate(passes):
             bit = np.uint64(1) << np.uint64(place % 64)
@@ -126,13 +129,17 @@ class Interest:
 
     # ── what a code means ────────────────────────────────────────────────────────────────────────────────────────
 
-    def wants(self, party: int, codes: I32) -> Mask:
-        """Which tuples or combinations a party wants."""
+    def has(self, party: int) -> Mask:
+        """For each code whether the party is in its set."""
         known = self._has.get(party, np.empty(0, np.bool_))
         if known.size < len(self.sets):
             new = [bool(set_ >> party & 1) for set_ in self.sets[known.size :]]
             known = self._has[party] = np.concatenate([known, np.array(new)])
-        return known[codes]
+        return known
+
+    def wants(self, party: int, codes: I32) -> Mask:
+        """Which tuples or combinations a party wants."""
+        return self.has(party)[codes]
 
     def holding(self, party: int, count: int) -> list[int]:
         """The codes below `count` of the sets that a party is in."""

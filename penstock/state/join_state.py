@@ -106,7 +106,7 @@ class JoinState:
         return self._ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
 
     def ids(self, positions: I64) -> NDArray[np.int64]:
-        return self._ids[:, positions]
+        return self._ids.take(positions, axis=1)
 
     def rows(self) -> Rows:
         """All rows, dead ones that were not cleared away yet included."""

@@ -153,7 +153,7 @@ def probe_chain(
 def probe_wanted(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
-    wanted: I32, row_wanted: I32, meets: Any, probe_reach: I64, row_reach: I64,
+    wanted: I32, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64, out_wanted: I32,
 ) -> tuple[int, int, int]:  # fmt: skip
     """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that somebody wants.
@@ -252,6 +252,22 @@ def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> in
     while base < end and row_dies[base & mask] <= bound:
         base += 1
     return base
+
+
+@_kernel
+def ring_gather(ring: Any, ids: I64, out: Any) -> None:
+    """The values of rows of a ring."""
+    mask = ring.size - 1
+    for i in range(ids.size):
+        out[i] = ring[ids[i] & mask]
+
+
+@_kernel
+def ring_gather_at(ring: Any, ids: I64, places: I64, out: Any) -> None:
+    """The values of the rows that stand at some places of `ids`."""
+    mask = ring.size - 1
+    for i in range(places.size):
+        out[i] = ring[ids[places[i]] & mask]
 
 
 @_kernel

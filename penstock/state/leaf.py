@@ -13,15 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
 from penstock.plan.physical import Key, LeafPlan
 from penstock.state.codeset import Mask
-from penstock.state.columns import FIRST_CAPACITY, ring_column, ring_read, ring_resized, ring_write
+from penstock.state.columns import (
+    FIRST_CAPACITY,
+    RingColumn,
+    ring_column,
+    ring_read,
+    ring_resized,
+    ring_take,
+    ring_write,
+)
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace, empty_codes
@@ -49,6 +60,13 @@ class Renumbering:
         place = np.minimum(np.searchsorted(self.kept, ids), max(self.kept.size - 1, 0))
         alive = self.kept[place] == ids if self.kept.size else np.zeros(ids.size, np.bool_)
         return place + self.first, alive
+
+
+class Borrower(Protocol):
+    """Somebody who views columns of a leaf."""
+
+    def settle(self) -> None:
+        """Read all that is needed: the views end."""
 
 
 class LeafStore:
@@ -83,7 +101,8 @@ class LeafStore:
         self.table: Mapping[str, pa.Array] | None = None
         self._rows_of_table = pa.array([], pa.int64())
         self.interest: Interest | None = None
-        self._wanted: I32 = np.empty(0, np.int32)
+        self._wanted: NDArray[np.integer[Any]] = np.empty(0, np.uint8)
+        self._lent: list[ref[Borrower]] = []
         self.seen = 0
 
     def __len__(self) -> int:
@@ -174,8 +193,9 @@ class LeafStore:
         self._reserve(born.size)
         self.end += born.size
         if born.size:
+            self._recall()
             if self.interest is not None and wanted is not None:
-                ring_write(self._wanted, first, wanted)
+                self._want(first, wanted)
                 self._fifo = self._fifo and dies[0] >= self._last_death and bool((dies[1:] >= dies[:-1]).all())
                 self._last_death = int(dies[-1])
             ring_write(self.born, first, born)
@@ -190,6 +210,19 @@ class LeafStore:
                 self._order_rows(name, ordered, first)
         return first
 
+    def _want(self, first: int, wanted: I32) -> None:
+        """Keep the codes of interest of rows: in a byte each, until one does not fit."""
+        if self._wanted.dtype == np.uint8 and wanted.max(initial=0) >= 1 << 8:
+            self._wanted = self._wanted.astype(np.int32)
+        ring_write(self._wanted, first, wanted)
+
+    def _recall(self) -> None:
+        lent, self._lent = self._lent, []
+        for borrower in lent:
+            held = borrower()
+            if held is not None:
+                held.settle()
+
     def _reserve(self, more: int) -> None:
         need = len(self) + more
         if need > self._capacity:
@@ -197,6 +230,7 @@ class LeafStore:
 
     def _resize(self, capacity: int) -> None:
         base, end = self.base, self.end
+        self._lent = []  # who views columns keeps the old rings
         self._capacity = capacity
         self.born = ring_resized(self.born, capacity, base, end)
         self.dies = ring_resized(self.dies, capacity, base, end)
@@ -215,20 +249,29 @@ class LeafStore:
         return np.arange(self.fresh_from, self.end)
 
     def codes(self, class_id: int, ids: I64) -> I32:
-        codes: I32 = self._codes[class_id][ids & (self._capacity - 1)]
-        return codes
+        return ring_take(self._codes[class_id], ids)
 
     def lives(self, ids: I64) -> tuple[I64, I64]:
         """Born and dies of rows that are still stored."""
-        at = ids & (self._capacity - 1)
-        return self.born[at], self.dies[at]
+        return self.births(ids), ring_take(self.dies, ids)
+
+    def births(self, ids: I64) -> I64:
+        return ring_take(self.born, ids)
 
     def dies_now(self, ids: I64) -> I64:
         """When rows die as far as is known now; a row that is stored no more is long dead."""
-        return np.where(ids >= self.base, self.dies[ids & (self._capacity - 1)], ALWAYS)
+        return np.where(ids >= self.base, ring_take(self.dies, ids), ALWAYS)
 
     def take(self, name: str, ids: I64) -> pa.Array:
         return self._columns[name].take(ids)
+
+    def view(self, name: str) -> RingColumn:
+        """A column that can be read as it is until rows are appended."""
+        return self._columns[name].view()
+
+    def lend(self, to: Borrower) -> None:
+        """Tell somebody who views columns, if it is still there, before the rings it sees are written to."""
+        self._lent.append(ref(to))
 
     def probe(
         self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, oldest: I64 | None = None
@@ -324,7 +367,7 @@ class LeafStore:
     def _thin(self, bound: int) -> Renumbering | None:
         """Close the gaps that dead rows leave between living ones, if they are too many."""
         ids = np.arange(self.base, self.end)
-        kept = ids[self.dies[ids & (self._capacity - 1)] > bound]
+        kept = ids[ring_take(self.dies, ids) > bound]
         self._looked_at = self.end
         if ids.size - kept.size <= self.slack * kept.size:
             return None
@@ -336,6 +379,8 @@ class LeafStore:
         codes = {id_: self.codes(id_, kept) for id_ in self._codes}
         payload = {name: self.take(name, kept) for name in self._columns}
         self.base = self.end
+        if self._lent:
+            self._resize(self._capacity)
         self._last_death = int(ALWAYS)
         self._fifo = self.rows_window is None or self.rows_window.fifo
         first = self._append(born, dies, codes, payload, wanted)
@@ -359,12 +404,11 @@ class LeafStore:
     def since(self, time: int) -> I64:
         """The ids of tuples born after a time."""
         ids = self.stored()
-        return ids[self.lives(ids)[0] > time]
+        return ids[self.births(ids) > time]
 
     def wanted(self, ids: I64) -> I32:
         """The codes of interest of rows."""
-        codes: I32 = self._wanted[ids & (self._capacity - 1)]
-        return codes
+        return ring_take(self._wanted, ids).astype(np.int32, copy=False)
 
     def freed(self, ids: I64) -> Mask:
         """Which rows nobody wanted any more: they stand between others only until those close up."""
@@ -392,9 +436,9 @@ class LeafStore:
         self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
         self.plan, self.interest = plan, interest
         self._lifetime = lifetime(plan.source.window)
-        self._wanted = empty_codes(self._capacity if interest is not None else 0)
+        self._wanted = np.zeros(self._capacity if interest is not None else 0, np.uint8)
         if interest is not None and wanted is not None:
-            ring_write(self._wanted, self.base, wanted)
+            self._want(self.base, wanted)
         born, dies = self.lives(self.stored())
         if self.rows_window is None and not plan.source.is_table:
             dies = self._ends(born, None if interest is None else wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,8 +76,8 @@ class Scratch:
     ) -> Iterator[Block]:
         """As `blocks`, for a kernel that also says who wants each pair."""
         codes = self._codes
-        for block in self.blocks(lambda at, row, out: kernel(at, row, (*out, codes)), probes):
-            yield replace(block, wanted=codes[: len(block)].copy())
+        for each in self.blocks(lambda at, row, out: kernel(at, row, (*out, codes)), probes):
+            yield Block(each.probe, each.row, each.born, each.dies, codes[: len(each)].copy())
 
     def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
         """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,11 @@ class Rows:
     def __len__(self) -> int:
         return self.born.size
 
-    def take(self, chosen: NDArray[np.generic]) -> Rows:
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> Rows:
         """The rows at positions, or under a mask."""
-        wanted = None if self.wanted is None else self.wanted[chosen]
-        return Rows(self.ids[:, chosen], self.born[chosen], self.dies[chosen], wanted)
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        wanted = None if self.wanted is None else self.wanted.take(places)
+        return Rows(self.ids.take(places, axis=1), self.born.take(places), self.dies.take(places), wanted)
 
 
 def no_rows(width: int) -> Rows:

@@ -199,7 +199,7 @@ def test_what_once_broke(seed: int) -> None:
 def test_the_tests_notice_broken_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks sharing; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
-        (Interest, "wants", lambda _self, _party, codes: np.ones(codes.size, np.bool_)),
+        (Interest, "has", lambda self, _party: np.ones(len(self.sets), np.bool_)),
         (LeafStore, "freed", lambda _self, ids: np.zeros(ids.size, np.bool_)),
         (Member, "_party_in", lambda self, _harvest: self.party),
         (JoinNode, "tighten", lambda _self, _bound: None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -327,3 +328,51 @@ def test_a_rows_window_does_not_count_what_is_held_back_for_others() -> None:
     assert answer["new"].to_pylist() == [{"a": 25, "d": 15, "_ts": 25}, {"a": 25, "d": 40, "_ts": 40}]
     eng.query("newest", text)  # nothing is held back now
     assert joins(eng) == 2
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_tables_may_be_looked_at_long_after_the_push(share: bool) -> None:
+    """The windows' rings are written to again by then, squeezed, and made larger and smaller."""
+    rng = random.Random(3)
+    at_once, later = engine(share=share), engine(share=share)
+    shown = "a.x, a.v, b.ts AS t, CAST(b.v AS STRING) AS s"
+    texts = {f"q{n}": pairs(9 - 2 * n, f" AND a.v <> {n}", shown) for n in range(3)} | {"all": pairs(12, shown=shown)}
+    for name, text in texts.items():
+        at_once.query(name, text)
+        later.query(name, text)
+    seen, kept = [], []
+    for push in range(30):
+        many = rng.choice([3, 40, 200])
+        times = sorted(rng.randrange(5 * push, 5 * push + 5) for _ in range(many))
+        data = {name: rows(*[(time, rng.randrange(6)) for time in times]) for name in "AB"}
+        seen.append(dict(at_once.push(data).items()))
+        kept.append(later.push(data))
+        if push % 7 == 6:
+            later.drop("q1")
+            at_once.drop("q1")
+            later.query("q1", texts["q1"])
+            at_once.query("q1", texts["q1"])
+    assert [dict(each.items()) for each in kept] == seen
+
+
+def test_more_sets_of_tuples_than_a_byte_can_number() -> None:
+    eng, alone = engine(), engine(share=False)
+    texts = {f"q{n}": pairs(10, f" AND a.v % {n + 2} = {n % 2} AND b.v > {n}") for n in range(40)}
+    for name, text in texts.items():
+        eng.query(name, text)
+        alone.query(name, text)
+    rng = random.Random(5)
+    for push in range(4):
+        data = {
+            name: pa.table({
+                "ts": [push] * 300,
+                "x": [rng.randrange(40) for _ in range(300)],
+                "v": [rng.randrange(10_000) for _ in range(300)],
+            })
+            for name in "AB"
+        }  # fmt: skip
+        one, other = eng.push(data), alone.push(data)
+        assert all(same_rows(one[name], other[name]) is None for name in texts)
+    (join,) = eng._groups
+    assert join.tree.interest is not None
+    assert len(join.tree.interest.sets) > 256

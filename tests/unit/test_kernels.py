@@ -84,8 +84,21 @@ def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
                 capacity *= 2
         column.append(base, len(kept), values)
         kept += values.to_pylist()
-        ids = rng.integers(base, len(kept), 25)
+        ids, places = rng.integers(base, len(kept), 25), rng.integers(0, 25, 10)
         assert column.take(ids).to_pylist() == [kept[i] for i in ids]
+        assert column.take(ids, places).to_pylist() == [kept[ids[place]] for place in places]
+
+
+@pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
+def test_a_view_of_a_column_stays_when_the_column_is_resized(type_: pa.DataType) -> None:
+    column, ids = ring_column(type_), np.arange(40)
+    values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
+    column.append(0, 0, values)
+    view = column.view()
+    column.resize(64, 40, 40)
+    column.append(40, 40, values.take(pa.array(ids[::-1])))
+    column.append(40, 80, values.take(pa.array(ids[::-1])))
+    assert view.take(ids) == values
 
 
 def _as(raw: list[int | None], type_: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The compiled loops of grouping and sequences against plain Python."""
+"""The compiled loops of sharing, grouping and sequences against plain Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
 from penstock.ops import extremes
 from penstock.ops.accumulate import accumulator
 from penstock.ops.groups import Answer, Counts, Groups, points
-from penstock.ops.kernels import limbs_to_double, sequence_limits
+from penstock.ops.kernels import choose, count_slices, limbs_to_double, sequence_limits
 from penstock.testing.naive import key, values
 from penstock.testing.snapshot import exact_sum
 
@@ -211,3 +211,19 @@ def test_limits_follow_the_order_of_time_stream_and_arrival() -> None:
             for (time, number), limit in zip(right, out, strict=True):
                 before = [t < time or (t == time and (tie < 0 or (tie == 0 and n < number))) for t, n in left]
                 assert limit == 7 + sum(before)
+
+
+@pytest.mark.parametrize("parties", [0, 3])
+def test_combinations_are_chosen_and_counted_by_age_and_by_who_wants_them(parties: int) -> None:
+    rng = np.random.default_rng(parties)
+    age, windows = rng.integers(0, 30, 200), np.array([5, 6, 20])
+    codes = rng.integers(0, 1 + parties, 200 if parties else 0).astype(np.int32)
+    of = codes.tolist() if parties else [0] * 200
+    has = rng.random(1 + parties) < 0.5
+    out = np.empty(200, np.int64)
+    chosen = out[: choose(age, 20, codes, has, out)].tolist()
+    assert chosen == [i for i in range(200) if age[i] < 20 and (not parties or has[of[i]])]
+    tally = np.zeros((1 + parties, 4), np.int64)
+    count_slices(age, codes, windows, tally)
+    twin = Counter((of[i], sum(window <= age[i] for window in windows)) for i in range(200))
+    assert {place: count for place, count in np.ndenumerate(tally) if count} == twin
