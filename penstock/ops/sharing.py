@@ -152,9 +152,16 @@ class Sharing:
         return found
 
     def interest(self, chain: Sequence[int]) -> Interest:
-        """Who wants what. A tuple is kept to the end of the slice of `chain` in which nobody wants it any more."""
+        """Who wants what. A tuple is kept to the end of the slice of `chain` in which nobody wants it any more.
+
+        But never longer than somebody's window on its stream: queries with that window are not asked whether it lives.
+        """
+        longest = self.longest()
         endless = dict.fromkeys((source.alias for source in self.host.sources), ENDLESS)
-        kept = [{alias: _end_of_slice(life, chain) for alias, life in party.longest.items()} for party in self.parties]
+        kept = [
+            {alias: min(_end_of_slice(life, chain), longest[alias]) for alias, life in party.longest.items()}
+            for party in self.parties
+        ]
         return Interest([Party({**endless, **lives}) for lives in kept])
 
     def ends(self) -> list[int]:

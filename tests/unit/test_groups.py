@@ -376,3 +376,13 @@ def test_more_sets_of_tuples_than_a_byte_can_number() -> None:
     (join,) = eng._groups
     assert join.tree.interest is not None
     assert len(join.tree.interest.sets) > 256
+
+
+def test_merged_slices_keep_no_tuple_longer_than_the_longest_window_on_its_stream() -> None:
+    eng = engine()
+    eng.query("near", pairs(20, " AND a.v > 0"))
+    eng.query("far", "SELECT a.x FROM A [RANGE 40] AS a, B [RANGE 30] AS b WHERE a.x = b.x")
+    (join,) = eng._groups
+    near, far = join.group.sharing.interest((40,)).parties
+    assert near.reach == {"a": 40, "b": 30}
+    assert far.reach == {"a": 40, "b": 30}
