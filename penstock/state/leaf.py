@@ -378,9 +378,9 @@ class LeafStore:
         wanted = None if self.interest is None else self.wanted(kept)
         codes = {id_: self.codes(id_, kept) for id_ in self._codes}
         payload = {name: self.take(name, kept) for name in self._columns}
-        self.base = self.end
         if self._lent:
-            self._resize(self._capacity)
+            self._resize(self._capacity)  # who views columns keeps the old rings
+        self.base = self.end
         self._last_death = int(ALWAYS)
         self._fifo = self.rows_window is None or self.rows_window.fifo
         first = self._append(born, dies, codes, payload, wanted)
