@@ -1,8 +1,8 @@
 """The journal of a cell: the base rows its windows may still need, in segments. Pure functions over small values.
 
 A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead,
-and small ones are merged into larger ones, dead rows left out, so that there are few. A row is dead when no result from
-now on can hold it: results from now on lie at or after the smallest frontier.
+written again without them when most are, and small ones are merged into larger ones, so that there are few. A row is
+dead when no result from now on can hold it: results from now on lie at or after the smallest frontier.
 """
 
 from __future__ import annotations
@@ -56,16 +56,19 @@ def _times(table: pa.Table, time: str) -> NDArray[np.int64]:
     return ticks(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
 
 
-def needed(segments: Sequence[Segment], inlets: Iterable[Inlet], bounds: Mapping[int, int]) -> list[Segment]:
-    """The segments of which some row is not known to be dead. `bounds`: by inlet, the first instant still to come."""
+def needed(segments: Sequence[Segment], inlets: Iterable[Inlet], bounds: Mapping[int, int]) -> list[frozenset[int]]:
+    """For every segment the inlets of which some row is not known to be dead.
+
+    `bounds`: by inlet, the first instant still to come.
+    """
     known = {inlet.number: inlet for inlet in inlets}
     return [
-        item
-        for place, item in enumerate(segments)
-        if any(
-            number in known and _alive(known[number], span, bounds[number], segments[place + 1 :])
+        frozenset(
+            number
             for number, span in item.spans.items()
+            if number in known and _alive(known[number], span, bounds[number], segments[place + 1 :])
         )
+        for place, item in enumerate(segments)
     ]
 
 
@@ -91,9 +94,15 @@ def _following(inlet: int, top: int, bound: int, later: Sequence[Segment]) -> in
     return sum(rows for rows, low, high in spans if low >= top and high < bound)
 
 
-def due(segments: Sequence[Segment]) -> tuple[int, int] | None:
-    """The next segments to merge, as a slice: FANOUT neighbours of a size, the newest left alone."""
+def due(segments: Sequence[Segment], alive: Sequence[frozenset[int]]) -> tuple[int, int] | None:
+    """The next segments to write again, as a slice; the newest are left alone. `alive` as `needed` tells it.
+
+    One whose rows are mostly of inlets that need none of them any more; else FANOUT neighbours of a size.
+    """
     end = len(segments) - UNTOUCHED
+    for place in range(end):
+        if 2 * sum(segments[place].spans[number][0] for number in alive[place]) < segments[place].rows:
+            return place, place + 1
     for start in range(end - FANOUT, -1, -1):
         group = segments[start : start + FANOUT]
         if len({item.tier for item in group}) == 1:

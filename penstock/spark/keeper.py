@@ -16,7 +16,7 @@ import json
 import pickle
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
@@ -162,15 +162,15 @@ class Keeper:
         cell.replay(self._load(head.segments), head.frontiers)
         return cell, "rebuild"
 
-    def _load(self, segments: list[Segment]) -> dict[int, pa.Table]:
-        """The rows of segments by inlet, in the order of their arrival."""
+    def _load(self, segments: Sequence[Segment], chosen: Sequence[frozenset[int]] | None = None) -> dict[int, pa.Table]:
+        """The rows of segments by inlet, in the order of their arrival; those of all inlets, or of some chosen ones."""
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
-        for item in segments:
+        for item, wanted in zip(segments, chosen or [frozenset(schemas)] * len(segments), strict=True):
             value = self._state.getValue((item.first, item.last))
             assert value is not None, f"segment {item.first}-{item.last} is not in the state"
             for inlet, blob in unframed(bytes(value[0])).items():
-                if inlet in schemas:
+                if inlet in schemas and inlet in wanted:
                     found.setdefault(inlet, []).append(decoded(blob).select(schemas[inlet].names))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
 
@@ -183,14 +183,14 @@ class Keeper:
         rows = self._alive(batch.rows, bounds)
         if rows:
             segments.append(self._store(version, version, rows))
-        kept = needed(segments, self._layout.inlets, bounds)
-        for item in segments:
-            if item not in kept:
-                self._state.removeKey((item.first, item.last))
-        while (merge := due(kept)) is not None:
-            kept = self._merged(kept, *merge, bounds)
+        alive = needed(segments, self._layout.inlets, bounds)
+        for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
+            self._state.removeKey((item.first, item.last))
+        segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
+        while (again := due(segments, alive := needed(segments, self._layout.inlets, bounds))) is not None:
+            segments = self._rewritten(segments, alive, *again, bounds)
         lineage = [*head.lineage, (head.version, head.token)][-_LINEAGE:]
-        new = Head(version, token, batch.frontiers, lineage, kept, batch.seen)
+        new = Head(version, token, batch.frontiers, lineage, segments, batch.seen)
         self._state.updateValue(HEAD, (new.packed(),))
         return new
 
@@ -200,10 +200,17 @@ class Keeper:
         self._state.updateValue((first, last), (blob,))
         return segment(first, last, rows, times)
 
-    def _merged(self, segments: list[Segment], start: int, end: int, bounds: Mapping[int, int]) -> list[Segment]:
+    def _rewritten(
+        self,
+        segments: list[Segment],
+        alive: Sequence[frozenset[int]],
+        start: int,
+        end: int,
+        bounds: Mapping[int, int],
+    ) -> list[Segment]:
         """The segments with those from start to end made one, dead rows left out."""
         group = segments[start:end]
-        rows = self._alive(self._load(group), bounds)
+        rows = self._alive(self._load(group, alive[start:end]), bounds)
         for item in group:
             self._state.removeKey((item.first, item.last))
         merged = [self._store(group[0].first, group[-1].last, rows)] if rows else []

@@ -101,3 +101,21 @@ def test_the_journal_stays_small() -> None:
         assert len(head.segments) < 40
         assert len(state.map) == len(head.segments)
         assert sum(segment.rows for segment in head.segments) < 2500
+
+
+def test_rows_that_live_long_do_not_keep_others() -> None:
+    """A few rows live for ever in each segment, most of its rows are of a short window."""
+    from penstock.cql.catalog import Stream
+    from penstock.spark.keeper import HEAD, Head
+
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    streams = tuple(Stream(name, schema, "ts") for name in "AB")
+    query = "SELECT A.k FROM A [RANGE 20], B [PARTITION BY k ROWS 1] WHERE A.k = B.k"
+    cluster = Cluster(spec_of(Case(0, streams, {}, query, "(A B)", ()), {"q": query}, 1))
+    for at in range(0, 220, 20):
+        many = pa.table({"ts": [at + i % 20 for i in range(2000)], "k": [i % 7 for i in range(2000)]}, schema=schema)
+        few = pa.table({"ts": [at], "k": [at]}, schema=schema)
+        cluster.push(Push({"A": many, "B": few}))
+    head = Head.unpacked(*cluster.states[0].map.pop(HEAD))
+    assert head.segments[0].rows < 10
+    assert sum(segment.rows for segment in head.segments) < 5 * 2001
