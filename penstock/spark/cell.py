@@ -101,6 +101,9 @@ class Cell:
     def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
         """What was taken before, by another engine of this cell: its results are known, and its time does not count."""
         self._pushed(rows, frontiers)
+        if self._lookout is not None:
+            self._lookout.skip()
+            self._engine.look(self._lookout)
 
     def _pushed(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
