@@ -119,6 +119,10 @@ class Cell:
             return []
         return [compared(sample) for sample in self._engine.look(self._lookout)]
 
+    def awaits(self) -> int | None:
+        """The first time for which something waits."""
+        return self._engine.awaits()
+
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: what it holds, and what it was kept from under a budget."""
         return {query.name: _totals(self._engine.metrics(query.name)) for query in self.layout.spec.queries}

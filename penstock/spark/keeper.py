@@ -133,7 +133,7 @@ class Keeper:
             output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
         report = {
             **_stored(head), **_heard(batch), "how": how, "cell": cell.metrics(), "worked": worked,
-            "failure": failure, "seconds": perf_counter() - begun,
+            "failure": failure, "awaits": cell.awaits(), "seconds": perf_counter() - begun,
         }  # fmt: skip
         yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
         self._cache.put(self._run, number, Cached(head.version, token, cell))

@@ -158,12 +158,13 @@ class Outlets:
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
             heard = dict(self._heard)
+            awaited = min((cell["awaits"] for cell in self._cells.values() if cell["awaits"] is not None), default=None)
         spec = self.layout.spec
         queries = [
             frozenset(source.relation.name for source in query.body.inputs if not source.is_table)
             for query in spec.bound.values()
         ]
-        return frontiers, promises(spec.streams, queries, frontiers, heard, now)
+        return frontiers, promises(spec.streams, queries, frontiers, heard, now, awaited)
 
     def metrics(self) -> dict[str, Any]:
         """What the cells said last, put together."""

@@ -8,22 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt.decide import Rules, as_rules
 from penstock.cql import duration, stream_schema, time_column
-from penstock.cql.catalog import Names, Stream
+from penstock.cql.catalog import Names, Stream, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.script import read_script
 from penstock.spark.cell import Cell
 from penstock.spark.control import Desk, commanding
-from penstock.spark.heartbeat import clocked
+from penstock.spark.heartbeat import clocked, stamped
 from penstock.spark.keeper import DEAD, LATE, RESULT
 from penstock.spark.layout import Layout
 from penstock.spark.ledger import Ledger
@@ -70,6 +70,7 @@ class Pipeline:
         time: str,
         lateness: str | int | timedelta = 0,
         *,
+        timestamps: Timestamps = "external",
         skew: str | int | timedelta = 0,
         idle_after: str | int | timedelta | None = None,
         late: Sink | None = None,
@@ -94,14 +95,20 @@ class Pipeline:
         if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
         columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
+        if timestamps not in get_args(Timestamps):
+            kinds = ", ".join(get_args(Timestamps))
+            raise QueryError("UNKNOWN_OPTION", f"unknown kind of timestamps {timestamps!r}; known: {kinds}")
+        if timestamps != "external" and time.casefold() not in {name.casefold() for name in columns.names}:
+            columns = columns.append(pa.field(time, pa.timestamp("us")))
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
-        declared = Stream(name, columns, time, duration(lateness, unit), skew=duration(skew, unit), idle_after=idle)
+        declared = Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
         if clocked(declared) and not pa.types.is_timestamp(unit):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
-                f"{name}: skew and idle_after need a timestamp, but {time} counts ticks; use Run.advance",
+                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {time} counts ticks; "
+                "use Run.advance",
             )
         self._streams.add(declared)
         self._frames[name] = df
@@ -221,8 +228,12 @@ class Pipeline:
         packed = []
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
-            if not blobs:
-                frame = frame.select(*(col(_quoted(name)) for name in stream.schema.names))
+            now = [current_timestamp().alias(stream.time)] if stamped(stream) else []  # the micro-batch's, repeatable
+            if blobs:
+                frame = frame.select(frame.columns[0], *now)
+            else:
+                given = [name for name in stream.schema.names if not now or name != stream.time]
+                frame = frame.select(*(col(_quoted(name)) for name in given), *now)
             packed.append(frame.mapInArrow(packing(spec, stream, blobs=blobs), PACKED))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))

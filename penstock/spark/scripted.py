@@ -11,6 +11,7 @@ from penstock.cql.catalog import Connector, Stream, Table
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr.sql import quoted, sql_type
 from penstock.script import Script
+from penstock.spark.heartbeat import stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector
 
@@ -28,6 +29,7 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
             frame,
             stream.time,
             stream.lateness,
+            timestamps=stream.timestamps,
             skew=stream.skew,
             idle_after=stream.idle_after,
             schema=stream.schema,
@@ -53,10 +55,6 @@ def _supported(script: Script) -> None:
     derived = [statement.name for statement in script.statements if isinstance(statement, CreateStreamAs)]
     if derived:
         raise UnsupportedError("NOT_ON_SPARK_YET", f"derived streams cannot be run on Spark yet: {', '.join(derived)}")
-    for stream in script.streams:
-        if stream.timestamps != "external":
-            what = f"TIMESTAMPS {stream.timestamps.upper()}"
-            raise UnsupportedError("NOT_ON_SPARK_YET", f"stream {stream.name}: {what} cannot be run on Spark yet")
 
 
 def _sinks(script: Script) -> SinkOf:
@@ -81,7 +79,8 @@ def _load(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> 
         raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")
     reader = spark.readStream if streaming else spark.read
     reader = reader.format(connector.format).options(**dict(connector.options))
-    declared = {field.name: sql_type(field.type) for field in relation.schema}
+    own = relation.time if isinstance(relation, Stream) and stamped(relation) else None
+    declared = {field.name: sql_type(field.type) for field in relation.schema if field.name != own}
     try:
         if connector.format.casefold() in _FILES:
             columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared.items())

@@ -70,7 +70,7 @@ class Spec:
         """What must stay the same while a checkpoint lives."""
         return {
             "cells": self.cells,
-            "streams": {s.name: {"time": s.time, "lateness": s.lateness, **_columns(s.schema)} for s in self.streams},
+            "streams": {stream.name: _declared(stream) for stream in self.streams},
             "tables": {name: _columns(table.schema) for name, table in self.tables.items()},
         }
 
@@ -92,6 +92,11 @@ class Spec:
         """Without what can be worked out again cheaply."""
         kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
+
+
+def _declared(stream: Stream) -> dict[str, Any]:
+    stamps = {} if stream.timestamps == "external" else {"timestamps": stream.timestamps}
+    return {"time": stream.time, "lateness": stream.lateness, **stamps, **_columns(stream.schema)}
 
 
 def _columns(schema: pa.Schema) -> dict[str, Any]:

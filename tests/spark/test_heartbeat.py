@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ SECOND = 1_000_000
 JOINED = [frozenset({"fast", "slow"})]
 
 
-def stream(name: str, **rule: int) -> Stream:
+def stream(name: str, **rule: Any) -> Stream:
     return Stream(name, SCHEMA, "ts", **rule)
 
 
@@ -42,6 +43,18 @@ def test_rows_held_back_for_lateness_wait_for_their_own_stream() -> None:
     now = 1000 * SECOND
     frontiers = {"slow": 900 * SECOND}
     assert promises(streams, [frozenset({"slow"})], frontiers, {"slow": 0}, now) == {"slow": 999 * SECOND}
+
+
+def test_what_a_cell_awaits_is_promised_when_its_time_has_come() -> None:
+    """An instant of its own stream, or a window that ends: once, and not before."""
+    streams = [stream("fast", timestamps="internal")]
+    own, now = [frozenset({"fast"})], 1000 * SECOND
+    at = {"fast": 990 * SECOND}
+    assert promises(streams, own, at, {}, now) == {}
+    assert promises(streams, own, at, {}, now, awaited=990 * SECOND) == {"fast": now}
+    assert promises(streams, own, at, {}, now, awaited=1001 * SECOND) == {}  # to come
+    assert promises(streams, own, {"fast": now}, {}, now + 1, awaited=990 * SECOND) == {}  # it is not this it waits for
+    assert promises(streams, [], at, {}, now, awaited=990 * SECOND) == {}
 
 
 def test_the_next_promise_waits_until_the_last_took_effect() -> None:

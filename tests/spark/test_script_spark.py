@@ -63,8 +63,8 @@ def test_run_once(spark: Any, tmp_path: Path) -> None:
         ("CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts FROM parquet OPTIONS (path '{0}/none');", "SOURCE_UNREADABLE"),
         ("CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts;", "NO_SOURCE"),
         (
-            "CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts TIMESTAMPS LATENT FROM parquet OPTIONS (path '{0}');",
-            "LATENT",
+            "CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts TIMESTAMPS LATENT FROM parquet OPTIONS (path '{0}');",
+            "CLOCK_NEEDED",
         ),
     ],
 )
