@@ -14,7 +14,7 @@ covers the dimension), an aggregate over everything, and an RSTREAM, whose answe
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -76,6 +76,8 @@ class Placement:
 
     routes: Mapping[str, Route]
     pinned: str | None = None
+    follows: str | None = None
+    """The derived stream it reads, and so has the cells of."""
 
     @property
     def cells(self) -> int:
@@ -83,11 +85,15 @@ class Placement:
 
     def replication(self, rates: Mapping[str, float] | None = None) -> float:
         """How many copies of a tuple there are on average."""
+        if not self.routes:
+            return 1.0
         weight = {alias: (rates or {}).get(alias, 1.0) for alias in self.routes}
         total = sum(weight.values()) or 1.0
         return sum(weight[alias] * route.copies for alias, route in self.routes.items()) / total
 
     def __str__(self) -> str:
+        if self.follows:
+            return f"in the cells of {self.follows}"
         if self.pinned:
             first = next(iter(self.routes.values())).first
             return f"one cell (number {first}): {self.pinned}"
@@ -101,6 +107,54 @@ class _Dimension:
     """Something to cut by: the aliases that have a coordinate in it."""
 
     coordinates: Mapping[str, Hashed]
+
+
+def placed(queries: Mapping[str, Query], derived: Collection[str], cells: int) -> dict[str, Placement]:
+    """The placements of queries, and of those that make the `derived` streams, which others of them read.
+
+    What is derived in a cell is read there. That suits a query that takes it row by row; if one does not, all that
+    hangs together by derived streams is put into one cell.
+    """
+    found: dict[str, Placement] = {}
+    reads = {name: [source for source in query.body.inputs if source.relation.name in derived]
+             for name, query in queries.items()}  # fmt: skip
+    for together in _hanging_together(queries, reads):
+        awkward = next((name for name in together if reads[name] and not row_by_row(queries[name])), None)
+        bases = [source for name in together for source in _base(queries[name], derived)]
+        for name in together:
+            own = _base(queries[name], derived)
+            if not own:
+                found[name] = Placement({}, follows=reads[name][0].relation.name)
+            elif awkward is None:
+                found[name] = place(queries[name], cells)
+            else:
+                route = Route(_spread(bases, cells), ())
+                why = f"{awkward} needs all rows of the derived stream {reads[awkward][0].relation.name}"
+                found[name] = Placement({source.alias: route for source in own}, why)
+    return {name: found[name] for name in queries}
+
+
+def row_by_row(query: Query) -> bool:
+    """Whether a query over one stream answers each row by itself, wherever it is."""
+    body = query.body
+    streams = [source for source in body.inputs if not source.is_table]
+    if len(streams) != 1 or _pinned(query) is not None:
+        return False
+    return streams[0].window is None or streams[0].window.kind != "rows"
+
+
+def _base(query: Query, derived: Collection[str]) -> list[Source]:
+    return [source for source in query.body.inputs if not source.is_table and source.relation.name not in derived]
+
+
+def _hanging_together(names: Iterable[str], reads: Mapping[str, Sequence[Source]]) -> list[list[str]]:
+    """The names in groups, by who reads whom."""
+    groups: dict[str, list[str]] = {}
+    for name in names:  # a derived stream comes before those that read it
+        others = {id(groups[source.relation.name]): groups[source.relation.name] for source in reads[name]}
+        together = [*(member for group in others.values() for member in group), name]
+        groups |= dict.fromkeys(together, together)
+    return list({id(group): group for group in groups.values()}.values())
 
 
 def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) -> Placement:

@@ -160,10 +160,7 @@ class Outlets:
             heard = dict(self._heard)
             awaited = min((cell["awaits"] for cell in self._cells.values() if cell["awaits"] is not None), default=None)
         spec = self.layout.spec
-        queries = [
-            frozenset(source.relation.name for source in query.body.inputs if not source.is_table)
-            for query in spec.bound.values()
-        ]
+        queries = [self.layout.bases(name) for name in spec.bound]
         return frontiers, promises(spec.streams, queries, frontiers, heard, now, awaited)
 
     def metrics(self) -> dict[str, Any]:
@@ -192,9 +189,10 @@ class Outlets:
 
     def _query(self, name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
         placement = self.layout.placements[name]
+        together = _together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
         return {
-            **_together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]]),
-            "emitted": counts.get((RESULT, name), 0),
+            **together,
+            "emitted": together["emitted"] if name in self.layout.spec.derived else counts.get((RESULT, name), 0),
             "placement": str(placement),
             "replication": placement.replication(),
             "budget": self.budgets().get(name),

@@ -128,6 +128,11 @@ class Pipeline:
         """Declare a continuous query and where its results go; the console if nothing is said."""
         self.change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
 
+    def derive(self, name: str, text: str, plan: str | None = None) -> None:
+        """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
+        self._free(name)
+        self.change("derive", {"name": name, "text": text, "plan": plan}, None)
+
     def drop(self, name: str) -> None:
         """Take a query out."""
         self.change("drop", {"name": name}, None)
@@ -139,8 +144,10 @@ class Pipeline:
     def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> None:
         """Change the declared queries or orders; what the engine of one of the cells refuses is refused now."""
         plan = self._plan.changed(do, arguments, 0)
-        changed = plan.query(arguments["name"]) if do in ("add", "migrate", "policy") else None
-        tried = replace(plan, queries=(changed,) if changed else plan.queries)
+        tried = plan
+        if do in ("add", "migrate", "policy"):
+            changed = plan.query(arguments["name"])
+            tried = replace(plan, queries=tuple(query for query in plan.queries if query.derived or query is changed))
         Cell(Layout(self._spec(cells, tried)))
         self._plan = plan
         if do == "add" and sink is not None:
@@ -151,7 +158,8 @@ class Pipeline:
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        if name in self._streams or name.casefold() in {table.casefold() for table in self._tables}:
+        derived = (query.name for query in self._plan.queries if query.derived)
+        if name in self._streams or name.casefold() in {other.casefold() for other in (*self._tables, *derived)}:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
 
     def _spec(self, cells: int, plan: Plan) -> Spec:
@@ -198,7 +206,7 @@ class Pipeline:
     def _launched(
         self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: Adapting | None
     ) -> Launched:
-        if not self._plan.queries:
+        if all(query.derived for query in self._plan.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
         watch = None if adapting is None else Watch(adapting.rules.effort, "migrate" not in adapting.matters)

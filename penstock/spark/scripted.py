@@ -8,7 +8,7 @@ from pyspark.sql.functions import col
 
 from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
 from penstock.cql.catalog import Connector, Stream, Table
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.errors import DataError, QueryError
 from penstock.expr.sql import quoted, sql_type
 from penstock.script import Script
 from penstock.spark.heartbeat import stamped
@@ -40,6 +40,9 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
+            case CreateStreamAs():
+                name, query = next(named)
+                pipe.derive(name, query.text)
             case InsertInto(sink=sink):
                 name, query = next(named)
                 pipe.query(name, query.text, sink=sinks(sink))
@@ -52,9 +55,6 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
 def _supported(script: Script) -> None:
     if not any(isinstance(statement, InsertInto | BareQuery) for statement in script.statements):
         raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
-    derived = [statement.name for statement in script.statements if isinstance(statement, CreateStreamAs)]
-    if derived:
-        raise UnsupportedError("NOT_ON_SPARK_YET", f"derived streams cannot be run on Spark yet: {', '.join(derived)}")
 
 
 def _sinks(script: Script) -> SinkOf:

@@ -60,7 +60,15 @@ class Spec:
             catalog.relations.add(stream)
         for name, table in self.tables.items():
             catalog.relations.add(Table(name, table.schema))
+        for query in self.queries:
+            if query.derived:
+                catalog.relations.add(Stream(query.name, bind_query(query.text, catalog).schema, "_ts"))
         return catalog
+
+    @cached_property
+    def derived(self) -> frozenset[str]:
+        """The streams that queries make."""
+        return frozenset(query.name for query in self.queries if query.derived)
 
     @cached_property
     def bound(self) -> dict[str, Query]:

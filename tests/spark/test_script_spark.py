@@ -26,9 +26,10 @@ CREATE STREAM h (ts TIMESTAMP, location INT, value DOUBLE) TIMESTAMP BY ts FROM 
 CREATE TABLE rooms (location INT, name STRING) FROM csv OPTIONS (path '{0}/rooms.csv', header true);
 CREATE SINK alarms TO parquet OPTIONS (path '{0}/alarms');
 CREATE SINK lines TO json OPTIONS (path '{0}/lines');
+CREATE STREAM hot AS SELECT location, value FROM t [NOW] WHERE value > 40;
 INSERT INTO alarms SELECT r.name, t.value, h.value AS humidity
-    FROM t [RANGE 10 SECONDS] AS t, h [RANGE 10 SECONDS] AS h, rooms AS r
-    WHERE t.location = h.location AND t.location = r.location AND t.value > 40;
+    FROM hot [RANGE 10 SECONDS] AS t, h [RANGE 10 SECONDS] AS h, rooms AS r
+    WHERE t.location = h.location AND t.location = r.location;
 INSERT INTO lines SELECT location, COUNT(*) AS n FROM h [RANGE 20 SECONDS] GROUP BY location;
 """
 
