@@ -79,13 +79,14 @@ def _load(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> 
         raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")
     reader = spark.readStream if streaming else spark.read
     reader = reader.format(connector.format).options(**dict(connector.options))
-    own = relation.time if isinstance(relation, Stream) and stamped(relation) else None
-    declared = {field.name: sql_type(field.type) for field in relation.schema if field.name != own}
+    declared = {field.name: sql_type(field.type) for field in relation.schema}
     try:
         if connector.format.casefold() in _FILES:
             columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared.items())
             return reader.schema(columns).load()
         frame = reader.load()
+        if isinstance(relation, Stream) and stamped(relation):
+            del declared[relation.time]
         return frame.select(*(col(quoted(name)).cast(kind).alias(name) for name, kind in declared.items()))
     except PySparkException as error:
         said = (error.getMessage() or str(error)).strip().splitlines()[0]
