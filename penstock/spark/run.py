@@ -152,6 +152,10 @@ class Run:
         """Counts and sizes by stream, query and cell, as of the last micro-batch."""
         return self._now.outlets.metrics()
 
+    def explain(self) -> str:
+        """How the queries are placed on the cells, and which cells get much more than their share, by which key."""
+        return self._now.outlets.explain()
+
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
         spec = self._now.outlets.layout.spec
