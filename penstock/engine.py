@@ -402,9 +402,9 @@ class Engine:
             raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
         self._replay = Replay(decisions)
 
-    def awaits(self) -> int | None:
-        """The first time at which an operator has something to do that it may not do yet; None if nothing waits."""
-        return min((time for node in self._graph if (time := awaited(node)) is not None), default=None)
+    def awaits(self, name: str) -> int | None:
+        """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
+        return min((time for node in self._roster[name].nodes if (time := awaited(node)) is not None), default=None)
 
     def look(self, lookout: Lookout) -> list[Sample]:
         """What somebody who adapts the queries from outside sees of the joins; see `adapt.lookout`."""

@@ -68,8 +68,8 @@ class Lookout:
         now = self._timer()
         multiple = [join for join in joins if len(join.tree.stores) > 1 and ALWAYS < join.done < FOREVER]
         due = [join for join in multiple if self._passed(join)]
-        self._skipping = False
-        if now - self._looked_at < self._looking * (1 / self._effort - 1):
+        skipped, self._skipping = self._skipping, False
+        if skipped or now - self._looked_at < self._looking * (1 / self._effort - 1):
             return []
         samples = [each for join in due for each in self._sampled(join, running, budgets, len(multiple))]
         if samples:

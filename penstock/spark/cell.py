@@ -120,9 +120,10 @@ class Cell:
             return []
         return [compared(sample) for sample in self._engine.look(self._lookout)]
 
-    def awaits(self) -> int | None:
-        """The first time for which something waits."""
-        return self._engine.awaits()
+    def awaits(self) -> dict[str, int]:
+        """By query that waits, the first time at which it has something to do."""
+        times = ((query.name, self._engine.awaits(query.name)) for query in self.layout.spec.queries)
+        return {name: time for name, time in times if time is not None}
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: what it holds, and what it was kept from under a budget."""

@@ -29,27 +29,28 @@ def stamped(stream: Stream) -> bool:
     return stream.timestamps != "external"
 
 
+Reading = tuple[frozenset[str], int | None]
+"""The streams of a query, and the first time at which a cell has something to do for it; None if it has nothing."""
+
+
 def promises(
     streams: Sequence[Stream],
-    queries: Sequence[frozenset[str]],
+    queries: Sequence[Reading],
     frontiers: Mapping[str, int],
     heard: Mapping[str, int],
     now: int,
-    awaited: int | None = None,
 ) -> dict[str, int]:
-    """New frontiers for streams on which a query waits. `queries`: the streams of each; `heard`: the last arrivals;
-    `awaited`: the first time at which a cell has something to do.
-    """
+    """New frontiers for streams on which a query waits. `heard`: the last arrivals."""
     newest = {stream.name: frontiers[stream.name] + stream.lateness for stream in streams if stream.name in frontiers}
     found = {}
     for stream in streams:
         if not clocked(stream):
             continue
         frontier = frontiers.get(stream.name, ALWAYS)
-        partners = {name for query in queries if stream.name in query for name in query}
+        readers = [(query, awaited) for query, awaited in queries if stream.name in query]
         able = promise(stream, now, heard.get(stream.name, now))
-        waits = any(newest.get(name, ALWAYS) > frontier for name in partners)
-        due = bool(partners) and awaited is not None and frontier <= awaited < able
+        waits = any(newest.get(name, ALWAYS) > frontier for query, _ in readers for name in query)
+        due = any(awaited is not None and frontier <= awaited < able for _, awaited in readers)
         if (waits or due) and able > frontier:
             found[stream.name] = able
     return found

@@ -162,10 +162,13 @@ class Outlets:
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
             heard = dict(self._heard)
-            awaited = min((cell["awaits"] for cell in self._cells.values() if cell["awaits"] is not None), default=None)
+            awaits = [cell["awaits"] for cell in self._cells.values()]
         spec = self.layout.spec
-        queries = [self.layout.bases(name) for name in spec.bound]
-        return frontiers, promises(spec.streams, queries, frontiers, heard, now, awaited)
+        queries = [
+            (self.layout.bases(name), min((each[name] for each in awaits if name in each), default=None))
+            for name in spec.bound
+        ]
+        return frontiers, promises(spec.streams, queries, frontiers, heard, now)
 
     def metrics(self) -> dict[str, Any]:
         """What the cells said last, put together."""

@@ -103,7 +103,8 @@ class Pipeline:
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
-        declared = Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
+        allowed = duration(lateness, unit) if timestamps == "external" else 0  # what is stamped here is never late
+        declared = Stream(name, columns, time, allowed, timestamps, duration(skew, unit), idle)
         if clocked(declared) and not pa.types.is_timestamp(unit):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
