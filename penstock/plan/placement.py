@@ -14,7 +14,7 @@ covers the dimension), an aggregate over everything, and an RSTREAM, whose answe
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -109,64 +109,16 @@ class _Dimension:
     coordinates: Mapping[str, Hashed]
 
 
-def placed(queries: Mapping[str, Query], derived: Collection[str], cells: int) -> dict[str, Placement]:
-    """The placements of queries, and of those that make the `derived` streams, which others of them read.
-
-    What is derived in a cell is read there. That suits a query that takes it row by row; if one does not, all that
-    hangs together by derived streams is put into one cell.
-    """
-    found: dict[str, Placement] = {}
-    reads = {name: [source for source in query.body.inputs if source.relation.name in derived]
-             for name, query in queries.items()}  # fmt: skip
-    for together in _hanging_together(queries, reads):
-        awkward = next((name for name in together if reads[name] and not row_by_row(queries[name])), None)
-        bases = [source for name in together for source in _base(queries[name], derived)]
-        for name in together:
-            own = _base(queries[name], derived)
-            if not own:
-                found[name] = Placement({}, follows=reads[name][0].relation.name)
-            elif awkward is None:
-                found[name] = place(queries[name], cells)
-            else:
-                route = Route(_spread(bases, cells), ())
-                why = f"{awkward} needs all rows of the derived stream {reads[awkward][0].relation.name}"
-                found[name] = Placement({source.alias: route for source in own}, why)
-    return {name: found[name] for name in queries}
-
-
-def row_by_row(query: Query) -> bool:
-    """Whether a query over one stream answers each row by itself, wherever it is."""
-    body = query.body
-    streams = [source for source in body.inputs if not source.is_table]
-    if len(streams) != 1 or _pinned(query) is not None:
-        return False
-    return streams[0].window is None or streams[0].window.kind != "rows"
-
-
-def _base(query: Query, derived: Collection[str]) -> list[Source]:
-    return [source for source in query.body.inputs if not source.is_table and source.relation.name not in derived]
-
-
-def _hanging_together(names: Iterable[str], reads: Mapping[str, Sequence[Source]]) -> list[list[str]]:
-    """The names in groups, by who reads whom."""
-    groups: dict[str, list[str]] = {}
-    for name in names:  # a derived stream comes before those that read it
-        others = {id(groups[source.relation.name]): groups[source.relation.name] for source in reads[name]}
-        together = [*(member for group in others.values() for member in group), name]
-        groups |= dict.fromkeys(together, together)
-    return list({id(group): group for group in groups.values()}.values())
-
-
 def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) -> Placement:
     """The grid for a query. `rates`: tuples per unit of time, by alias; equal if unknown."""
     body = query.body
     streams = tuple(source for source in body.inputs if not source.is_table)
-    why = _pinned(query)
+    why = why_pinned(query)
     if why is not None or not isinstance(body, Select):
-        route = Route(_spread(streams, cells), ())
+        route = Route(spread(streams, cells), ())
         return Placement({source.alias: route for source in streams}, why or "a set operation")
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys = _keys(body)
+    keys = grouping_keys(body)
     dimensions = tuple(_dimensions(graph, streams) if keys is None else _key_dimensions(keys, graph, streams))
     weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
     shares = _best_shares(dimensions, weight, cells)
@@ -178,7 +130,8 @@ def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) ->
     return Placement(routes)
 
 
-def _pinned(query: Query) -> str | None:
+def why_pinned(query: Query) -> str | None:
+    """Why a query needs all of its rows in one cell; None if it does not."""
     body = query.body
     if not isinstance(body, Select):
         return f"{body.kind.upper()} compares whole windows"
@@ -187,7 +140,7 @@ def _pinned(query: Query) -> str | None:
     if body.sequence is not None:
         return "SEQ needs all of its rows"
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys, streams = _keys(body), tuple(source for source in body.sources if not source.is_table)
+    keys, streams = grouping_keys(body), tuple(source for source in body.sources if not source.is_table)
     for source in streams:
         if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph, keys or ()):
             by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
@@ -198,7 +151,7 @@ def _pinned(query: Query) -> str | None:
     return None
 
 
-def _keys(body: Select) -> tuple[Expr, ...] | None:
+def grouping_keys(body: Select) -> tuple[Expr, ...] | None:
     """What is equal in rows that belong together; None if each stands for itself."""
     if body.group_by is None and not body.distinct:
         return None
@@ -216,10 +169,10 @@ def _owner(key: Expr) -> str | None:
 
 def _cuttable(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bool:
     terms = [*(term for _, term in graph.terms_of(source.alias)), *(key for key in keys if _owner(key) == source.alias)]
-    return any(_covered(source, term) for term in terms)
+    return any(covered(source, term) for term in terms)
 
 
-def _covered(source: Source, term: Expr) -> bool:
+def covered(source: Source, term: Expr) -> bool:
     """Whether tuples that count together agree in the term: always, but for ROWS windows."""
     window = source.window
     if window is None or window.kind != "rows":
@@ -244,9 +197,9 @@ def _dimensions(graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimens
 def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
     by_alias = {source.alias: source for source in streams}
     return _Dimension({
-        alias: Hashed(_without_alias(term))
+        alias: Hashed(without_alias(term))
         for alias, term in class_.terms
-        if alias in by_alias and _covered(by_alias[alias], term)
+        if alias in by_alias and covered(by_alias[alias], term)
     })  # fmt: skip
 
 
@@ -262,11 +215,12 @@ def _key_dimensions(keys: Sequence[Expr], graph: JoinGraph, streams: Sequence[So
             if dimension.coordinates and class_.id not in classes:
                 classes.add(class_.id)
                 yield dimension
-        elif owner in by_alias and _covered(by_alias[owner], key):
-            yield _Dimension({owner: Hashed(_without_alias(key), nulls=True)})
+        elif owner in by_alias and covered(by_alias[owner], key):
+            yield _Dimension({owner: Hashed(without_alias(key), nulls=True)})
 
 
-def _without_alias(term: Expr) -> Expr:
+def without_alias(term: Expr) -> Expr:
+    """A term of a stream, whatever the stream is called."""
     return rewrite(term, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
 
 
@@ -309,7 +263,7 @@ def _larger(shares: tuple[int, ...], cells: int) -> list[tuple[int, ...]]:
     return found
 
 
-def _spread(streams: Sequence[Source], cells: int) -> int:
+def spread(streams: Sequence[Source], cells: int) -> int:
     """A cell for what cannot be cut: the same for the same streams, so that they are sent once."""
     names = ",".join(sorted({source.relation.name.casefold() for source in streams}))
     return zlib.crc32(names.encode()) % cells

@@ -24,11 +24,14 @@ from penstock.testing import Push, difference
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("id", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 STREAMS = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
-PAIRS = "SELECT A.id AS a, B.id AS b, A.y AS y FROM A [RANGE 6], B [RANGE 6] WHERE A.x = B.x"
+PAIRS = "SELECT A.id AS a, B.id AS b, A.y AS y, B.x AS x FROM A [RANGE 6], B [RANGE 6] WHERE A.x = B.x"
 READERS = {
     "rows": "SELECT a, b FROM pairs WHERE y > 1",
     "ends": "DSTREAM (SELECT a, b FROM pairs [RANGE 4])",
     "joined": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 5] AS p, C [RANGE 5] WHERE p.y = C.y",
+    "matched": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 5] AS p, C [PARTITION BY x ROWS 2] WHERE p.x = C.x",
+    "filtered": "SELECT s.id, C.id AS c FROM some [RANGE 5] AS s, C [RANGE 5] WHERE s.x = C.x",
+    "grouped": "SELECT x, COUNT(*) AS n FROM pairs [RANGE 7] GROUP BY x",
     "counted": "SELECT y, COUNT(*) AS n FROM pairs [RANGE 7] GROUP BY y",
     "newest": "SELECT t.n, C.id AS c FROM tallies [ROWS 3] AS t, C [NOW] WHERE t.n > 10 * C.y",  # no ties in time
     "again": "SELECT a FROM warm [RANGE 9] WHERE y < 4",
@@ -38,6 +41,8 @@ READERS = {
 
 def spec(readers: list[str], cells: int) -> Spec:
     derived = [QuerySpec("pairs", PAIRS, derived=True)]
+    if "filtered" in readers:
+        derived.append(QuerySpec("some", "SELECT id, x FROM A [NOW] WHERE y > 1", derived=True))
     if "newest" in readers:
         derived.append(QuerySpec("tallies", "SELECT COUNT(*) AS n FROM pairs [RANGE 5]", derived=True))
     if "again" in readers:
@@ -68,7 +73,7 @@ def embedded(made: Spec, given: list[Push]) -> dict[str, pa.Table]:
             for query in made.queries if not query.derived}  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_derived_streams_keep_the_law_over_faults(seed: int) -> None:
     rng = random.Random(seed)
     readers = rng.sample(list(READERS), rng.choice((1, 2, 3)))
@@ -94,10 +99,14 @@ def test_only_who_needs_all_rows_of_a_stream_pins_it() -> None:
     assert together["pairs"].endswith("joined needs all rows of the derived stream pairs")
     assert together["joined"].split(":")[0] == together["pairs"].split(":")[0]
     assert together["alone"].startswith("4 cells")
+    keyed = told("rows", "matched", "filtered")
+    assert keyed["matched"] == keyed["pairs"] == keyed["some"] == "4 cells, each row in 1 of them on average"
+    assert keyed["rows"] == "in the cells of pairs"
     chained = told("again", "counted")
     assert chained["warm"] == "in the cells of pairs"
     assert chained["again"] == "in the cells of warm"
     assert "counted needs all rows" in chained["pairs"]
+    assert told("grouped")["pairs"].startswith("4 cells")
 
 
 @pytest.mark.parametrize(("readers", "most"), [(["rows"], 150), (["joined"], 400)])
