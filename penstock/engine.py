@@ -27,6 +27,7 @@ from penstock.errors import DataError, QueryError, ResourceError, UnsupportedErr
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
+from penstock.graph.timestamps import awaited
 from penstock.groups import Groups
 from penstock.ingest import fitted
 from penstock.ops.group import Slicing
@@ -400,6 +401,10 @@ class Engine:
         if self._controller is not None:
             raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
         self._replay = Replay(decisions)
+
+    def awaits(self, name: str) -> int | None:
+        """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
+        return min((time for node in self._roster[name].nodes if (time := awaited(node)) is not None), default=None)
 
     def look(self, lookout: Lookout) -> list[Sample]:
         """What somebody who adapts the queries from outside sees of the joins; see `adapt.lookout`."""

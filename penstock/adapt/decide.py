@@ -250,7 +250,7 @@ def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
     )
     room = sample.effort.room(rules.speed)
     busy = sample.effort.seconds / room
-    limit = 1000 * room / sample.effort.pushes / sample.joins
+    limit = 1000 * room / sample.effort.pushes
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
     if memory.limit is None or not sample.bound:
         wanted = sample.sheddable and busy > rules.full and not waits

@@ -76,6 +76,8 @@ class Placement:
 
     routes: Mapping[str, Route]
     pinned: str | None = None
+    follows: str | None = None
+    """The derived stream it reads, and so has the cells of."""
 
     @property
     def cells(self) -> int:
@@ -83,11 +85,15 @@ class Placement:
 
     def replication(self, rates: Mapping[str, float] | None = None) -> float:
         """How many copies of a tuple there are on average."""
+        if not self.routes:
+            return 1.0
         weight = {alias: (rates or {}).get(alias, 1.0) for alias in self.routes}
         total = sum(weight.values()) or 1.0
         return sum(weight[alias] * route.copies for alias, route in self.routes.items()) / total
 
     def __str__(self) -> str:
+        if self.follows:
+            return f"in the cells of {self.follows}"
         if self.pinned:
             first = next(iter(self.routes.values())).first
             return f"one cell (number {first}): {self.pinned}"
@@ -107,12 +113,12 @@ def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) ->
     """The grid for a query. `rates`: tuples per unit of time, by alias; equal if unknown."""
     body = query.body
     streams = tuple(source for source in body.inputs if not source.is_table)
-    why = _pinned(query)
+    why = why_pinned(query)
     if why is not None or not isinstance(body, Select):
-        route = Route(_spread(streams, cells), ())
+        route = Route(spread(streams, cells), ())
         return Placement({source.alias: route for source in streams}, why or "a set operation")
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys = _keys(body)
+    keys = grouping_keys(body)
     dimensions = tuple(_dimensions(graph, streams) if keys is None else _key_dimensions(keys, graph, streams))
     weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
     shares = _best_shares(dimensions, weight, cells)
@@ -124,7 +130,8 @@ def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) ->
     return Placement(routes)
 
 
-def _pinned(query: Query) -> str | None:
+def why_pinned(query: Query) -> str | None:
+    """Why a query needs all of its rows in one cell; None if it does not."""
     body = query.body
     if not isinstance(body, Select):
         return f"{body.kind.upper()} compares whole windows"
@@ -133,7 +140,7 @@ def _pinned(query: Query) -> str | None:
     if body.sequence is not None:
         return "SEQ needs all of its rows"
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys, streams = _keys(body), tuple(source for source in body.sources if not source.is_table)
+    keys, streams = grouping_keys(body), tuple(source for source in body.sources if not source.is_table)
     for source in streams:
         if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph, keys or ()):
             by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
@@ -144,7 +151,7 @@ def _pinned(query: Query) -> str | None:
     return None
 
 
-def _keys(body: Select) -> tuple[Expr, ...] | None:
+def grouping_keys(body: Select) -> tuple[Expr, ...] | None:
     """What is equal in rows that belong together; None if each stands for itself."""
     if body.group_by is None and not body.distinct:
         return None
@@ -162,10 +169,10 @@ def _owner(key: Expr) -> str | None:
 
 def _cuttable(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bool:
     terms = [*(term for _, term in graph.terms_of(source.alias)), *(key for key in keys if _owner(key) == source.alias)]
-    return any(_covered(source, term) for term in terms)
+    return any(covered(source, term) for term in terms)
 
 
-def _covered(source: Source, term: Expr) -> bool:
+def covered(source: Source, term: Expr) -> bool:
     """Whether tuples that count together agree in the term: always, but for ROWS windows."""
     window = source.window
     if window is None or window.kind != "rows":
@@ -190,9 +197,9 @@ def _dimensions(graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimens
 def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
     by_alias = {source.alias: source for source in streams}
     return _Dimension({
-        alias: Hashed(_without_alias(term))
+        alias: Hashed(without_alias(term))
         for alias, term in class_.terms
-        if alias in by_alias and _covered(by_alias[alias], term)
+        if alias in by_alias and covered(by_alias[alias], term)
     })  # fmt: skip
 
 
@@ -208,11 +215,12 @@ def _key_dimensions(keys: Sequence[Expr], graph: JoinGraph, streams: Sequence[So
             if dimension.coordinates and class_.id not in classes:
                 classes.add(class_.id)
                 yield dimension
-        elif owner in by_alias and _covered(by_alias[owner], key):
-            yield _Dimension({owner: Hashed(_without_alias(key), nulls=True)})
+        elif owner in by_alias and covered(by_alias[owner], key):
+            yield _Dimension({owner: Hashed(without_alias(key), nulls=True)})
 
 
-def _without_alias(term: Expr) -> Expr:
+def without_alias(term: Expr) -> Expr:
+    """A term of a stream, whatever the stream is called."""
     return rewrite(term, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
 
 
@@ -255,7 +263,7 @@ def _larger(shares: tuple[int, ...], cells: int) -> list[tuple[int, ...]]:
     return found
 
 
-def _spread(streams: Sequence[Source], cells: int) -> int:
+def spread(streams: Sequence[Source], cells: int) -> int:
     """A cell for what cannot be cut: the same for the same streams, so that they are sent once."""
     names = ",".join(sorted({source.relation.name.casefold() for source in streams}))
     return zlib.crc32(names.encode()) % cells

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.spark.control import Command, frontiers
 from penstock.spark.frames import decoded
+from penstock.spark.heartbeat import stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout
 from penstock.spark.pack import BAD, COMMAND, OWN
 from penstock.state.instants import ticks
@@ -63,9 +65,13 @@ class CellBatch:
             self.frontiers[stream] = max(self.frontiers.get(stream, ALWAYS), frontier)
 
     def _judge(self, inlet: Inlet, table: pa.Table, frontier: int, owner: bool) -> None:
-        column = table.column(inlet.stream.time)
-        late = ticks(pa.concat_arrays(column.chunks)) < frontier
-        if late.any():
+        place = table.column_names.index(inlet.stream.time)
+        times = ticks(pa.concat_arrays(table.column(place).chunks))
+        late = times < frontier
+        if stamped(inlet.stream) and late.any():  # a clock that goes back is not followed
+            now = pa.array(np.maximum(times, frontier)).cast(inlet.stream.time_type)
+            table = table.set_column(place, table.schema.field(place), now)
+        elif late.any():
             rejected = table.filter(pa.array(late))
             table = table.filter(pa.array(~late))
             if OWN in rejected.column_names:

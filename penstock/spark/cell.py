@@ -36,8 +36,9 @@ class Cell:
     def _begin(self, layout: Layout, inlets: Iterable[Inlet], queries: Iterable[QuerySpec]) -> None:
         for inlet in inlets:
             self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, LONGEST)
-        for query in sorted(queries, key=lambda query: not query.budget):  # who is bound alone shares with nobody
-            self._engine.query(query.name, layout.rewritten(query.name), query.plan, query.state)
+        for query in sorted(queries, key=_rank):
+            begin = self._engine.derive if query.derived else self._engine.query
+            begin(query.name, layout.rewritten(query.name), query.plan, query.state)
             self._bind(query)
 
     def _bind(self, query: QuerySpec) -> None:
@@ -59,10 +60,10 @@ class Cell:
         old = {(query.name, query.since): query for query in before.queries}
         new = {(query.name, query.since): query for query in after.queries}
         added = [query for key, query in new.items() if key not in old]
+        other = before.watch != after.watch or before.derived != after.derived
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
-        if (
-            reshaped or before.watch != after.watch or any(query.since <= self._newest for query in added)
-        ):  # or a query that ran before comes back
+        returning = any(query.since <= self._newest for query in added)  # a query that ran before comes back
+        if reshaped or other or returning:
             return False
         for name, _ in old.keys() - new.keys():
             self._engine.drop(name)
@@ -101,6 +102,9 @@ class Cell:
     def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
         """What was taken before, by another engine of this cell: its results are known, and its time does not count."""
         self._pushed(rows, frontiers)
+        if self._lookout is not None:
+            self._lookout.skip()
+            self._engine.look(self._lookout)
 
     def _pushed(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
@@ -116,9 +120,19 @@ class Cell:
             return []
         return [compared(sample) for sample in self._engine.look(self._lookout)]
 
+    def awaits(self) -> dict[str, int]:
+        """By query that waits, the first time at which it has something to do."""
+        times = ((query.name, self._engine.awaits(query.name)) for query in self.layout.spec.queries)
+        return {name: time for name, time in times if time is not None}
+
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: what it holds, and what it was kept from under a budget."""
         return {query.name: _totals(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
+
+
+def _rank(query: QuerySpec) -> tuple[bool, bool]:
+    """Streams come before their readers; who is bound alone comes before those who would share a join with it."""
+    return not query.derived, not query.budget
 
 
 COUNTED = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")

@@ -1,8 +1,9 @@
 """Heartbeats: an idle stream's frontier is raised by the clock, on demand.
 
-A stream may declare SKEW or IDLE AFTER. When rows of its own or of a stream it is joined with wait for its frontier,
-the driver promises what that declaration allows at the current time, as a command of the control stream: so the promise
-is part of the checkpointed input. Nothing is promised while nothing waits.
+A stream may declare SKEW or IDLE AFTER, or be stamped here (INTERNAL, LATENT). When rows of its own or of a stream it
+is joined with wait for its frontier, or a cell has something to do at a time that has come, the driver promises what
+that declaration allows at the current time, as a command of the control stream: so the promise is part of the
+checkpointed input. Nothing is promised while nothing waits.
 """
 
 from __future__ import annotations
@@ -20,27 +21,37 @@ _LONGEST = 5.0
 
 
 def clocked(stream: Stream) -> bool:
-    return bool(stream.skew) or stream.idle_after is not None
+    return bool(stream.skew) or stream.idle_after is not None or stamped(stream)
+
+
+def stamped(stream: Stream) -> bool:
+    """Whether its rows have the time at which they come, whatever stands in them."""
+    return stream.timestamps != "external"
+
+
+Reading = tuple[frozenset[str], int | None]
+"""The streams of a query, and the first time at which a cell has something to do for it; None if it has nothing."""
 
 
 def promises(
     streams: Sequence[Stream],
-    queries: Sequence[frozenset[str]],
+    queries: Sequence[Reading],
     frontiers: Mapping[str, int],
     heard: Mapping[str, int],
     now: int,
 ) -> dict[str, int]:
-    """New frontiers for streams on which a query waits. `queries`: the streams of each; `heard`: the last arrivals."""
+    """New frontiers for streams on which a query waits. `heard`: the last arrivals."""
     newest = {stream.name: frontiers[stream.name] + stream.lateness for stream in streams if stream.name in frontiers}
     found = {}
     for stream in streams:
         if not clocked(stream):
             continue
         frontier = frontiers.get(stream.name, ALWAYS)
-        partners = {name for query in queries if stream.name in query for name in query}
-        waits = any(newest.get(name, ALWAYS) > frontier for name in partners)
+        readers = [(query, awaited) for query, awaited in queries if stream.name in query]
         able = promise(stream, now, heard.get(stream.name, now))
-        if waits and able > frontier:
+        waits = any(newest.get(name, ALWAYS) > frontier for query, _ in readers for name in query)
+        due = any(awaited is not None and frontier <= awaited < able for _, awaited in readers)
+        if (waits or due) and able > frontier:
             found[stream.name] = able
     return found
 

@@ -27,6 +27,7 @@ from penstock.adapt.monitor import Sample
 from penstock.spark.batch import CellBatch, Packed
 from penstock.spark.cell import Cell
 from penstock.spark.frames import decoded, encoded, framed, unframed
+from penstock.spark.heat import Top, top_key
 from penstock.spark.journal import Segment, due, living, needed, segment
 from penstock.spark.layout import Layout
 
@@ -132,8 +133,8 @@ class Keeper:
         if samples:
             output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
         report = {
-            **_stored(head), **_heard(batch), "how": how, "cell": cell.metrics(), "worked": worked,
-            "failure": failure, "seconds": perf_counter() - begun,
+            **_stored(head), **_heard(batch), "tops": self._tops(batch), "how": how, "cell": cell.metrics(),
+            "worked": worked, "failure": failure, "awaits": cell.awaits(), "seconds": perf_counter() - begun,
         }  # fmt: skip
         yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
         self._cache.put(self._run, number, Cached(head.version, token, cell))
@@ -173,6 +174,11 @@ class Keeper:
                 if inlet in schemas and inlet in wanted:
                     found.setdefault(inlet, []).append(decoded(blob).select(schemas[inlet].names))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
+
+    def _tops(self, batch: CellBatch) -> dict[str, Top]:
+        inlets = {inlet.number: inlet for inlet in self._layout.inlets}
+        tops = ((number, top_key(inlets[number], table)) for number, table in batch.rows.items())
+        return {str(number): top for number, top in tops if top is not None}
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 

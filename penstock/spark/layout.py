@@ -18,14 +18,16 @@ from penstock.cql.bound import Body, Select, Source, Window
 from penstock.cql.catalog import Stream
 from penstock.cql.script import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
-from penstock.errors import InternalError
+from penstock.errors import InternalError, UnsupportedError
 from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.expr.sql import quoted, to_sql
+from penstock.plan.colocation import placed, row_by_row
 from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.placement import Placement, Route, Step, place
+from penstock.plan.placement import Placement, Route, Step
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.state import kernels
+from penstock.state.windows import lifetime
 
 LONGEST = 2**62
 """A lateness that leaves all judgement to the pipeline."""
@@ -89,7 +91,8 @@ class Layout:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.placements: dict[str, Placement] = {name: place(query, spec.cells) for name, query in spec.bound.items()}
+        self.placements: dict[str, Placement] = placed(spec.bound, spec.derived, spec.cells)
+        self._readers = self._who_reads()
         self.inlets: list[Inlet] = []
         self._places: dict[tuple[str, int], Inlet] = {}
         needs = [need for query in spec.queries for need in self._needs(query)]
@@ -97,15 +100,32 @@ class Layout:
             self._add([need for need in needs if need.since == since])
         self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
 
+    def _who_reads(self) -> dict[str, list[tuple[str, Source]]]:
+        """For every derived stream the queries that read it, and as which FROM item."""
+        since = {query.name: query.since for query in self.spec.queries}
+        found: dict[str, list[tuple[str, Source]]] = {name: [] for name in self.spec.derived}
+        for name, query in self.spec.bound.items():
+            for source in query.body.inputs:
+                stream = source.relation.name
+                if stream in found:
+                    if since[name] != since[stream]:
+                        message = (
+                            f"{name} would read the derived stream {stream} from its middle on: both begin together"
+                        )
+                        raise UnsupportedError("DERIVED_EARLIER", message, stream=stream)
+                    found[stream].append((name, source))
+        return found
+
     def _needs(self, query: QuerySpec) -> Iterator[Need]:
         at = 0
         for select in _selects(self.spec.bound[query.name].body):
             graph = join_graph(tuple(source.alias for source in select.sources), select.where)
             above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
+            keeps_all = select.sequence is not None or self._kept_for_readers(query.name)
             for source in select.sources:
-                if source.window is not None:
-                    yield self._need(query, at, source, graph, read, select.sequence is not None)
+                if source.window is not None and source.relation.name not in self.spec.derived:
+                    yield self._need(query, at, source, graph, read, keeps_all)
                 at += 1
 
     def _need(
@@ -141,17 +161,45 @@ class Layout:
             for member in members:
                 self._places[member.query, member.place] = inlet
 
+    def _kept_for_readers(self, name: str) -> bool:
+        """Whether what a derived stream is made of can never be forgotten, for its readers may need all of it again."""
+        return any(
+            self._kept_for_readers(reader) or (self._reach(reader, source) is None)
+            for reader, source in self._readers.get(name, ())
+        )
+
+    def _reach(self, reader: str, source: Source) -> int | None:
+        """How far back a reader of a derived stream needs it; None without end."""
+        query = self.spec.bound[reader]
+        if isinstance(query.body, Select) and query.body.sequence is not None:
+            return None
+        if query.emit == "istream" and row_by_row(query):
+            return 0  # a row is answered when it comes, and then forgotten
+        return lifetime(source.window)
+
+    def bases(self, name: str) -> frozenset[str]:
+        """The streams a query reads, or those that what it reads is derived from."""
+        streams = [source.relation.name for source in self.spec.bound[name].body.inputs if not source.is_table]
+        derived = (self.bases(stream) for stream in streams if stream in self.spec.derived)
+        return frozenset(stream for stream in streams if stream not in self.spec.derived).union(*derived)
+
+    def _first(self, name: str, frontiers: Mapping[str, int]) -> int:
+        """The first instant whose answer may still matter: to the query, or to those who read what it derives."""
+        windows = [source.window for source in self.spec.bound[name].body.inputs if source.window is not None]
+        own = min(frontiers.get(stream, ALWAYS) for stream in self.bases(name))
+        read = (
+            self._first(reader, frontiers) - (self._reach(reader, source) or 0)
+            for reader, source in self._readers.get(name, ())
+        )
+        return min([own, *read]) - max((window.slide or 0 for window in windows), default=0)
+
     def bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
         """For every inlet, the first instant whose answer may still matter to one of its queries.
 
         That is the smallest frontier of the query's streams; with SLIDE, what changes is told from the report before.
+        What readers of a derived stream look back at is derived anew, if it must be.
         """
-        first: dict[str, int] = {}
-        for name, query in self.spec.bound.items():
-            windows = [source.window for source in query.body.inputs if source.window is not None]
-            slide = max((window.slide or 0 for window in windows), default=0)
-            streams = [source.relation.name for source in query.body.inputs if not source.is_table]
-            first[name] = min(frontiers.get(stream, ALWAYS) for stream in streams) - slide
+        first = {name: self._first(name, frontiers) for name in self.spec.bound}
         return {inlet.number: min(first[need.query] for need in inlet.needs) for inlet in self.inlets}
 
     @cached_property

@@ -6,6 +6,7 @@ import json
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from time import time_ns
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.spark.cell import COUNTED
 from penstock.spark.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
+from penstock.spark.heat import Heat
 from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.layout import Layout
 from penstock.spark.ledger import Ledger
@@ -54,6 +56,7 @@ class Outlets:
         self._counts: dict[Place, int] = {}
         self._heard = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
         self._listeners: list[Listener] = []
+        self._heat = Heat()
         self._thread: int | None = None
         for (kind, name), sink in sinks.items():
             sink.open(ledger.run, name, self.layout.spec.bound[name].schema if kind == RESULT else self._declared(name))
@@ -80,6 +83,7 @@ class Outlets:
                 for place, tables in found.items():
                     self._counts[place] = self._counts.get(place, 0) + sum(table.num_rows for table in tables)
                 self._batch = batch
+                self._heat.add(cells)
             self._turn(batch, max((cell["seen"] for cell in cells.values()), default=-1))
         for listener in self._listeners:
             listener(batch, cells)
@@ -158,10 +162,11 @@ class Outlets:
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
             heard = dict(self._heard)
+            awaits = [cell["awaits"] for cell in self._cells.values()]
         spec = self.layout.spec
         queries = [
-            frozenset(source.relation.name for source in query.body.inputs if not source.is_table)
-            for query in spec.bound.values()
+            (self.layout.bases(name), min((each[name] for each in awaits if name in each), default=None))
+            for name in spec.bound
         ]
         return frontiers, promises(spec.streams, queries, frontiers, heard, now)
 
@@ -169,11 +174,13 @@ class Outlets:
         """What the cells said last, put together."""
         with self._turned:
             cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
+            hot = self._heat.hot(self.layout)
         kept = ("version", "segments", "base_rows", "how", "seconds", "rows")
         return {
             "batch": batch,
             "streams": {stream.name: _stream(stream.name, cells, counts) for stream in self.layout.spec.streams},
             "queries": {query.name: self._query(query.name, cells, counts) for query in self.layout.spec.queries},
+            "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
@@ -189,11 +196,19 @@ class Outlets:
             if probes is not None
         }
 
+    def explain(self) -> str:
+        """How the queries are placed, and what is uneven about it."""
+        with self._turned:
+            hot = self._heat.hot(self.layout)
+        placed = (f"{name}: {placement}" for name, placement in self.layout.placements.items())
+        return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
+
     def _query(self, name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
         placement = self.layout.placements[name]
+        together = _together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
         return {
-            **_together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]]),
-            "emitted": counts.get((RESULT, name), 0),
+            **together,
+            "emitted": together["emitted"] if name in self.layout.spec.derived else counts.get((RESULT, name), 0),
             "placement": str(placement),
             "replication": placement.replication(),
             "budget": self.budgets().get(name),

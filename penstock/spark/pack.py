@@ -146,10 +146,19 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
-def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of a stream that comes as Arrow blobs."""
+def unpacked(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
+    """The rows of a stream that comes as Arrow blobs, each with the time of its rows if they are stamped here."""
     for batch in batches:
-        yield from (decoded(blob.as_buffer()) for blob in batch.column(0) if blob.is_valid)
+        for place, blob in enumerate(batch.column(0)):
+            if blob.is_valid:
+                table = decoded(blob.as_buffer())
+                yield table if batch.num_columns == 1 else _timed(table, stream, batch.column(1)[place])
+
+
+def _timed(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
+    rest = table.drop_columns([name for name in table.column_names if name.casefold() == stream.time.casefold()])
+    times = pa.repeat(now, table.num_rows).cast(stream.time_type)
+    return rest.append_column(stream.schema.field(stream.time), times)
 
 
 def packing(spec: Spec, stream: Stream, *, blobs: bool) -> Map:
@@ -161,7 +170,7 @@ def packing(spec: Spec, stream: Stream, *, blobs: bool) -> Map:
         context = TaskContext.get()
         assert context is not None
         packer = Packer(layout_of(planned(spec)), stream)
-        for seq, table in enumerate(unpacked(batches) if blobs else chunks(batches)):
+        for seq, table in enumerate(unpacked(batches, stream) if blobs else chunks(batches)):
             yield packer.packed(table, context.partitionId(), seq)
         settle(spec.id)
 

@@ -8,22 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt.decide import Rules, as_rules
 from penstock.cql import duration, stream_schema, time_column
-from penstock.cql.catalog import Names, Stream
+from penstock.cql.catalog import Names, Stream, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.script import read_script
 from penstock.spark.cell import Cell
 from penstock.spark.control import Desk, commanding
-from penstock.spark.heartbeat import clocked
+from penstock.spark.heartbeat import clocked, stamped
 from penstock.spark.keeper import DEAD, LATE, RESULT
 from penstock.spark.layout import Layout
 from penstock.spark.ledger import Ledger
@@ -70,6 +70,7 @@ class Pipeline:
         time: str,
         lateness: str | int | timedelta = 0,
         *,
+        timestamps: Timestamps = "external",
         skew: str | int | timedelta = 0,
         idle_after: str | int | timedelta | None = None,
         late: Sink | None = None,
@@ -94,14 +95,21 @@ class Pipeline:
         if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
         columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
+        if timestamps not in get_args(Timestamps):
+            kinds = ", ".join(get_args(Timestamps))
+            raise QueryError("UNKNOWN_OPTION", f"unknown kind of timestamps {timestamps!r}; known: {kinds}")
+        if timestamps != "external" and time.casefold() not in {name.casefold() for name in columns.names}:
+            columns = columns.append(pa.field(time, pa.timestamp("us")))
         time = time_column(columns, time)
         unit = columns.field(time).type
         idle = None if idle_after is None else duration(idle_after, unit)
-        declared = Stream(name, columns, time, duration(lateness, unit), skew=duration(skew, unit), idle_after=idle)
+        allowed = duration(lateness, unit) if timestamps == "external" else 0  # what is stamped here is never late
+        declared = Stream(name, columns, time, allowed, timestamps, duration(skew, unit), idle)
         if clocked(declared) and not pa.types.is_timestamp(unit):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
-                f"{name}: skew and idle_after need a timestamp, but {time} counts ticks; use Run.advance",
+                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {time} counts ticks; "
+                "use Run.advance",
             )
         self._streams.add(declared)
         self._frames[name] = df
@@ -121,6 +129,11 @@ class Pipeline:
         """Declare a continuous query and where its results go; the console if nothing is said."""
         self.change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
 
+    def derive(self, name: str, text: str, plan: str | None = None) -> None:
+        """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
+        self._free(name)
+        self.change("derive", {"name": name, "text": text, "plan": plan}, None)
+
     def drop(self, name: str) -> None:
         """Take a query out."""
         self.change("drop", {"name": name}, None)
@@ -132,8 +145,10 @@ class Pipeline:
     def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> None:
         """Change the declared queries or orders; what the engine of one of the cells refuses is refused now."""
         plan = self._plan.changed(do, arguments, 0)
-        changed = plan.query(arguments["name"]) if do in ("add", "migrate", "policy") else None
-        tried = replace(plan, queries=(changed,) if changed else plan.queries)
+        tried = plan
+        if do in ("add", "migrate", "policy"):
+            changed = plan.query(arguments["name"])
+            tried = replace(plan, queries=tuple(query for query in plan.queries if query.derived or query is changed))
         Cell(Layout(self._spec(cells, tried)))
         self._plan = plan
         if do == "add" and sink is not None:
@@ -144,7 +159,8 @@ class Pipeline:
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        if name in self._streams or name.casefold() in {table.casefold() for table in self._tables}:
+        derived = (query.name for query in self._plan.queries if query.derived)
+        if name in self._streams or name.casefold() in {other.casefold() for other in (*self._tables, *derived)}:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
 
     def _spec(self, cells: int, plan: Plan) -> Spec:
@@ -191,7 +207,7 @@ class Pipeline:
     def _launched(
         self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: Adapting | None
     ) -> Launched:
-        if not self._plan.queries:
+        if all(query.derived for query in self._plan.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
         watch = None if adapting is None else Watch(adapting.rules.effort, "migrate" not in adapting.matters)
@@ -221,8 +237,12 @@ class Pipeline:
         packed = []
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
-            if not blobs:
-                frame = frame.select(*(col(_quoted(name)) for name in stream.schema.names))
+            now = [current_timestamp().alias(stream.time)] if stamped(stream) else []  # the micro-batch's, repeatable
+            if blobs:
+                frame = frame.select(frame.columns[0], *now)
+            else:
+                given = [name for name in stream.schema.names if not now or name != stream.time]
+                frame = frame.select(*(col(_quoted(name)) for name in given), *now)
             packed.append(frame.mapInArrow(packing(spec, stream, blobs=blobs), PACKED))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))

@@ -37,6 +37,8 @@ class QuerySpec:
     """A budget of its own, as arguments of the engine's `budget`."""
     shed: str | None = None
     """The time per micro-batch that the pipeline gave it while it was overloaded; it ends with the run."""
+    derived: bool = False
+    """Whether it makes a stream of its name, for others to read."""
 
     @property
     def budget(self) -> tuple[tuple[str, Any], ...]:
@@ -67,12 +69,16 @@ class Plan:
         return found
 
     def changed(self, do: str, arguments: Mapping[str, Any], generation: int) -> Plan:
-        """The plan after a command: add, drop, migrate, policy, shed (by the pipeline itself), or an order."""
-        if do == "add":
-            return replace(self, queries=(*self.queries, self._new(QuerySpec(**arguments, since=generation))))
+        """The plan after a command: add, derive, drop, migrate, policy, shed (by the pipeline itself), or an order."""
+        if do in ("add", "derive"):
+            new = QuerySpec(**arguments, since=generation, derived=do == "derive")
+            return replace(self, queries=(*self.queries, self._new(new)))
         if do == "drop":
             gone = self.query(arguments["name"])
-            if len(self.queries) == 1:
+            if gone.derived:
+                message = f"{gone.name} is a stream; it stays while the run lasts"
+                raise QueryError("DERIVED_STREAM", message, stream=gone.name)
+            if sum(not query.derived for query in self.queries) == 1:
                 message = f"{gone.name} is the only query; stop the run instead"
                 raise QueryError("LAST_QUERY", message, query=gone.name)
             return replace(self, queries=tuple(query for query in self.queries if query is not gone))

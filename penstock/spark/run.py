@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.adapt.decide import Action, Decision, Rules
 from penstock.adapt.decide import Command as Decided
-from penstock.errors import DataError, PenstockError, QueryError
+from penstock.cql import bind_query
+from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
 from penstock.spark.control import Command, Desk
 from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
@@ -151,8 +152,17 @@ class Run:
         """Counts and sizes by stream, query and cell, as of the last micro-batch."""
         return self._now.outlets.metrics()
 
+    def explain(self) -> str:
+        """How the queries are placed on the cells, and which cells get much more than their share, by which key."""
+        return self._now.outlets.explain()
+
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
-        """Start another query: it sees the rows that come from now on."""
+        """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
+        spec = self._now.outlets.layout.spec
+        read = {source.relation.name for source in bind_query(text, spec.catalog).body.inputs} & spec.derived
+        if read:
+            message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
+            raise UnsupportedError("DERIVED_EARLIER", message, query=name)
         self._change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
 
     def drop(self, name: str) -> None:

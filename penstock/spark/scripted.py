@@ -8,9 +8,10 @@ from pyspark.sql.functions import col
 
 from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
 from penstock.cql.catalog import Connector, Stream, Table
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.errors import DataError, QueryError
 from penstock.expr.sql import quoted, sql_type
 from penstock.script import Script
+from penstock.spark.heartbeat import stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector
 
@@ -28,6 +29,7 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
             frame,
             stream.time,
             stream.lateness,
+            timestamps=stream.timestamps,
             skew=stream.skew,
             idle_after=stream.idle_after,
             schema=stream.schema,
@@ -38,6 +40,9 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
+            case CreateStreamAs():
+                name, query = next(named)
+                pipe.derive(name, query.text)
             case InsertInto(sink=sink):
                 name, query = next(named)
                 pipe.query(name, query.text, sink=sinks(sink))
@@ -50,13 +55,6 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
 def _supported(script: Script) -> None:
     if not any(isinstance(statement, InsertInto | BareQuery) for statement in script.statements):
         raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
-    derived = [statement.name for statement in script.statements if isinstance(statement, CreateStreamAs)]
-    if derived:
-        raise UnsupportedError("NOT_ON_SPARK_YET", f"derived streams cannot be run on Spark yet: {', '.join(derived)}")
-    for stream in script.streams:
-        if stream.timestamps != "external":
-            what = f"TIMESTAMPS {stream.timestamps.upper()}"
-            raise UnsupportedError("NOT_ON_SPARK_YET", f"stream {stream.name}: {what} cannot be run on Spark yet")
 
 
 def _sinks(script: Script) -> SinkOf:
@@ -87,6 +85,8 @@ def _load(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> 
             columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared.items())
             return reader.schema(columns).load()
         frame = reader.load()
+        if isinstance(relation, Stream) and stamped(relation):
+            del declared[relation.time]
         return frame.select(*(col(quoted(name)).cast(kind).alias(name) for name, kind in declared.items()))
     except PySparkException as error:
         said = (error.getMessage() or str(error)).strip().splitlines()[0]

@@ -60,7 +60,15 @@ class Spec:
             catalog.relations.add(stream)
         for name, table in self.tables.items():
             catalog.relations.add(Table(name, table.schema))
+        for query in self.queries:
+            if query.derived:
+                catalog.relations.add(Stream(query.name, bind_query(query.text, catalog).schema, "_ts"))
         return catalog
+
+    @cached_property
+    def derived(self) -> frozenset[str]:
+        """The streams that queries make."""
+        return frozenset(query.name for query in self.queries if query.derived)
 
     @cached_property
     def bound(self) -> dict[str, Query]:
@@ -70,7 +78,7 @@ class Spec:
         """What must stay the same while a checkpoint lives."""
         return {
             "cells": self.cells,
-            "streams": {s.name: {"time": s.time, "lateness": s.lateness, **_columns(s.schema)} for s in self.streams},
+            "streams": {stream.name: _declared(stream) for stream in self.streams},
             "tables": {name: _columns(table.schema) for name, table in self.tables.items()},
         }
 
@@ -92,6 +100,11 @@ class Spec:
         """Without what can be worked out again cheaply."""
         kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
+
+
+def _declared(stream: Stream) -> dict[str, Any]:
+    stamps = {} if stream.timestamps == "external" else {"timestamps": stream.timestamps}
+    return {"time": stream.time, "lateness": stream.lateness, **stamps, **_columns(stream.schema)}
 
 
 def _columns(schema: pa.Schema) -> dict[str, Any]:

@@ -147,6 +147,20 @@ def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
     assert difference(found, wanted.filter(pa.compute.field("_ts") <= last)) is None
 
 
+def test_what_another_worker_did_is_not_counted_as_done_here() -> None:
+    """An engine that catches up has seen time pass in a push that it did not time."""
+    streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
+    cluster = Cluster(Spec(streams, {}, (QuerySpec("q", CHAIN, PLAN),), 1, watch=Watch(1.0, False)), workers=2)
+    workers = iter([0, 0, 1, 1, 0, 1, 0, 0, 0, 1])
+    efforts = []
+    for number in range(10):
+        out = cluster.push(Push({name: rows(name, number) for name in "ABC"}), lambda: next(workers))
+        efforts += [each.effort for _, kind, _, _, data in out if kind == SAMPLES for each in pickle.loads(data)]
+    assert cluster.how.count("catch-up") == 4
+    assert len(efforts) > 4
+    assert all(4 <= effort.span / effort.pushes <= 6 for effort in efforts)
+
+
 def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
     cluster = Steered(f"{CHAIN} FRESHNESS A 20", 2, replace(EAGER, full=1.0), lambda b: 3.0 if 6 <= b < 10 else 0.001)
     kept, out = [], []

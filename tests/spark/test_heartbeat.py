@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,10 +12,10 @@ from penstock.spark.heartbeat import Heart, promises
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us"))])
 SECOND = 1_000_000
-JOINED = [frozenset({"fast", "slow"})]
+JOINED = [(frozenset({"fast", "slow"}), None)]
 
 
-def stream(name: str, **rule: int) -> Stream:
+def stream(name: str, **rule: Any) -> Stream:
     return Stream(name, SCHEMA, "ts", **rule)
 
 
@@ -26,7 +27,7 @@ def test_an_idle_stream_is_promised_on_when_a_query_waits() -> None:
     assert promises(streams, JOINED, ahead, silent, now) == {"slow": 970 * SECOND}
     assert promises(streams, JOINED, ahead, talking, now) == {}
     assert promises(streams, JOINED, {"fast": 1, "slow": 2}, silent, now) == {}  # nothing waits
-    assert promises(streams, [frozenset({"fast"})], ahead, silent, now) == {}
+    assert promises(streams, [(frozenset({"fast"}), None)], ahead, silent, now) == {}
     assert promises(streams, JOINED, {"fast": 990 * SECOND}, silent, now) == {"slow": 970 * SECOND}
 
 
@@ -41,7 +42,22 @@ def test_rows_held_back_for_lateness_wait_for_their_own_stream() -> None:
     streams = [stream("slow", idle_after=SECOND, lateness=5 * SECOND)]
     now = 1000 * SECOND
     frontiers = {"slow": 900 * SECOND}
-    assert promises(streams, [frozenset({"slow"})], frontiers, {"slow": 0}, now) == {"slow": 999 * SECOND}
+    assert promises(streams, [(frozenset({"slow"}), None)], frontiers, {"slow": 0}, now) == {"slow": 999 * SECOND}
+
+
+def test_what_a_query_awaits_is_promised_when_its_time_has_come() -> None:
+    """An instant of its own stream, or a window that ends: once, and not before; whatever other queries wait for."""
+    streams, now = [stream("fast", timestamps="internal"), stream("deaf")], 1000 * SECOND
+
+    def promised(awaited: int | None, frontier: int = 990 * SECOND, name: str = "fast") -> dict[str, int]:
+        others = (frozenset({"deaf"}), SECOND)
+        return promises(streams, [others, (frozenset({name}), awaited)], {"fast": frontier, "deaf": 0}, {}, now)
+
+    assert promised(None) == {}
+    assert promised(990 * SECOND) == {"fast": now}
+    assert promised(1001 * SECOND) == {}  # to come
+    assert promised(990 * SECOND, frontier=991 * SECOND) == {}  # it is not this it waits for
+    assert promised(990 * SECOND, name="deaf") == {}
 
 
 def test_the_next_promise_waits_until_the_last_took_effect() -> None:

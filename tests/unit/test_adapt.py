@@ -138,7 +138,7 @@ def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
         return found is not None, None if found is None else found.value
 
     assert asked(None, effort=late, sheddable=True) == (True, "1000 ms")
-    assert asked(None, effort=late, sheddable=True, joins=4) == (True, "250 ms")
+    assert asked(None, effort=late, sheddable=True, joins=4) == (True, "1000 ms")  # the whole push is timed
     assert asked(None, effort=late) == (False, None)
     assert asked(None, effort=calm, sheddable=True) == (False, None)
     assert asked(1000.0, effort=calm, bound=True, demanded=0.8) == (False, None)

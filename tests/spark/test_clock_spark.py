@@ -1,0 +1,121 @@
+"""Rows that are stamped by the pipeline, and streams that fall silent: nothing is held back, all is repeatable."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sparkkit import read, write_file
+
+import penstock as ps
+from penstock.spark import sinks
+from penstock.spark.batch import CellBatch
+from penstock.spark.frames import encoded
+from penstock.spark.layout import Layout
+from penstock.spark.pack import Packer
+from penstock.spark.plans import QuerySpec
+from penstock.spark.spec import Spec
+
+X = pa.schema([("x", pa.int64())])
+TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
+
+
+def test_a_clock_that_goes_back_is_not_followed() -> None:
+    stream = ps.cql.catalog.Stream("s", TIMED, "ts", timestamps="internal")
+    layout = Layout(Spec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
+    rows = Packer(layout, stream).packed(pa.table({"ts": [5, 9], "x": [1, 2]}, schema=TIMED), 0, 0).to_pylist()
+    batch = CellBatch(layout, 0, {"s": 7}, 0, [tuple(row.values())[1:] for row in rows])
+    (table,) = batch.rows.values()
+    assert table.column("ts").cast(pa.int64()).to_pylist() == [7, 9]
+    assert batch.late == {}
+    assert batch.frontiers == {"s": 9}
+
+
+class Failing:
+    """Keeps what it is given by micro-batch; fails once, after it was given some rows for the second time."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, pa.Table] = {}
+        self.failing = False
+
+    def __call__(self, rows: pa.Table, batch: int) -> None:
+        again = self.batches.get(batch)
+        assert again is None or again.equals(rows), "a repeated micro-batch has other stamps"
+        self.batches[batch] = rows
+        if self.failing and rows.num_rows:
+            self.failing = False
+            raise RuntimeError("the sink is full")
+
+    @property
+    def rows(self) -> list[int]:
+        return [x for batch in sorted(self.batches) for x in self.batches[batch].column("x").to_pylist()]
+
+
+def pipeline(spark: Any, folder: Path, kept: Failing, pairs: Any, counts: Any) -> ps.Pipeline:
+    """`a` is internal, `b` latent and packed, `c` external with a skew; all fall silent."""
+    pipe = ps.Pipeline(spark)
+    pipe.stream("a", read(spark, X, folder / "a"), "ts", timestamps="internal")
+    blobs = pa.schema([("data", pa.binary())])
+    frame = spark.readStream.schema("data binary").option("maxFilesPerTrigger", 1).parquet(str(folder / "b"))
+    assert blobs.names == frame.columns
+    pipe.stream("b", frame, "ts", timestamps="latent", packed=True, schema=X)
+    pipe.stream("c", read(spark, TIMED, folder / "c"), "ts", skew="1 second")
+    pipe.query("kept", "SELECT x FROM a [NOW]", sink=sinks.foreach(kept))
+    pipe.query(
+        "pairs",
+        "SELECT a.x, c.x AS cx FROM a [RANGE 1 HOUR], b [RANGE 1 HOUR], c [RANGE 1 HOUR] WHERE a.x = b.x AND b.x = c.x",
+        sink=pairs,
+    )
+    pipe.query("counts", "SELECT COUNT(*) AS n FROM b [ROWS 10]", sink=counts)
+    return pipe
+
+
+def put(folder: Path, name: str, number: int, xs: list[int]) -> None:
+    if name == "b":
+        rows = pa.table({"data": [encoded(pa.table({"x": xs}, schema=X))]}, schema=pa.schema([("data", pa.binary())]))
+    elif name == "c":
+        now = datetime.now(UTC).replace(tzinfo=None)
+        rows = pa.table({"ts": [now - timedelta(milliseconds=500)] * len(xs), "x": xs}, schema=TIMED)
+    else:
+        rows = pa.table({"x": xs}, schema=X)
+    write_file(folder / name / f"{number}.parquet", rows, number)
+
+
+def eventually(true: Any) -> None:
+    end = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < end, "held back"
+        time.sleep(0.1)
+
+
+def test_silent_streams_hold_nothing_back_and_stamps_are_repeatable(spark: Any, tmp_path: Path) -> None:
+    kept, pairs, counts = Failing(), sinks.memory(), sinks.memory()
+    for name in "abc":
+        put(tmp_path, name, 0, [1, 2])
+    pipe = pipeline(spark, tmp_path, kept, pairs, counts)
+    run = pipe.start(tmp_path / "ck", cells=2)
+    try:
+        eventually(lambda: pairs.table().num_rows == 2 and counts.table().num_rows)  # by the clock alone
+        kept.failing = True
+        put(tmp_path, "a", 1, [2, 3])
+        with pytest.raises(ps.PenstockError, match="the sink is full"):
+            run.awaitTermination()
+    finally:
+        run.stop()
+    again, more = sinks.memory(), sinks.memory()
+    run = pipeline(spark, tmp_path, kept, again, more).start(tmp_path / "ck", cells=2)
+    try:
+        eventually(lambda: again.table().num_rows == 1)
+    finally:
+        run.stop()
+    assert Counter(kept.rows) == Counter([1, 2, 2, 3])
+    assert again.table().column("x").to_pylist() == [2]
+    assert counts.table().column("n").to_pylist()[-1] == 2
+    stamps = [t for batch in sorted(kept.batches) for t in kept.batches[batch].column("_ts").to_pylist()]
+    assert stamps == sorted(stamps)
+    assert abs(stamps[-1] - datetime.now(UTC).replace(tzinfo=None)) < timedelta(minutes=10)

@@ -1,0 +1,66 @@
+"""Cells that get more than their share are named, with the key that makes it so (no Spark session)."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cellkit import Cluster
+
+from penstock.cql.catalog import Stream
+from penstock.plan.placement import cell_keys
+from penstock.spark.heat import Heat, Hot
+from penstock.spark.keeper import METRICS
+from penstock.spark.plans import QuerySpec
+from penstock.spark.spec import Spec
+from penstock.testing import Push
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("n", pa.int64())])
+JOIN = "SELECT A.n FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
+
+
+def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[Hot]:
+    """What is hot after ten micro-batches, in which so large a part of the rows of A have one key."""
+    cluster = Cluster(Spec(tuple(Stream(name, SCHEMA, "ts") for name in "AB"), {}, (QuerySpec("q", text),), cells))
+    rng, found = np.random.default_rng(3), Heat()
+    for at in range(10):
+        tables = {}
+        for name, size in (("A", rows), ("B", 20)):
+            k = np.char.add("key ", rng.integers(0, keys, size).astype(str)).astype(object)
+            if name == "A":
+                k[rng.random(size) < part] = "busy"
+            tables[name] = pa.table([np.full(size, at), k, rng.integers(0, 99, size)], schema=SCHEMA)
+        out = cluster.push(Push(tables))
+        found.add({cell: json.loads(data) for cell, kind, _, _, data in out if kind == METRICS})
+    return found.hot(cluster.layout)
+
+
+def test_a_busy_key_is_named_with_its_cell() -> None:
+    (hot,) = heat(0.5)
+    assert hot.stream == "A"
+    assert hot.key == "A.k = busy"
+    assert hot.part == pytest.approx(0.5 + 0.5 / 4, abs=0.05)
+    assert hot.times == pytest.approx(4 * hot.part, abs=0.01)
+    assert hot.cell in range(len(cell_keys(4)))
+    assert str(hot).endswith("times its share, most of the excess is A.k = busy")
+
+
+def test_even_keys_are_not_hot_nor_are_few_rows() -> None:
+    assert heat(0.0) == []
+    assert heat(0.1) == []
+    assert heat(0.9, rows=40) == []
+    assert heat(0.9, cells=1) == []
+
+
+def test_a_cell_may_be_hot_by_many_keys() -> None:
+    """Three keys on twelve cells: most have none of them."""
+    found = heat(0.0, keys=3, cells=12)
+    assert found
+    assert all(each.times > 1.5 for each in found)
+
+
+def test_rows_that_are_not_cut_by_a_key_have_none() -> None:
+    assert heat(0.5, "SELECT A.n FROM A [RANGE 5] WHERE A.n > 3") == []  # by a hash of the whole row
+    assert heat(0.5, "SELECT COUNT(*) AS n FROM A [RANGE 5]") == []  # pinned
