@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import perf_counter, thread_time
-from typing import Protocol
+from typing import Protocol, cast
 from weakref import finalize
 
 from penstock.adapt.budget import Budgets
@@ -24,6 +24,7 @@ from penstock.adapt.decide import Command, Decision, Memory, Rules, decided
 from penstock.adapt.monitor import Effort, Observation, Sample, horizon, observed, sampled
 from penstock.adapt.overload import ticks_per_second
 from penstock.errors import QueryError
+from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
 from penstock.running import RunningQuery
 from penstock.state.kernels import ALWAYS, FOREVER
@@ -40,6 +41,7 @@ class Governed(Protocol):
 
     def migrate(self, name: str, plan: str) -> None: ...
     def policy(self, name: str, state: str) -> None: ...
+    def reslice(self, slicing: Slicing, query: str | None) -> None: ...
     def budget(self, probes: float | str | None, *, query: str | None) -> None: ...
     def unbind(self, name: str) -> None: ...
 
@@ -51,6 +53,8 @@ def carry_out(command: Command, engine: Governed) -> None:
             engine.unbind(command.query)
         else:
             engine.budget(command.value, query=command.query)
+    elif command.do == "reslice":
+        engine.reslice(cast(Slicing, command.value), command.query)
     elif command.value is not None:
         (engine.migrate if command.do == "migrate" else engine.policy)(command.query, command.value)
 

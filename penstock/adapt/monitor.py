@@ -20,6 +20,7 @@ from penstock.ops.join import JoinOperator
 from penstock.ops.join_node import JoinNode
 from penstock.plan.cost import Statistics
 from penstock.plan.joins import JoinGraph
+from penstock.plan.slices import Chain, Rates, Windows
 from penstock.plan.tree import Outline
 from penstock.running import RunningQuery
 from penstock.state.kernels import I32
@@ -55,6 +56,15 @@ class Effort:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """Where the slices end now, and what their cost model must know, in seconds."""
+
+    chain: Chain
+    windows: Windows
+    rates: Rates
+
+
+@dataclass(frozen=True)
 class Sample:
     """A join between two pushes. `names` gives the aliases of `query`, which speaks for all who share the join."""
 
@@ -86,6 +96,8 @@ class Sample:
     """Whether it has one."""
     demanded: float | None
     """Under a budget: the probes that all rows would need, for each probe there is."""
+    slices: Slices | None = None
+    """How queries that share the join cut their windows; None if there is nothing to merge."""
 
 
 def sampled(
@@ -114,7 +126,18 @@ def sampled(
         budgets.may_bind(running),
         budgets.alone(running),
         next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
+        _slices(join, second),
     )  # fmt: skip
+
+
+def _slices(join: JoinOperator, second: int) -> Slices | None:
+    found = join.group.measured()
+    if found is None:
+        return None
+    windows, rates = found
+    ends = tuple(end / second for end in windows.ends)
+    per_second = replace(rates, a=rates.a * second, b=rates.b * second)
+    return Slices(tuple(end / second for end in join.group.chain), replace(windows, ends=ends), per_second)
 
 
 def horizon(join: JoinOperator) -> float:
