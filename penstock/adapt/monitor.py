@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 
@@ -31,6 +31,8 @@ NEWEST = 1024
 """How many tuples of a window are compared."""
 _MEMORY = 0.25
 """What an observation leaves of the weight of those before it."""
+_CHANGED, _CHANCE = 1.0, 8.0
+"""What is remembered is of another time if it differs by this much, relatively, and by so many deviations."""
 _DEFAULT_HORIZON = 10.0
 
 Pairs = Mapping[frozenset[str], tuple[float, float]]
@@ -197,10 +199,22 @@ def observed(sample: Sample, earlier: Observation | None) -> Observation:
         if shared:
             pair = frozenset((one, other))
             sides = [[sample.codes[alias][id_] for id_ in shared] for alias in (one, other)]
-            agreed, compared = before.get(pair, (0.0, 0.0))
-            now = _agreeing(*sides)
-            pairs[pair] = (_MEMORY * agreed + now, _MEMORY * compared + float(sides[0][0].size) * sides[1][0].size)
+            now = _agreeing(*sides), float(sides[0][0].size) * sides[1][0].size
+            pairs[pair] = _blended(before.get(pair, (0.0, 0.0)), now)
     return Observation(replace(sample, codes={}), pairs)
+
+
+def _blended(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
+    """Pairs that agreed and that were compared, with what is remembered of them; forgotten if it is of another time.
+
+    Averaged, a part that falls from a hundredth to nothing would fall to a quarter at every look.
+    """
+    agreed, compared = now
+    expected = before[0] / max(before[1], 1.0) * compared
+    apart, chance = abs(agreed - expected), _CHANCE * sqrt(max(agreed, expected))
+    if apart > max(_CHANGED * min(agreed, expected), chance):
+        return now
+    return _MEMORY * before[0] + agreed, _MEMORY * before[1] + compared
 
 
 def _agreeing(left: list[I32], right: list[I32]) -> float:

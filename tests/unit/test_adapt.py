@@ -76,6 +76,24 @@ def test_codes_are_compared_and_earlier_ones_fade() -> None:
     assert again.pairs[frozenset("AB")] == (2.5, 7.5)
 
 
+def test_what_changes_beyond_chance_is_believed_at_once() -> None:
+    base = seen("(A B)", {"AB": 0.1}).sample
+
+    def looked(values: int, earlier: Observation | None, seed: int) -> Observation:
+        rng = np.random.default_rng(seed)
+        return observed(replace(base, codes={name: {0: rng.integers(0, values, 1024)} for name in "AB"}), earlier)
+
+    def part(found: Observation) -> float:
+        agreed, compared = found.pairs[frozenset("AB")]
+        return agreed / compared
+
+    steady = looked(100, looked(100, None, 1), 2)
+    assert part(steady) == pytest.approx(1 / 100, rel=0.1)
+    assert steady.pairs[frozenset("AB")][1] > 1024**2  # both looks count
+    assert part(looked(1_000_000, steady, 3)) < 1e-5
+    assert part(looked(2, steady, 4)) == pytest.approx(1 / 2, rel=0.01)
+
+
 def test_codes_of_several_classes_must_agree_together() -> None:
     base = seen("(A B)", {"AB": 0.1}).sample
     codes = {"A": {0: np.array([1, 2]), 1: np.array([1, 2])}, "B": {0: np.array([1, 2]), 1: np.array([2, 2])}}
@@ -300,7 +318,7 @@ def test_overload_is_shed_where_all_who_share_a_join_have_freshness() -> None:
     for second in range(160):
         clock.step = 5.0 if 40 <= second < 80 else 0.01
         engine.push(tuples(second))
-        if second == 75:
+        if second == 85:
             assert [name in engine._budgets._single for name in ("q", "p")] == [True, True]
             assert engine._budgets.dump(engine._controller.bound)["single"] == {}
     budgets = [d for d in engine.decisions() if d.command.do == "budget"]
