@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 from penstock.adapt.analyst import Analyst, analysis, failure
 from penstock.adapt.budget import Budgets
 from penstock.adapt.decide import Command, Decision, Rules
 from penstock.adapt.lookout import Lookout
 from penstock.errors import QueryError
+from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
 from penstock.running import RunningQuery
 
@@ -34,6 +35,7 @@ class Governed(Protocol):
 
     def migrate(self, name: str, plan: str) -> None: ...
     def policy(self, name: str, state: str) -> None: ...
+    def reslice(self, slicing: Slicing, query: str | None) -> None: ...
     def budget(self, probes: float | str | None, *, query: str | None) -> None: ...
     def unbind(self, name: str) -> None: ...
 
@@ -45,6 +47,8 @@ def carry_out(command: Command, engine: Governed) -> None:
             engine.unbind(command.query)
         else:
             engine.budget(command.value, query=command.query)
+    elif command.do == "reslice":
+        engine.reslice(cast(Slicing, command.value), command.query)
     elif command.value is not None:
         (engine.migrate if command.do == "migrate" else engine.policy)(command.query, command.value)
 

@@ -1,8 +1,10 @@
 """What to change in a running query: pure functions from an observation to a proposal, and from proposals to decisions.
 
 Join order: the cheapest tree by the cost model with measured statistics. State policy: `auto`, where a fixed one builds
-rows that hardly anybody can use, or tests rows that nearly all are used. Budget: the time a push may take, while pushes
-take longer than the time they bring and the query says by FRESHNESS what it can do without.
+rows that hardly anybody can use, or tests rows that nearly all are used. Slices: those of a shared join are merged
+(CPU-Opt) where that spares more comparisons than it keeps tuples, or cut at every window again (Mem-Opt). Budget: the
+time a push may take, while pushes take longer than the time they bring and the query says by FRESHNESS what it can do
+without.
 
 A proposal becomes a decision if it is made `confirm` times running, the last decision on its matter is a window ago
 (`cool_down`), and the query has not had too many lately (`per_minute`). What is proposed must gain enough, relatively
@@ -20,12 +22,14 @@ from typing import Any, Literal, get_args
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
 from penstock.ops.gating import ASKED, BATCH, TESTED
+from penstock.ops.group import SLICE_OVERHEAD
 from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
 from penstock.plan.joins import JoinGraph
 from penstock.plan.order import best_tree
+from penstock.plan.slices import cpu_opt, mem_opt, state_slice
 from penstock.plan.tree import Eddy, Leaf, Pair, Tree, leaves, renamed
 
-Action = Literal["migrate", "policy", "budget"]
+Action = Literal["migrate", "policy", "reslice", "budget"]
 
 _MINUTE = 60.0
 
@@ -73,7 +77,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class Command:
-    """What to do: `migrate` to a plan, go on with a state `policy`, keep to a `budget` per push (None lifts it)."""
+    """What to do: `migrate` to a plan, go on with a state `policy`, `reslice` a join, keep to a `budget` per push.
+
+    Without a value a budget is lifted.
+    """
 
     query: str
     do: Action
@@ -236,6 +243,29 @@ def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tupl
     return unused, TESTED * sum(stats.rates[alias] for alias in below) + ASKED * output_rate(above, graph, stats)
 
 
+# ── slices ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def slices(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """CPU-Opt, if it spares more comparisons within a window than it holds tuples more. Mem-Opt, if it compares hardly
+    more and holds far fewer."""
+    found = seen.sample.slices
+    if found is None:
+        return None
+    cut, merged = mem_opt(found.windows), cpu_opt(found.windows, found.rates, SLICE_OVERHEAD, "lookup")
+    now, fewest, least = (
+        state_slice(found.windows, found.rates, chain, SLICE_OVERHEAD, "lookup") for chain in (found.chain, cut, merged)
+    )
+    spared, more = (now.cpu - least.cpu) * seen.sample.horizon, least.memory - now.memory
+    numbers = {"now": now.cpu, "cpu_opt": least.cpu, "mem_opt": fewest.cpu, "spared": spared, "tuples": now.memory,
+               "fewest_tuples": fewest.memory}  # fmt: skip
+    if fewest.cpu <= (1 + rules.margin / 2) * now.cpu and now.memory > (1 + rules.margin) * fewest.memory:
+        return Proposal("mem-opt", numbers)
+    if now.cpu > (1 + rules.margin) * least.cpu and spared > more + rules.least:
+        return Proposal("cpu-opt", numbers)
+    return None
+
+
 # ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -272,6 +302,7 @@ def _milliseconds(limit: float) -> str:
 _MATTERS: dict[Action, Callable[[Observation, Memory, Rules], Proposal | None]] = {
     "migrate": join_order,
     "policy": state_policy,
+    "reslice": slices,
     "budget": budget,
 }
 

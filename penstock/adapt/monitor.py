@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from penstock.ops.join import JoinOperator
 from penstock.ops.join_node import JoinNode
 from penstock.plan.cost import Statistics
 from penstock.plan.joins import JoinGraph
+from penstock.plan.slices import Chain, Rates, Windows
 from penstock.plan.tree import Outline
 from penstock.running import RunningQuery
 from penstock.state.kernels import I32
@@ -30,6 +31,8 @@ NEWEST = 1024
 """How many tuples of a window are compared."""
 _MEMORY = 0.25
 """What an observation leaves of the weight of those before it."""
+_CHANGED, _CHANCE = 1.0, 8.0
+"""What is remembered is of another time if it differs by this much, relatively, and by so many deviations."""
 _DEFAULT_HORIZON = 10.0
 
 Pairs = Mapping[frozenset[str], tuple[float, float]]
@@ -49,6 +52,15 @@ class Effort:
     def room(self, speed: float) -> float:
         """The seconds of the clock there were for them; `speed`: how fast event time passes."""
         return self.span / speed if self.allowed is None else self.allowed
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Where the slices end now, and what their cost model must know, in seconds."""
+
+    chain: Chain
+    windows: Windows
+    rates: Rates
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,8 @@ class Sample:
     """Under a budget: the probes that all rows would need, for each probe there is."""
     pairs: Pairs = field(default_factory=dict)
     """What the codes told, if they were compared already; see `compared`."""
+    slices: Slices | None = None
+    """How queries that share the join cut their windows; None if there is nothing to merge."""
 
 
 def sampled(
@@ -113,7 +127,18 @@ def sampled(
         budgets.may_bind(running),
         budgets.alone(running),
         next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
+        slices=_slices(join, second),
     )  # fmt: skip
+
+
+def _slices(join: JoinOperator, second: int) -> Slices | None:
+    found = join.group.measured()
+    if found is None:
+        return None
+    windows, rates = found
+    ends = tuple(end / second for end in windows.ends)
+    per_second = replace(rates, a=rates.a * second, b=rates.b * second)
+    return Slices(tuple(end / second for end in join.group.chain), replace(windows, ends=ends), per_second)
 
 
 def horizon(join: JoinOperator) -> float:
@@ -180,11 +205,22 @@ def observed(sample: Sample, earlier: Observation | None) -> Observation:
     before = {} if earlier is None else earlier.pairs
     if sample.codes:
         sample = compared(sample)
-    pairs = {}
-    for pair, (agreed, tried) in sample.pairs.items():
-        earlier_agreed, earlier_tried = before.get(pair, (0.0, 0.0))
-        pairs[pair] = _MEMORY * earlier_agreed + agreed, _MEMORY * earlier_tried + tried
-    return Observation(sample, pairs)
+    return Observation(
+        sample, {pair: _blended(before.get(pair, (0.0, 0.0)), now) for pair, now in sample.pairs.items()}
+    )
+
+
+def _blended(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
+    """Pairs that agreed and that were compared, with what is remembered of them; forgotten if it is of another time.
+
+    Averaged, a part that falls from a hundredth to nothing would fall to a quarter at every look.
+    """
+    agreed, compared = now
+    expected = before[0] / max(before[1], 1.0) * compared
+    apart, chance = abs(agreed - expected), _CHANCE * sqrt(max(agreed, expected))
+    if apart > max(_CHANGED * min(agreed, expected), chance):
+        return now
+    return _MEMORY * before[0] + agreed, _MEMORY * before[1] + compared
 
 
 def _agreeing(left: list[I32], right: list[I32]) -> float:

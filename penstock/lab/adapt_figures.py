@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-_COLOURS = {"migrate": "C3", "policy": "C4", "budget": "C5"}
+_COLOURS = {"migrate": "C3", "policy": "C4", "budget": "C5", "reslice": "C6"}
 
 
 def timeline(cpu: Mapping[str, Sequence[float]], decisions: Sequence[tuple[int, str]], shed: Collection[int]) -> bytes:

@@ -38,6 +38,9 @@ _TIGHT = 1 / 20
 SLICE_OVERHEAD = 0.15
 """What a slice costs for each tuple that comes, in comparisons (C_sys), as measured by `penstock lab slice`."""
 
+_MERGEABLE = 2000
+"""Up to how many windows the best chain is looked for: that takes the square of their number."""
+
 Slicing = Literal["mem-opt", "cpu-opt"]
 
 
@@ -61,6 +64,8 @@ class Group:
         """The members that write what they show at once; the others show it when asked."""
         self.sharing = Sharing(host)
         self.slicing: Slicing = "mem-opt"
+        self.chain: tuple[int, ...] = ()
+        """The ages at which slices end, where there are several."""
         self.mortal = [s.alias for s in host.sources if s.window is not None and s.window.kind == "rows"]
         self._counts: dict[Sharers, SliceCounts] = {}
         self._all = SliceCounts(())
@@ -128,7 +133,8 @@ class Group:
         `older`: somebody wants tuples there are for longer than anybody did, so that combinations may be missing.
         """
         parties = self.sharing.parties
-        plan, interest = self.sharing.plan(shape), self.sharing.interest(self._chain())
+        plan, interest = self.sharing.plan(shape), self.sharing.interest(chain := self._chain())
+        self.chain = chain
         self._overlook()
         same_reach = len(parties) == 1 or (self.tree.interest and self.tree.interest.parties == interest.parties)
         if plan == self.tree.plan and parties == before and same_reach:
@@ -145,22 +151,29 @@ class Group:
         self._share(list(self.sharing.parties), self.tree.plan.tree)
 
     def _chain(self) -> tuple[int, ...]:
-        """The ages at which slices end."""
+        """The ages at which slices should end."""
+        found = self.measured() if self.slicing == "cpu-opt" else None
+        return (
+            tuple(self.sharing.ends()) if found is None else tuple(map(int, cpu_opt(*found, SLICE_OVERHEAD, "lookup")))
+        )
+
+    def measured(self) -> tuple[Windows, Rates] | None:
+        """The windows and rates, per tick, as the cost model of slices has them; None where nothing can be merged."""
         ends = self.sharing.ends()
         timed = [self.tree.stores[alias] for alias, _ in self.widest]
-        if self.slicing == "mem-opt" or len(ends) < 2 or len(timed) < 2:
-            return tuple(ends)
+        if not 2 <= len(ends) <= _MERGEABLE or len(timed) < 2:
+            return None
         newest = max(int(store.born_last) for store in timed)
         young = [store.since(_earlier(newest, ends[0])) for store in timed]
         rates = [ids.size / ends[0] for ids in young]
         if self.tree.interest is None or not all(rates):
-            return tuple(ends)
+            return None
         reaches = [self.tree.interest.reach(s.alias, s.wanted(ids)) for s, ids in zip(timed, young, strict=True)]
         wanted = [min(float(np.mean(reach >= end)) for reach in reaches) for end in ends]
         met = sum(store.seen * len(other) for store, other in ((timed[0], timed[1]), (timed[1], timed[0])))
         joins = sum(node.built for node in self.tree.nodes()) / max(1, met)
         windows = Windows(tuple(map(float, ends)), tuple(np.minimum.accumulate(wanted)))
-        return tuple(map(int, cpu_opt(windows, Rates(rates[0], rates[1], joins), SLICE_OVERHEAD, "lookup")))
+        return windows, Rates(rates[0], rates[1], joins)
 
     def _overlook(self) -> None:
         """Sum up what is asked of results."""

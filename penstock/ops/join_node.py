@@ -35,6 +35,9 @@ from penstock.state.sorted_index import F64, numbers, span
 if TYPE_CHECKING:
     from penstock.ops.join_tree import JoinTree
 
+_FEW = 1024
+"""So many dead rows are put up with in any state."""
+
 
 class JoinNode:
     """A join of two children on the classes they share.
@@ -60,6 +63,8 @@ class JoinNode:
             id_: next(place for place, alias in enumerate(plan.aliases) if id_ in tree.stores[alias].plan.classes)
             for id_ in plan.classes
         }
+        self._marks, self._marked = dict.fromkeys(plan.aliases, 0), 0
+        """Where the leaves ended when the state was last marked, and how many rows it had then."""
         self._mortal = [place for place, alias in enumerate(plan.aliases) if tree.stores[alias].rows_window]
         self._range = None if plan.key else range_condition(plan)
         for child in (left, right):
@@ -309,8 +314,9 @@ class JoinNode:
     def purge(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
         """Drop rows that are dead or demanded no more when enough have gathered, or when leaf rows got new ids."""
         changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
-        if self.state is None or not (self.state.due or changed):
+        if self.state is None or not (self.state.due or changed or self._outlived(self.state)):
             return
+        self._marked = 0
         rows = self.living()
         rows = rows.take(rows.dies > bound)
         for place in changed:
@@ -319,6 +325,18 @@ class JoinNode:
             rows = rows.take(alive)
         rows = self.demanded(rows)
         self.state.rebuild(rows, self._state_codes(rows))
+
+    def _outlived(self, state: JoinState) -> bool:
+        """Whether most rows are sure to be dead: a leaf has turned over since they were there.
+
+        After a burst it would take as many new rows until the state is due, and all of them in chains with dead ones.
+        """
+        stores = self._tree.stores
+        if not any(stores[alias].base >= mark for alias, mark in self._marks.items()):
+            return False
+        dead, self._marked = self._marked, len(state)
+        self._marks = {alias: stores[alias].end for alias in self.plan.aliases}
+        return dead > max(len(state) - dead, _FEW)
 
     def tighten(self, bound: int) -> None:
         """Drop rows that nobody wants any more: their parts die earlier, or all who are left have a predicate more."""

@@ -16,11 +16,12 @@ import pytest
 
 import penstock as ps
 from penstock.adapt import analyst, lookout
-from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, state_policy
-from penstock.adapt.monitor import Effort, Observation, Sample, observed
+from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, slices, state_policy
+from penstock.adapt.monitor import Effort, Observation, Sample, Slices, observed
 from penstock.expr.nodes import Column
 from penstock.plan.cost import Statistics, state_rows
 from penstock.plan.joins import JoinClass, JoinGraph
+from penstock.plan.slices import Chain, Rates, Windows
 from penstock.plan.tree import parse_tree
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
@@ -73,6 +74,24 @@ def test_codes_are_compared_and_earlier_ones_fade() -> None:
     assert first.pairs == {frozenset("AB"): (2.0, 6.0), frozenset("BC"): (2.0, 2.0)}
     again = observed(replace(base, codes=codes), first)
     assert again.pairs[frozenset("AB")] == (2.5, 7.5)
+
+
+def test_what_changes_beyond_chance_is_believed_at_once() -> None:
+    base = seen("(A B)", {"AB": 0.1}).sample
+
+    def looked(values: int, earlier: Observation | None, seed: int) -> Observation:
+        rng = np.random.default_rng(seed)
+        return observed(replace(base, codes={name: {0: rng.integers(0, values, 1024)} for name in "AB"}), earlier)
+
+    def part(found: Observation) -> float:
+        agreed, compared = found.pairs[frozenset("AB")]
+        return agreed / compared
+
+    steady = looked(100, looked(100, None, 1), 2)
+    assert part(steady) == pytest.approx(1 / 100, rel=0.1)
+    assert steady.pairs[frozenset("AB")][1] > 1024**2  # both looks count
+    assert part(looked(1_000_000, steady, 3)) < 1e-5
+    assert part(looked(2, steady, 4)) == pytest.approx(1 / 2, rel=0.01)
 
 
 def test_codes_of_several_classes_must_agree_together() -> None:
@@ -153,6 +172,28 @@ def test_a_better_plan_comes_before_shedding() -> None:
     assert budget(late, Memory(proposed={("j", "migrate"): 1}), Rules()) is None
     assert budget(late, Memory(acted={"migrate": 95.0}), Rules()) is None
     assert budget(late, Memory(acted={"migrate": 85.0}), Rules()) is not None
+
+
+def sliced(chain: Chain, wanted: float, rate: float) -> str | None:
+    """What is proposed for windows of 1 to 30 seconds, where a part of the tuples is wanted beyond the first."""
+    windows = Windows(tuple(map(float, range(1, 31))), (1.0, *[wanted] * 29))
+    known = Slices(chain or windows.ends, windows, Rates(rate, rate, 0.01))
+    found = slices(seen("(A B)", {"AB": 0.5}, slices=known), Memory(), Rules(least=100))
+    return None if found is None else found.value
+
+
+def test_slices_are_merged_where_that_spares_more_than_it_keeps() -> None:
+    """Where few tuples come a slice costs more than what it would compare; where many do, what it compares counts."""
+    assert [sliced((), wanted, 2.0) for wanted in (1.0, 0.5)] == ["cpu-opt", "cpu-opt"]
+    assert [sliced((), wanted, 1000.0) for wanted in (1.0, 0.1)] == [None, None]
+    assert slices(seen("(A B)", {"AB": 0.5}), Memory(), Rules()) is None
+
+
+def test_slices_are_cut_again_where_merging_keeps_much_for_little() -> None:
+    """Once merged into one: as long as few tuples come, or all of them are wanted, that is well."""
+    assert [sliced((30.0,), wanted, 2.0) for wanted in (1.0, 0.5)] == [None, None]
+    assert sliced((30.0,), 1.0, 1000.0) is None
+    assert sliced((30.0,), 0.1, 1000.0) == "mem-opt"
 
 
 # ── when it acts ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,6 +308,58 @@ class Ticking:
     def __call__(self) -> float:
         self.now += self.step
         return self.now
+
+
+def test_overload_is_shed_where_all_who_share_a_join_have_freshness() -> None:
+    clock = Ticking()
+    engine = started(f"{CHAIN} FRESHNESS A 20", adapt=EAGER, timer=clock)
+    engine.query("p", f"{CHAIN.replace('RANGE 20', 'RANGE 10')} FRESHNESS B 20")
+    assert engine.metrics("q")["members"] == 2
+    for second in range(160):
+        clock.step = 5.0 if 40 <= second < 80 else 0.01
+        engine.push(tuples(second))
+        if second == 85:
+            assert [name in engine._budgets._single for name in ("q", "p")] == [True, True]
+            assert engine._budgets.dump(engine._controller.bound)["single"] == {}
+    budgets = [d for d in engine.decisions() if d.command.do == "budget"]
+    assert [(d.command.value, d.error) for d in budgets] == [("1000 ms", None), (None, None)]
+    assert engine._budgets._single == {}
+
+
+def crowd(**options: Any) -> ps.Engine:
+    """Twelve queries that share a join; only that with the shortest window wants most tuples."""
+    engine = ps.Engine(**options)
+    for name in "AB":
+        engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    for window in range(1, 13):
+        text = f"SELECT A.x FROM A [RANGE {window}], B [RANGE {window}] WHERE A.x = B.x"
+        text += f" AND A.x > {1 if window == 1 else 36} AND A.x < {60 + window}"
+        engine.query(f"q{window}", text)
+    return engine
+
+
+def crowded(engine: ps.Engine) -> list[Any]:
+    """What all of them answer; from second 40 on many more tuples come."""
+    rng = np.random.default_rng(1)
+    found = []
+    for second in range(90):
+        rows = 2 if second < 40 else 100
+        push = {name: pa.table({"ts": np.full(rows, second), "x": rng.integers(0, 40, rows)}) for name in "AB"}
+        found.append({name: table.num_rows for name, table in engine.push(push).items()})
+    return found
+
+
+def test_slices_follow_the_rates_and_a_replay_cuts_them_alike() -> None:
+    engine, twin = crowd(adapt=replace(EAGER, least=10.0)), crowd()
+    expected = crowded(crowd())
+    assert crowded(engine) == expected
+    made = [decision.command.value for decision in engine.decisions() if decision.command.do == "reslice"]
+    assert made == ["cpu-opt"]
+    assert [join.group.chain for join in engine._groups] == [(1, 12)]  # cut only where tuples are let go
+    assert [decision.error for decision in engine.decisions() if decision.error] == []
+    twin.replay(engine.decisions())
+    assert crowded(twin) == expected
+    assert [join.group.chain for join in twin._groups] == [join.group.chain for join in engine._groups]
 
 
 def test_a_snapshot_keeps_adapting() -> None:
