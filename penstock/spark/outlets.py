@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.adapt.monitor import Sample
+from penstock.errors import PenstockError
 from penstock.spark.cell import COUNTED
 from penstock.spark.control import Command
 from penstock.spark.frames import decoded
@@ -74,7 +75,7 @@ class Outlets:
             else:
                 found.setdefault((kind, name), []).append(decoded(bytes(data)))
         for place, sink in self._sinks.items():
-            sink.write(batch, self._table(place, found.get(place, [])))
+            self._write(place, sink, batch, found.get(place, []))
         with self._turned:
             self._cells.update(cells)
             now = time_ns() // 1000
@@ -98,6 +99,16 @@ class Outlets:
                 steering.failed(cell["failure"])
         queries = {query.name for query in self.layout.spec.queries}
         steering.heard(batch, [cell["worked"] for cell in cells.values()], samples, queries)
+
+    def _write(self, place: Place, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
+        try:
+            sink.write(batch, self._table(place, tables))
+        except Exception as error:
+            message = (
+                f"the {place[0]} sink of {place[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
+                "mend it and start again: it is given the same micro-batch again"
+            )
+            raise PenstockError("SINK_FAILED", message) from error
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""A driver of its own, whose Java process is killed under way: python driver.py SEED FOLDER."""
+"""A driver of its own: python driver.py SEED FOLDER MASTER [jvm]; with `jvm` its Java process is killed under way."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import sys
 from pathlib import Path
 
 from adventures import Story
-from sparkkit import drained
 
+from penstock.spark.pipeline import Pipeline
 from penstock.spark.session import local_session
 
 
-def main() -> None:
-    story = Story(int(sys.argv[1]), Path(sys.argv[2]))
-    spark = local_session("local[2,4]", {"spark.driver.memory": "1g"})
-    drained(story.started(spark, story.faulty("jvm")), finish=True)
+def main(seed: str, folder: str, master: str, *faults: str) -> None:
+    story = Story(int(seed), Path(folder))
+    spark = local_session(master, {"spark.driver.memory": "1g"})
+    story.ended(spark, story.faulty("jvm") if faults else Pipeline)
+    print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
+    spark.stop()
 
 
 if __name__ == "__main__":
     try:
-        main()
-    except Exception as error:  # Java is gone, and with it whatever would end this process in order
+        main(*sys.argv[1:])
+    except Exception as error:  # Java may be gone, and with it whatever would end this process in order
         print(error, file=sys.stderr)
         os._exit(1)

@@ -97,24 +97,6 @@ def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
         assert caught.value.condition == condition
 
 
-def test_a_file_with_other_columns_fails_the_run_and_is_named(spark: Any, tmp_path: Path) -> None:
-    """Schema drift: the run stops with a clear error and goes on when the file is mended."""
-    pipe = ps.Pipeline(spark)
-    pipe.stream("t", read(spark, SCHEMA, tmp_path / "t"), "ts")
-    sink = sinks.memory()
-    pipe.query("q", "SELECT location, value FROM t [NOW]", sink=sink)
-    drifted = pa.table({"ts": ["not a time"], "location": ["x"], "value": [1.0]})
-    write_file(tmp_path / "t" / "0.parquet", drifted, 0)
-    run = pipe.start(tmp_path / "ck", cells=1)
-    with pytest.raises(ps.PenstockError, match="RUN_FAILED"):
-        run.processAllAvailable()
-    write_file(tmp_path / "t" / "0.parquet", rows(10), 0)
-    run = pipe.start(tmp_path / "ck", cells=1)
-    run.processAllAvailable()
-    run.stop()
-    assert sink.table().num_rows == 10
-
-
 def test_an_idle_stream_does_not_hold_up_the_others(spark: Any, tmp_path: Path) -> None:
     """One stream goes silent; its idle rule lets the other's rows out without any further row."""
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) - datetime.timedelta(seconds=60)

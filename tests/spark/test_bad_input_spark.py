@@ -1,0 +1,112 @@
+"""What comes in is wrong, or what goes out cannot: an error with a class says what, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from faults import Flaky
+from pyspark.sql.streaming import StreamingQueryListener
+from sparkkit import read, write_file
+
+import penstock as ps
+from penstock.spark import sinks
+from penstock.spark.failures import translated
+from penstock.spark.run import Run
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
+
+
+def rows(number: int) -> pa.Table:
+    return pa.table({"ts": [10 * number + i for i in range(10)], "v": [float(number)] * 10}, SCHEMA)
+
+
+def corrupt(path: Path, number: int) -> None:
+    write_file(path, rows(number), number)
+    path.write_bytes(b"this is not a Parquet file")
+
+
+def drifted(path: Path, number: int) -> None:
+    write_file(path, pa.table({"ts": [10 * number], "v": ["a text"]}), number)
+
+
+def started(spark: Any, folder: Path, sink: Any = None) -> Run:
+    pipe = ps.Pipeline(spark)
+    pipe.stream("t", read(spark, SCHEMA, folder / "t"), "ts")
+    pipe.query("q", "SELECT v FROM t [NOW]", sink=sink or sinks.parquet(str(folder / "out")))
+    return pipe.start(folder / "ck", cells=1)
+
+
+def failure(run: Run) -> ps.PenstockError:
+    try:
+        with pytest.raises(ps.PenstockError) as caught:
+            run.processAllAvailable()
+    finally:
+        run.stop()
+    assert run.exception() is not None
+    return caught.value
+
+
+@pytest.mark.parametrize("spoil", [corrupt, drifted])
+def test_a_file_that_cannot_be_read_is_named(spark: Any, tmp_path: Path, spoil: Callable[[Path, int], None]) -> None:
+    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
+    bad = tmp_path / "t" / "1.parquet"
+    spoil(bad, 1)
+    error = failure(started(spark, tmp_path))
+    assert isinstance(error, ps.DataError)
+    assert error.condition == "SOURCE_UNREADABLE"
+    assert str(bad) in str(error)
+    write_file(bad, rows(1), 1)
+    run = started(spark, tmp_path)
+    run.processAllAvailable()
+    run.stop()
+    assert sorted(pq.read_table(tmp_path / "out").column("v").to_pylist()) == [0.0] * 10 + [1.0] * 10
+
+
+def test_a_sink_that_fails_is_named_and_given_the_micro_batch_again(spark: Any, tmp_path: Path) -> None:
+    """Whoever listens to Spark's streaming queries hears of the pipeline by the id, the run id and the name it has."""
+    heard: list[tuple[str, str, str]] = []
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            heard.append(("started", str(event.id), event.name))
+
+        def onQueryProgress(self, event: Any) -> None:
+            heard.append(("progress", str(event.progress.runId), event.progress.name))
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            heard.append(("terminated", str(event.runId), str(event.exception)))
+
+    for number in range(3):
+        write_file(tmp_path / "t" / f"{number}.parquet", rows(number), number)
+    listener = Listener()
+    spark.streams.addListener(listener)
+    try:
+        run = started(spark, tmp_path, Flaky(sinks.parquet(str(tmp_path / "out")), 1))
+        error = failure(run)
+        again = started(spark, tmp_path)
+        again.processAllAvailable()
+        again.stop()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    assert error.condition == "SINK_FAILED"
+    assert "sink of q failed in micro-batch 1: ValueError: the disk is full" in str(error)
+    assert pq.read_table(tmp_path / "out").num_rows == 30
+    assert run.id == again.id
+    assert run.runId != again.runId
+    assert ("started", run.id, run.name) in heard
+    assert ("progress", again.runId, again.name) in heard
+    assert any(what == "terminated" and run_id == run.runId and "disk is full" in said for what, run_id, said in heard)
+
+
+def test_what_spark_says_without_a_class_is_kept() -> None:
+    said = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: It broke. SQLSTATE: XXKST\n=== plan"
+    assert str(translated(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")
