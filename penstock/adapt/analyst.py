@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from time import thread_time
-from typing import get_args
 from weakref import finalize
 
-from penstock.adapt.decide import Action, Decision, Memory, Rules, decided
+from penstock.adapt.decide import ACTIONS, Action, Decision, Memory, Rules, decided
 from penstock.adapt.monitor import Observation, Sample, observed
 
 _KEPT = 4
@@ -23,7 +22,7 @@ Deliver = Callable[[list[Decision], float], object]
 """Takes decisions, and the processor's seconds that they took; called in the thread."""
 
 
-def analysis(rules: Rules, matters: Collection[Action] = get_args(Action)) -> Analysis:
+def analysis(rules: Rules, matters: Collection[Action] = ACTIONS) -> Analysis:
     """A function that turns samples into decisions on some matters and remembers what it must."""
     seen: dict[str, Observation] = {}
     memories: dict[str, Memory] = {}

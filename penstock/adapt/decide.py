@@ -30,6 +30,7 @@ from penstock.plan.slices import cpu_opt, mem_opt, state_slice
 from penstock.plan.tree import Eddy, Leaf, Pair, Tree, leaves, renamed
 
 Action = Literal["migrate", "policy", "reslice", "budget"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 _MINUTE = 60.0
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.adapt.decide import Rules, as_rules
+from penstock.adapt.decide import ACTIONS, Rules, as_rules
 from penstock.cql import duration, stream_schema, time_column
 from penstock.cql.catalog import Names, Stream, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
@@ -35,7 +35,7 @@ from penstock.spark.run import Adapting, Launched, Run
 from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
 from penstock.spark.sinks import Console, Sink, parquet
 from penstock.spark.spec import Spec, Watch
-from penstock.spark.steering import MATTERS, Pace
+from penstock.spark.steering import Pace
 from penstock.spark.storage import Folder
 
 
@@ -202,7 +202,7 @@ class Pipeline:
             return None
         waves = -(-cells // self.spark.sparkContext.defaultParallelism)
         pace = Pace(trigger_seconds(self.spark, every) if every else None, waves)
-        return Adapting(rules or Rules(), MATTERS if rules is not None else ("budget",), pace)
+        return Adapting(rules or Rules(), ACTIONS if rules is not None else ("budget",), pace)
 
     def _launched(
         self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: Adapting | None

@@ -48,10 +48,15 @@ class QuerySpec:
 
 @dataclass(frozen=True)
 class Order:
-    """A call of the engine's method `do`; a later order of the same method replaces it."""
+    """A call of the engine's method `do`; a later one of the same method, for the same query or all, replaces it."""
 
     do: str
     arguments: tuple[tuple[str, Any], ...]
+
+    @property
+    def query(self) -> str | None:
+        """Whom it is for, None for all."""
+        return dict(self.arguments).get("query")
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,8 @@ class Plan:
             if sum(not query.derived for query in self.queries) == 1:
                 message = f"{gone.name} is the only query; stop the run instead"
                 raise QueryError("LAST_QUERY", message, query=gone.name)
-            return replace(self, queries=tuple(query for query in self.queries if query is not gone))
+            orders = tuple(order for order in self.orders if order.query != gone.name)
+            return replace(self, queries=tuple(query for query in self.queries if query is not gone), orders=orders)
         if do == "migrate":
             old = self.query(arguments["name"])
             return self._with(replace(old, plan=arguments["plan"]))
@@ -106,7 +112,8 @@ class Plan:
         return replace(self, queries=queries)
 
     def _ordered(self, order: Order) -> Plan:
-        others = tuple(other for other in self.orders if other.do != order.do)
+        """With an order in the place of those that it makes void: for one query, or for all."""
+        others = tuple(other for other in self.orders if other.do != order.do or order.query not in (None, other.query))
         return replace(self, orders=(*others, order))
 
     def _new(self, query: QuerySpec) -> QuerySpec:

@@ -232,6 +232,8 @@ class Run:
             self._give("shed", {"name": command.query, "limit": command.value}, done=done)
         elif command.do == "policy":
             self._give("policy", {"name": command.query, "state": command.value}, done=done)
+        elif command.do == "reslice":
+            self._give("reslice", {"slicing": command.value, "query": command.query}, done=done)
         else:
             self._give("migrate", {"name": command.query, "plan": command.value}, done=done)
 

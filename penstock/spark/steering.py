@@ -22,7 +22,6 @@ from penstock.adapt.merge import Gathering
 from penstock.adapt.monitor import Effort, Sample
 from penstock.errors import PenstockError
 
-MATTERS: tuple[Action, ...] = ("migrate", "policy", "budget")
 _LEAST_ROOM = 0.2
 """The part of the time for a micro-batch that the engines are given, however much Spark's own work takes."""
 _BATCHES = 9

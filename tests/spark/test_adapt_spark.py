@@ -16,7 +16,7 @@ from cellkit import Cluster
 from drift import CHAIN, PLAN, SCHEMA, embedded, rows
 
 import penstock as ps
-from penstock.adapt.decide import Command, Rules
+from penstock.adapt.decide import ACTIONS, Command, Rules
 from penstock.adapt.merge import Gathering, merged
 from penstock.adapt.monitor import Effort, Sample
 from penstock.cql.catalog import Stream
@@ -30,7 +30,7 @@ from penstock.spark.ledger import Ledger
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec, Watch
-from penstock.spark.steering import MATTERS, Pace, Steering
+from penstock.spark.steering import Pace, Steering
 from penstock.spark.storage import Folder
 from penstock.testing import Push, difference
 
@@ -105,7 +105,7 @@ class Steered(Cluster):
         super().__init__(Spec(streams, {}, (QuerySpec("q", text, PLAN),), cells, watch=Watch(rules.effort, False)))
         self.batch = -1
         self._seconds = seconds
-        self.steering = Steering(rules, MATTERS, cells, Pace(1.0, 1), self._progress, self._given)
+        self.steering = Steering(rules, ACTIONS, cells, Pace(1.0, 1), self._progress, self._given)
 
     def _progress(self) -> dict[str, Any]:
         return {"batchId": self.batch, "durationMs": {"triggerExecution": 500}}

@@ -26,6 +26,11 @@ def test_changes_of_a_plan() -> None:
     assert more.changed("drop", {"name": "a"}, 4).queries == (more.query("b"),)
     slow = more.changed("schedule", {"strategy": "bfs"}, 5).changed("schedule", {"strategy": "rr"}, 6)
     assert [dict(order.arguments) for order in slow.orders] == [{"strategy": "rr"}]
+    cut = more.changed("reslice", {"slicing": "cpu-opt", "query": "a"}, 5)
+    cut = cut.changed("reslice", {"slicing": "mem-opt", "query": "b"}, 6)
+    assert [order.query for order in cut.orders] == ["a", "b"]
+    assert [order.query for order in cut.changed("drop", {"name": "a"}, 7).orders] == ["b"]
+    assert [order.query for order in cut.changed("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
     for do, arguments, condition in (
         ("add", {"name": "a", "text": "A"}, "DUPLICATE_NAME"),
         ("drop", {"name": "c"}, "UNKNOWN_QUERY"),
