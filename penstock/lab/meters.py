@@ -38,9 +38,36 @@ class Usage:
     resident: int
 
 
-def usage() -> Usage:
-    own = _descendants()
-    return Usage(sum(seconds for seconds, _ in own.values()), sum(held for _, held in own.values()))
+@dataclass(frozen=True)
+class _Process:
+    """`seconds`: of itself and of the children it waited for. `waits`: whether it takes over what its children used."""
+
+    seconds: float
+    resident: int
+    parent: int
+    waits: bool
+
+
+class Meter:
+    """Adds up what this process and its descendants use, also those that end meanwhile.
+
+    When a process ends, the system adds what it used to its parent, but not if the parent ignores its children's ends,
+    as the daemon of Spark's Python workers does, or is gone: then what was last seen of it is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Process] = {}
+        self._ended = 0.0
+
+    def usage(self) -> Usage:
+        now = _descendants()
+        for pid, before in self._seen.items():
+            heir = now.get(before.parent)
+            if pid not in now and (heir is None or not heir.waits):
+                self._ended += before.seconds
+        self._seen = now
+        living = sum(process.seconds for process in now.values())
+        return Usage(self._ended + living, sum(process.resident for process in now.values()))
 
 
 def kill_workers() -> None:
@@ -53,27 +80,33 @@ def kill_workers() -> None:
             continue
 
 
-def _descendants() -> dict[int, tuple[float, int]]:
-    """Processor seconds and resident bytes of this process and all that descend from it."""
-    parents: dict[int, list[int]] = {}
-    own: dict[int, tuple[float, int]] = {}
+def _descendants() -> dict[int, _Process]:
+    """This process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    known: dict[int, _Process] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             try:
-                text = (entry / "stat").read_text()
-            except OSError:  # it has ended meanwhile; its parent has taken over what it used
+                text, status = (entry / "stat").read_text(), (entry / "status").read_text()
+            except OSError:  # it has ended meanwhile
                 continue
             fields = text[text.rindex(")") + 2 :].split()
-            pid = int(entry.name)
-            parents.setdefault(int(fields[1]), []).append(pid)
-            own[pid] = sum(map(int, fields[11:15])) / _TICK, int(fields[21]) * _PAGE
+            pid, parent = int(entry.name), int(fields[1])
+            children.setdefault(parent, []).append(pid)
+            seconds, resident = sum(map(int, fields[11:15])) / _TICK, int(fields[21]) * _PAGE
+            known[pid] = _Process(seconds, resident, parent, not _ignores_children(status))
     found, todo = {}, [os.getpid()]
     while todo:
         pid = todo.pop()
-        todo += parents.get(pid, [])
-        if pid in own:
-            found[pid] = own[pid]
+        todo += children.get(pid, [])
+        if pid in known:
+            found[pid] = known[pid]
     return found
+
+
+def _ignores_children(status: str) -> bool:
+    ignored = next((line for line in status.splitlines() if line.startswith("SigIgn:")), "SigIgn: 0")
+    return bool(int(ignored.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 @dataclass(frozen=True)
@@ -91,12 +124,13 @@ class Metered:
 def metered(queries: Sequence[Query], checkpoints: Sequence[Path], batches: int, warm: int) -> Metered:
     """Wait until every checkpoint has so many micro-batches; those before `warm` are not counted."""
     marks: list[tuple[float, Usage]] = []
+    meter = Meter()
     peak = 0
     begun = time.perf_counter()
     while len(marks) < batches:
         done = min(_committed(place) for place in checkpoints)
         if done > len(marks):
-            now = time.perf_counter(), usage()
+            now = time.perf_counter(), meter.usage()
             marks += [now] * (done - len(marks))
             peak = max(peak, now[1].resident)
         failed = [error for query in queries if (error := query.exception()) is not None]

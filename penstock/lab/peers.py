@@ -14,11 +14,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.lab.join_loads import Load, clique, one_key, twelve
 from penstock.lab.meters import Metered, metered
+from penstock.lab.others import compared, pathway_python
 from penstock.lab.report import Check, Report, Section, equals
 from penstock.progress import steps
 from penstock.spark import sinks
@@ -67,7 +68,21 @@ def run(quick: bool = False, chosen: Sequence[Load] | None = None) -> Report:
             cost, _ = _measured(reading_only, spark, load)
             rows.append(_row(load, "reading only", cost, 0))
     report.sections.append(Section("peers", f"Micro-batches, warm, {CELLS} cells", rows))
+    python = pathway_python()
+    if python is not None:
+        report.sections.append(Section("embedded", "The engine alone, beside Pathway", _beside_pathway(report, python)))
     return report
+
+
+def _beside_pathway(report: Report, python: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for load in loads(report.quick)[:2]:
+        own, other = compared(load, python)
+        rows += [own, other]
+        name, ratio = load.name.lower(), own["rows_s"] / other["rows_s"]
+        report.checks.append(equals(f"{name}_pathway_wrong_counts", abs(own["results"] - other["results"]), 0, "rows"))
+        report.checks.append(Check(f"{name}_embedded_rows_vs_pathway", round(ratio, 3), "times", ">= 10", ratio >= 10))
+    return rows
 
 
 Measure = Callable[[SparkSession, Load, Path], tuple[Metered, list[int]]]
@@ -148,7 +163,8 @@ def with_spark(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, l
 def reading_only(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, list[int]]:
     """The sources of the load and nothing else, with the settings of a pipeline."""
     with query_settings(spark, CELLS, local=True):
-        rows = reduce(DataFrame.unionAll, [load.read(spark, place / "data", name).select("ts") for name in load.names])
+        frames = [load.read(spark, place / "data", name) for name in load.names]
+        rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(place / "checkpoint"))
         query = sourced(writer.start())
     try:

@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from sparkkit import read, write_file
 
 import penstock as ps
-from penstock.lab.meters import kill_workers, usage
+from penstock.lab.meters import Meter, kill_workers
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.processor import Processor
@@ -113,7 +113,7 @@ class Soak:
         def feed() -> None:
             while not over.wait(PAUSE):
                 self.write()
-                self.resident.append((time.monotonic(), usage().resident))
+                self.resident.append((time.monotonic(), Meter().usage().resident))
 
         thread = threading.Thread(target=feed, daemon=True)
         thread.start()
