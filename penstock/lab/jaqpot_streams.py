@@ -145,15 +145,17 @@ Workload = Chain | Sensors
 
 @dataclass(frozen=True)
 class Ran:
-    """One run: results by push, and from some push on what was probed and how often a second was spent on it."""
+    """One run: results by push, what was probed, and what the analysis took."""
 
     results: tuple[int, ...]
     warm: int
     """The push from which on it counts: windows are full, and states hold what the budget makes of them."""
     probes: float
-    """Per second of event time."""
-    analysis: float
-    """The part of the processor's time that went into looking at statistics and dividing the budget."""
+    """Per second of event time, from that push on."""
+    watch: Watch
+    """Over the looks at statistics, each with a division of the budget if they have moved."""
+    cpu: float
+    """The processor's seconds of all pushes."""
     metrics: Mapping[str, object]
 
     @property
@@ -180,20 +182,21 @@ def ran(workload: Workload, mu: float | None, policy: str = "lp", warm: float = 
         results.append(engine.push(push)["q"].num_rows)
     spent = process_time() - begin
     probes = (_probes(engine) - before) / (workload.seconds - warm)
-    return Ran(tuple(results), first, probes, watch.seconds / spent, engine.metrics("q"))
+    return Ran(tuple(results), first, probes, watch, spent, engine.metrics("q"))
 
 
 class Watch:
-    """Counts the processor's seconds of what it is put around."""
+    """Counts the calls of what it is put around, and the processor's seconds they take."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds, self.calls = 0.0, 0
 
     def around(self, function: Callable[[], None]) -> Callable[[], None]:
         def watched() -> None:
             begin = process_time()
             function()
             self.seconds += process_time() - begin
+            self.calls += 1
 
         return watched
 
