@@ -114,9 +114,12 @@ class Compiler:
     def _join(self, part: JoinPart, ends: bool, whole: bool, *, asked: bool = False) -> Stage:
         """A join of its own, or a place in one that fits. `asked`: its rows may be shown when somebody asks."""
         producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
-        host = self.groups.fitting(part, Terms(self.state, self.demand, whole), planned=self.planned)
+        agreed = Terms(self.state, self.demand, whole)
+        host = self.groups.fitting(part, agreed, planned=self.planned)
+        if host is None and asked:
+            host = self.groups.nested(part, agreed, planned=self.planned)
         renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
-        needed = need(part, renaming)
+        needed = need(part, renaming, nested=host is not None and host.nested)
         plain = needed.life is not None and not needed.residuals and not needed.ageing
         buffer = None if asked and plain else Buffer()
         member = Member(self._id("join"), needed, buffer, renaming, ends=ends)
