@@ -116,8 +116,10 @@ class Compiler:
         producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
         agreed, counting = Terms(self.state, self.demand, whole), _counting(part, producers)
         host = self.groups.fitting(part, agreed, counting, planned=self.planned)
+        if host is None and asked:
+            host = self.groups.nested(part, agreed, counting, planned=self.planned)
         renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
-        needed = need(part, renaming)
+        needed = need(part, renaming, nested=host is not None and host.nested)
         plain = needed.life is not None and not needed.residuals and not needed.ageing
         buffer = None if asked and plain else Buffer()
         member = Member(self._id("join"), needed, buffer, renaming, ends=ends)

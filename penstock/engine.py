@@ -37,6 +37,7 @@ from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.roster import Roster
 from penstock.running import RunningQuery
+from penstock.stages import Told
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock, Streams
@@ -92,7 +93,7 @@ class Engine:
         self._share = share
         self._max_queries = max_queries
         _known(slicing, _SLICINGS, "slicing")
-        self._groups = Groups(share=share, slicing=slicing)
+        self._groups = Groups(share=share, slicing=slicing, nest=as_rules(adapt) is None)
         self._catalog = Catalog()
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
@@ -285,20 +286,38 @@ class Engine:
         self._budgets.dismiss(running)
         self._roster.remove(running)
         running.remove()
+        self._apart(join for join in running.joins if len(join.tapped) == len(join.group.members))
+
+    def _apart(self, joins: Iterable[JoinOperator]) -> None:
+        """Give the queries that read a node of these joins a join of their own, at the point where they are."""
+        for join in [join for join in joins if join.tapped]:
+            readers = [running for running in self._roster if running.nested_in(join)]
+            told: Told = {}
+            rests = [running.dump(told) for running in readers]
+            self._groups.seat(rest.values["seat"] for each in rests for rest in each)
+            demands = [running.demand if running.demanding else None for running in readers]
+            new = [self._start(r.name, r.query, r.plan_text, r.state, d) for r, d in zip(readers, demands, strict=True)]
+            for old, own, rest in zip(readers, new, rests, strict=True):
+                self._roster.replace(own)
+                own.revive(rest, None)
+                own.stop(old.failure)
+                old.remove()
+            self._groups.seat(None)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
 
         What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
         """
-        running = self._roster[name]
         _known(how, _MIGRATIONS, "way to migrate")
-        running.migrate(plan, how)  # type: ignore[arg-type]
+        self._apart(self._roster[name].broken_by(plan))
+        self._roster[name].migrate(plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        running = self._roster[name]
         state, kept = self._chosen(state, demand)
+        self._apart(self._roster[name].joins)
+        running = self._roster[name]
         running.adopt(state, running.demand if demand is None else kept, node)
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -381,8 +400,9 @@ class Engine:
         come, or that one and who shares its join, if they all have FRESHNESS. Newest tuples probe first, with `sample`
         (a seed) a random choice. See docs/overload.md.
         """
-        running = None if query is None else self._roster[query]
         budget = None if probes is None else as_budget(probes, policy, sample)
+        self._apart(self._groups)
+        running = None if query is None else self._roster[query]
         self._budgets.set(budget, running)
 
     def unbind(self, name: str) -> None:
@@ -443,7 +463,7 @@ class Engine:
             self._groups.reslice(slicing)
         else:
             for join in self._roster[query].joins:
-                join.group.reslice(slicing)
+                join.reslice(slicing)
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
@@ -487,7 +507,7 @@ class Engine:
         for source in self._streams:
             parts.add_source(source, self._graph[source.id].outlet, self._graph.habits(source.id))
         parts.add_names(self._order, list(self._catalog.aggregates))
-        shared: dict[JoinOperator, int] = {}
+        shared: Told = {}
         for running in self._roster:
             parts.add_query(running, shared)
         return parts.packed()

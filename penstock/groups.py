@@ -19,8 +19,8 @@ from penstock.ops.join import JoinOperator
 from penstock.ops.member import Member
 from penstock.ops.sharing import Since
 from penstock.plan.query import JoinPart
-from penstock.plan.share import fitting, terms
-from penstock.plan.tree import renamed
+from penstock.plan.share import fitting, nested, terms
+from penstock.plan.tree import fixed, renamed, subtrees
 from penstock.state.demand import Kept
 
 
@@ -31,6 +31,8 @@ class Place:
     node: Node
     join: JoinOperator
     renaming: Mapping[str, str]
+    nested: bool = False
+    """Whether the query reads a node of the join's tree, not all of it."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class Terms:
 class Groups:
     """The joins there are, by what must agree at first sight."""
 
-    def __init__(self, *, share: bool, slicing: Slicing) -> None:
+    def __init__(self, *, share: bool, slicing: Slicing, nest: bool) -> None:
+        """`nest`: queries may read a node of another's join, which binds that one's plan."""
         self._share = share
+        self._nest = share and nest
         self.slicing = slicing
         self._joins: list[tuple[Node, JoinOperator, bool]] = []
         self._by_sight: dict[object, list[tuple[Node, JoinOperator]]] = {}
@@ -72,7 +76,7 @@ class Groups:
         """Let all joins, and those to come, keep tuples by other slices."""
         self.slicing = slicing
         for join in self:
-            join.group.reslice(slicing)
+            join.reslice(slicing)
 
     def adopt(self, join: JoinOperator, state: str, demand: Kept) -> None:
         """Change the policy of a join for all who share it."""
@@ -92,6 +96,7 @@ class Groups:
         So joins come back from a snapshot as they were, whatever could be shared otherwise.
         """
         self._seats = None if seats is None else iter(seats)
+        self._seated = {}
 
     def fitting(self, part: JoinPart, agreed: Terms, counting: Mapping[str, int], *, planned: bool) -> Place | None:
         """A running join in which the query can take a place; if its plan was asked for, one of that shape.
@@ -109,15 +114,45 @@ class Groups:
             renaming = fitting(part, join.group.sharing.host)
             if renaming is None or join.private:
                 continue
-            if any(
-                party.first(renaming[alias]) != first
-                for alias, first in counting.items()
-                for party in join.group.sharing.parties
-            ):
+            if not _counts_alike(join, renaming, counting):
                 continue
             if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
                 return Place(node, join, renaming)
         return None
+
+    def nested(self, part: JoinPart, agreed: Terms, counting: Mapping[str, int], *, planned: bool) -> Place | None:
+        """A running join one of whose nodes is the query's, of the shape asked for; `counting` as in `fitting`.
+
+        Only where all rows are built, or may be: `auto` builds all then.
+        """
+        if not self._nest or self._seats is not None or agreed.whole or agreed.state not in _NESTING:
+            return None
+        for node, join, whole in self._joins:
+            busy = join.private or join.tree.shedding is not None
+            if whole or busy or (join.state, join.demand) != (agreed.state, agreed.demand):
+                continue
+            renaming = nested(part, join.group.sharing.host, join.tree.plan.tree)
+            if renaming is None or join.tree.tap not in (None, frozenset(renaming.values())):
+                continue
+            if not _counts_alike(join, renaming, counting):
+                continue
+            shape = renamed(part.plan.tree, renaming)
+            if not planned or shape in list(subtrees(fixed(join.tree.plan.tree))):
+                return Place(node, join, renaming, nested=True)
+        return None
+
+
+_NESTING = ("eager", "auto")
+
+
+def _counts_alike(join: JoinOperator, renaming: Mapping[str, str], counting: Mapping[str, int]) -> bool:
+    """Whether all who read these items of a join count them from the same arrivals on."""
+    return all(
+        party.first(renaming[alias]) == first
+        for alias, first in counting.items()
+        for party in join.group.sharing.parties
+        if party.reads(renaming[alias])
+    )
 
 
 def _sight(part: JoinPart, agreed: Terms) -> object:
@@ -131,22 +166,27 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
     """A join as plain values and tables, in the words of the query that will found it again."""
     own = {theirs: mine for mine, theirs in founder.renaming.items()}
     mine = {terms(class_, founder.renaming): class_.id for class_ in part.graph.classes}
-    classes = {class_.id: mine[frozenset(class_.terms)] for class_ in join.tree.plan.classes}
-    parties = join.group.sharing.parties
+    classes = {}
+    for class_ in join.tree.plan.classes:
+        bound = frozenset((alias, term) for alias, term in class_.terms if alias in own)
+        if bound in mine:
+            classes[f"_term{class_.id}"] = f"_term{mine[bound]}"
+    rest = join.dump(founder.need.scope)
+    parties = rest.parties
     values = {
-        "done": join.done,
-        "unread": {own[alias]: rows for alias, rows in join.unread().items()},
+        "done": rest.done,
+        "unread": {own[alias]: rows for alias, rows in rest.unread.items()},
         "parties": [
             {"numbers": {own[a]: n for a, n in party.since.numbers}, "drained": party.since.drained}
             for party in parties
         ],
-        "members": {member.name: parties.index(member.party) for member in join.group.members},
-        "interest": None if join.tree.interest is None else join.tree.interest.sets,
+        "members": {m.name: parties.index(m.party) for m in join.group.members if m.need.scope == founder.need.scope},
+        "interest": rest.sets,
     }
     tables = {}
-    for alias, table in join.dump().items():
-        names = [f"_term{classes[int(name[5:])]}" if name.startswith("_term") else name for name in table.column_names]
-        tables[own[alias]] = table.rename_columns(names)
+    for alias, table in rest.tables.items():
+        told = table.select([name for name in table.column_names if name in classes or not name.startswith("_term")])
+        tables[own[alias]] = told.rename_columns([classes.get(name, name) for name in told.column_names])
     return values, tables
 
 

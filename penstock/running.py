@@ -24,7 +24,7 @@ from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, Part, differences, joins, plan_body, planned_joins, replanned
 from penstock.plan.tree import Tree, renamed
-from penstock.stages import JoinStage, Rest, Stage
+from penstock.stages import JoinStage, Rest, Stage, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
@@ -137,6 +137,15 @@ class RunningQuery:
         """Whether its policy keeps demand."""
         return POLICIES[self.state].gated != "never"
 
+    def broken_by(self, plan: str) -> list[JoinOperator]:
+        """The joins that would lose a node others read by another plan, which must fit."""
+        shapes = (join.plan.tree for join in joins(replanned(self._part, plan)))
+        return [stage.join for stage, shape in zip(self._joins, shapes, strict=True) if stage.breaks(shape)]
+
+    def nested_in(self, join: JoinOperator) -> bool:
+        """Whether it reads a node of a join, not all of it."""
+        return any(stage.join is join and stage.member.need.scope is not None for stage in self._joins)
+
     def migrate(self, plan: str, how: Migration) -> None:
         """Go on with another plan; one that does not fit changes nothing."""
         part = replanned(self._part, plan)
@@ -194,9 +203,10 @@ class RunningQuery:
 
     def shared(self) -> list[str]:
         """Who it shares its joins with, and by which slices, as lines to read."""
-        lines = []
+        lines: list[str] = []
         for stage in self._joins:
             group = stage.join.group
+            lines += stage.told_taps()
             if len(group.members) > 1:
                 parties = len(group.sharing.parties)
                 told = "the same tuples" if parties == 1 else f"{parties} sets of tuples"
@@ -223,6 +233,11 @@ class RunningQuery:
         """Why the query stopped, None if it did not."""
         joins = [stage.join.failure(stage.member) for stage in self._joins]
         return next((each for each in (*joins, *(a.failure for a in self._aggregates)) if each is not None), None)
+
+    def stop(self, failure: QueryError | None) -> None:
+        """Show nothing any more, for a reason."""
+        for stage in self._joins:
+            stage.member.failure = failure
 
     @property
     def _aggregates(self) -> list[AggregateOperator | SlidingAggregateOperator]:
@@ -257,7 +272,7 @@ class RunningQuery:
 
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self, shared: dict[JoinOperator, int]) -> list[Rest]:
+    def dump(self, shared: Told) -> list[Rest]:
         """The base data of every stage, of joins that queries share once; and how it is run."""
         return [stage.dump(shared).but(habits=self._graph.habits(stage.node.id)) for stage in self._stages]
 

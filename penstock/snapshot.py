@@ -21,11 +21,10 @@ from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Habits
 from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.join import JoinOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
 from penstock.running import RunningQuery
-from penstock.stages import Rest
+from penstock.stages import Rest, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
@@ -131,7 +130,7 @@ class Parts:
         """The streams in the order of their declaration, and the names of user-defined aggregates."""
         self._index["names"] = {"order": list(order), "aggregates": list(aggregates)}
 
-    def add_query(self, running: RunningQuery, shared: dict[JoinOperator, int]) -> None:
+    def add_query(self, running: RunningQuery, shared: Told) -> None:
         derived = unread = None
         stream = running.last.operator
         if isinstance(stream, DerivedStreamOperator):

@@ -31,10 +31,13 @@ from penstock.ops.sequence import SequenceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.explain import Properties, duration_text
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Outline, Tree, renamed
+from penstock.plan.tree import Eddy, Outline, Tree, fixed, grafted, leaves, renamed, subtrees
 from penstock.state.kernels import ALWAYS
 
 _SLICES_TOLD = 10
+
+Told = dict[tuple[JoinOperator, frozenset[str] | None], int]
+"""The numbers of joins that were dumped; those who read only a node of one rest apart, as a join of their own."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Stage(Protocol):
     def told(self) -> dict[str, object]:
         """The metrics of its operator, as the query sees them."""
 
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+    def dump(self, shared: Told) -> Rest:
         """`shared` numbers the joins that were dumped already."""
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
@@ -95,11 +98,23 @@ class JoinStage:
 
     def tree(self) -> Outline:
         """The shape of the join in the query's own aliases."""
-        return renamed(self.join.tree.plan.tree, self.own)
+        tapped = self.join.tree.tapped if self.member.need.scope is not None else None
+        return renamed(self.join.tree.plan.tree if tapped is None else tapped.plan.tree, self.own)
 
     def migrate(self, tree: Outline, how: Migration) -> None:
         """Go on with another shape, given in the query's own aliases, for all who share the join."""
-        self.join.migrate(self.join.group.sharing.plan(renamed(tree, self.member.renaming)), how)
+        shape = renamed(tree, self.member.renaming)
+        if self.member.need.scope is not None:
+            shape = grafted(fixed(self.join.tree.plan.tree), fixed(shape))
+        self.join.migrate(self.join.group.sharing.plan(shape), how)
+
+    def breaks(self, tree: Outline) -> bool:
+        """Whether others read a node that the join has not in another shape, given in the query's own aliases."""
+        tap = self.join.tree.tap
+        if tap is None or self.member.need.scope is not None:
+            return tap is not None and isinstance(tree, Eddy)
+        nodes = () if isinstance(tree, Eddy) else subtrees(renamed(tree, self.member.renaming))
+        return tap not in {frozenset(leaves(node)) for node in nodes}
 
     def notes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
         """What the parts of the join keep and did, by their text in the query's own aliases, and how they may probe."""
@@ -122,9 +137,21 @@ class JoinStage:
         """The slices of the join, with the query's own aliases."""
         own = self.own
         return [
-            replace(each, rows={own[alias]: rows for alias, rows in each.rows.items()})
+            replace(each, rows={own[alias]: rows for alias, rows in each.rows.items() if alias in own})
             for each in self.join.group.slices(self.join.done)
         ]
+
+    def told_taps(self) -> Iterator[str]:
+        """Who reads a node of the join, as lines."""
+        tapped, members = self.join.tree.tapped, self.join.group.members
+        if tapped is None:
+            return
+        readers = _listed([member.name for member in members if member.need.scope is not None])
+        if self.member.need.scope is None:
+            yield f"{renamed(tapped.plan.tree, self.own)} is read by {readers}"
+        else:
+            whole = _listed([member.name for member in members if member.need.scope is None])
+            yield f"reads a node of the join of {whole}; it is read by {readers}"
 
     def told_slices(self, time_type: pa.DataType) -> Iterator[str]:
         """The slices as lines: the first ones, and how many more there are."""
@@ -132,31 +159,35 @@ class JoinStage:
         for each in found[:_SLICES_TOLD]:
             ages = f"{duration_text(each.low, time_type)} to {duration_text(each.high, time_type)}"
             held = ", ".join(f"{alias} {rows}" for alias, rows in each.rows.items())
-            names = [reader.rpartition(": ")[0] for reader in each.readers]
-            readers = ", ".join(names[:_SLICES_TOLD]) + (
-                f" and {len(names) - _SLICES_TOLD} more" if len(names) > _SLICES_TOLD else ""
-            )
-            yield f"age {ages}: tuples {held}; results {each.results}; up to here read {readers}"
+            yield f"age {ages}: tuples {held}; results {each.results}; up to here read {_listed(each.readers)}"
         if len(found) > _SLICES_TOLD:
             yield f"and {len(found) - _SLICES_TOLD} slices more"
 
     def results(self, harvests: Sequence[Harvest]) -> list[Batch]:
         """What the member shows of harvests."""
-        shown = (self.member.shown(harvest) for harvest in harvests)
+        shown = (self.member.shown(each) for each in harvests if each.scope == self.member.need.scope)
         return [batch for batch in shown if batch is not None]
 
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:
+    def dump(self, shared: Told) -> Rest:
         """The join as it rests is told by the first of those who share it."""
-        if self.join in shared:
-            return Rest({"seat": shared[self.join]})
-        shared[self.join] = len(shared)
+        place = self.join, self.member.need.scope
+        if place in shared:
+            return Rest({"seat": shared[place]})
+        shared[place] = len(shared)
         values, tables = dump_join(self.join, self.member, self.part)
-        return Rest({"seat": shared[self.join], **values}, tables)
+        return Rest({"seat": shared[place], **values}, tables)
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
         if "members" in rest.values:
             revive_join(self.join, rest.values, rest.tables)
         return self.join.living(self.member)
+
+
+def _listed(members: Sequence[str]) -> str:
+    """The queries of some members, the first of them by name."""
+    names = [name.rpartition(": ")[0] for name in members]
+    more = f" and {len(names) - _SLICES_TOLD} more" if len(names) > _SLICES_TOLD else ""
+    return ", ".join(names[:_SLICES_TOLD]) + more
 
 
 @dataclass(frozen=True)
@@ -182,7 +213,7 @@ class SequenceStage(_OwnStage):
     inputs: tuple[Stage, ...]
     arcs: tuple[Reader, ...]
 
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
+    def dump(self, shared: Told) -> Rest:  # noqa: ARG002
         values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
         return Rest(values, {**self.step.dump(), **_unread(self.arcs)})
 
@@ -200,7 +231,7 @@ class PipeStage(_OwnStage):
     inputs: tuple[Stage, ...]
     arcs: tuple[Reader, ...]
 
-    def dump(self, shared: dict[JoinOperator, int]) -> Rest:  # noqa: ARG002
+    def dump(self, shared: Told) -> Rest:  # noqa: ARG002
         return Rest({}, _unread(self.arcs))
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:

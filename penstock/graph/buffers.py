@@ -106,6 +106,15 @@ class Reader:
             self._row = max(0, size - rows)
             rows -= size
 
+    def fork(self) -> Reader:
+        """A second reader at the same place: what it has not read is kept, too."""
+        other = self.buffer.open()
+        other.batch, other._row = self.batch, self._row
+        return other
+
+    def close(self) -> None:
+        self.buffer.close(self)
+
     def waiting(self) -> int:
         return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.end)) - self._row
 

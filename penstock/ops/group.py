@@ -7,6 +7,7 @@ A member that comes takes tuples from then on; one that looks back also takes wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -25,6 +26,7 @@ from penstock.ops.lives import Lives
 from penstock.ops.member import Member
 from penstock.ops.sharing import Sharers, Sharing, Since
 from penstock.ops.slices import SliceCounts
+from penstock.plan.physical import Part
 from penstock.plan.query import JoinPart
 from penstock.plan.share import Need
 from penstock.plan.slices import Rates, Windows, cpu_opt
@@ -74,6 +76,7 @@ class Group:
         self._tallied: tuple[Interest | None, tuple[Sharers, ...]] = (None, ())
         self._sliced = False
         self._united = 0
+        self._asking: Counter[frozenset[str] | None] = Counter()
         self._admit(first, since)
         self.tree = JoinTree(self.sharing.plan(host.plan.tree), policy)
         self._overlook()
@@ -88,6 +91,12 @@ class Group:
         self.members.append(member)
         if member.outlet is not None:
             self.writing.append(member)
+        else:
+            self._asking[member.need.scope] += 1
+
+    def asking(self, scope: frozenset[str] | None = None) -> bool:
+        """Whether somebody who reads these items, or all, shows rows when asked."""
+        return self._asking[scope] > 0
 
     def enter(self, member: Member, since: Since, done: int, shape: Outline, *, history: bool) -> None:
         """Take in one more query. It takes tuples from the arrivals `since` on; with `history` those held already, too.
@@ -113,6 +122,8 @@ class Group:
         self.members.remove(member)
         if member.outlet is not None:
             self.writing.remove(member)
+        else:
+            self._asking[member.need.scope] -= 1
         self.sharing.leave(member.need, member.party)
         self._sliced = False
         if self.members:
@@ -136,14 +147,21 @@ class Group:
         plan, interest = self.sharing.plan(shape), self.sharing.interest(chain := self._chain())
         self.chain = chain
         self._overlook()
-        same_reach = len(parties) == 1 or (self.tree.interest and self.tree.interest.parties == interest.parties)
+        same_reach = not self.sharing.divided or (self.tree.interest and self.tree.interest.parties == interest.parties)
         if plan == self.tree.plan and parties == before and same_reach:
             return
-        self.tree.share(plan, interest if len(parties) > 1 else None, self._recoded(interest, before, older))
+        wanted = self._recoded(interest, before, older)
+        sides = self._side(interest, nested=False), self._side(interest, nested=True)
+        self.tree.share(plan, interest if self.sharing.divided else None, wanted, sides)
         if older:
             self.tree.restart()
         for store in self.tree.stores.values():
             store.slack = _TIGHT if len(parties) > 1 and len(self.tree.stores) == 2 else SCATTERED
+
+    def _side(self, interest: Interest, *, nested: bool) -> int:
+        """The code of those who read the node that is tapped, or of those who read the root."""
+        places = (place for place, party in enumerate(self.sharing.parties) if (party.scope is not None) is nested)
+        return interest.code(places)
 
     def reslice(self, slicing: Slicing) -> None:
         """Keep tuples by other slices: the fewest tuples (Mem-Opt), or the least work (CPU-Opt)."""
@@ -197,7 +215,7 @@ class Group:
                 codes = np.where(store.freed(ids), NOBODY, old).astype(np.int32)
             else:
                 codes = interest.survivors(store.wanted(ids), self.tree.interest, kept)
-            if older and kept[-1] is None:
+            if older and kept[-1] is None and parties[-1].reads(alias):
                 passing = mask(parties[-1].filters_of(alias), partial(_read, store, ids), ids.size)
                 codes = interest.joined(codes, len(parties) - 1, passing)
             wanted[alias] = codes
@@ -208,16 +226,18 @@ class Group:
         need, stores = member.need, self.tree.stores
         known = {(alias, name) for alias, store in stores.items() for name in store.plan.columns}
         filters = {(alias, column.name) for alias, expr in need.filters for column in columns(expr)}
-        mine = next((party for party in self.sharing.parties if party.filters == need.filters), None)
+        alike = (p for p in self.sharing.parties if (p.filters, p.scope) == (need.filters, need.scope))
+        mine = next(alike, None)
         told = filters <= known or (mine is not None and mine.since.drained == ALWAYS)
         return member.outlet is None and need.columns <= known and told
 
     def _lacking(self, need: Need, since: Since, done: int) -> int:
-        """A time after which no tuple is missing that the query wants."""
+        """A time after which no tuple is missing that the query wants: others of its scope held it, NULLs included."""
         horizons = []
+        parties = [party for party in self.sharing.parties if party.scope == need.scope]
         for alias, _ in need.lives:
             mine = {expr for owner, expr in need.filters if owner == alias}
-            wider = [party for party in self.sharing.parties if set(party.filters_of(alias)) <= mine]
+            wider = [party for party in parties if set(party.filters_of(alias)) <= mine]
             held = [max(_earlier(done, party.longest[alias]), party.since.drained) for party in wider]
             horizons.append(min(held, default=since.drained))
         return max(horizons, default=since.drained)
@@ -225,12 +245,13 @@ class Group:
     def unite(self, done: int, shape: Outline) -> None:
         """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
         interest, before = self.tree.interest, list(self.sharing.parties)
-        if interest is None or len({party.filters for party in before}) == len(before):
+        if interest is None or len({(party.filters, party.scope) for party in before}) == len(before):
             return
         held = [store.wanted(store.stored()) for store in self.tree.stores.values() if not store.plan.source.is_table]
         for later, earlier in combinations(reversed(before), 2):
             drained = max(later.since.drained, earlier.since.drained) < done
-            if later.filters == earlier.filters and drained and later in self.sharing.parties:
+            alike = (later.filters, later.scope) == (earlier.filters, earlier.scope)
+            if alike and drained and later in self.sharing.parties:
                 places = before.index(later), before.index(earlier)
                 if all(interest.agree(*places, codes) for codes in held):
                     self._merge(later, earlier)
@@ -252,24 +273,37 @@ class Group:
 
     def harvest(self, rows: Rows) -> Harvest:
         """New combinations in temporal order, with what members may ask of them."""
+        return self._harvest(self.tree.plan.root, rows, None)
+
+    def harvest_ahead(self, rows: Rows) -> Harvest:
+        """As `harvest`, of the tapped node, for those who read it."""
+        assert self.tree.tapped is not None
+        assert self.tree.interest is not None
+        part = self.tree.tapped.plan
+        rows = self.tree.narrowed(part, rows, self._side(self.tree.interest, nested=True))
+        assert rows.wanted is not None
+        return self._harvest(part, rows.take(np.flatnonzero(rows.wanted)), self.tree.tap)
+
+    def _harvest(self, part: Part, rows: Rows, scope: frozenset[str] | None) -> Harvest:
         rows = rows.take(np.argsort(rows.born, kind="stable"))
         plan, stores, interest = self.tree.plan, self.tree.stores, self.tree.interest
-        ids = dict(zip(plan.root.aliases, rows.ids, strict=True))
+        ids = dict(zip(part.aliases, rows.ids, strict=True))
         holding = None
         if interest is not None:
             places = {party: place for place, party in enumerate(self.sharing.parties)}
-            rows = replace(rows, wanted=self.tree.interested(plan.root, rows))
+            rows = replace(rows, wanted=self.tree.asked(part, rows))
             holding = lambda party: interest.has(places[party])  # noqa: E731
         return Harvest(
             rows,
-            {alias: stores[alias].births(ids[alias]) for alias in self._aged()},
+            {alias: stores[alias].births(ids[alias]) for alias in self._aged() if alias in ids},
             reduce(np.minimum, [self.dies_now(a, ids[a]) for a in self.mortal]) if self.mortal else None,
-            Crop(ids, stores, self._gathers),
-            self.widest,
+            Crop(ids, stores, [named for named in self._gathers if named[0] in ids]),
+            tuple((alias, life) for alias, life in self.widest if alias in ids),
             plan.residuals,
             holding,
             self.tree.shedding is not None,
             self._united,
+            scope,
         )
 
     def _aged(self) -> dict[str, int]:

@@ -85,6 +85,8 @@ class Harvest:
     """Whether it was made under a budget: what is stale must not leave then."""
     parties: int
     """How many times parties had become one by then."""
+    scope: frozenset[str] | None = None
+    """The items of the node they are of, if it is not the root."""
     _at: I64 | None = None
     """Where the combinations stand in the crop, if they are only some of it."""
     _looks: list[int] = field(default_factory=lambda: [0])

@@ -14,7 +14,8 @@ whatever the number of members, and for each member what it is asked to show.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +25,8 @@ import pyarrow as pa
 from penstock.errors import QueryError, UnsupportedError
 from penstock.expr.evaluate import mask
 from penstock.expr.sql import to_sql
-from penstock.ops.group import Group
+from penstock.ops.ahead import Tap
+from penstock.ops.group import Group, Slicing
 from penstock.ops.harvest import Harvest
 from penstock.ops.join_notes import figures
 from penstock.ops.join_tree import JoinTree, policy_named
@@ -40,6 +42,7 @@ from penstock.plan.query import JoinPart
 from penstock.plan.tree import Outline, Tree, renamed
 from penstock.state.codeset import Mask
 from penstock.state.demand import Kept
+from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.kernels import ALWAYS, I32
 from penstock.state.rows import Rows
 
@@ -54,6 +57,20 @@ class Arrivals:
 
     alias: str
     inlet: Inlet
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A join at rest: the time up to which all is known, unread tuples by alias, who shares it, and its windows.
+
+    `sets` says what the codes of interest in the windows mean.
+    """
+
+    done: int
+    unread: Mapping[str, int]
+    parties: Sequence[Sharers]
+    sets: Sequence[int] | None
+    tables: Mapping[str, pa.Table]
 
 
 class JoinOperator:
@@ -81,6 +98,7 @@ class JoinOperator:
         self._inlets = [arrival.inlet for arrival in arrivals]
         self._strict = strict or bool(self.group.mortal)
         self._track: ParallelTrack | None = None
+        self._tap: Tap | None = None
         self.unprobed: Counter[Tree] = Counter()
         self.private = False
         """Whether no other query may share it: it keeps to a budget that is one query's own."""
@@ -102,11 +120,44 @@ class JoinOperator:
 
     def enter(self, member: Member, since: Since, *, history: bool) -> None:
         """Take in one more query, between two batches."""
-        self.group.enter(member, since, self._done, self._shape(), history=history)
+        scope = member.need.scope
+        with self._in_step():
+            if scope is not None and self._tap is None:
+                inlets = {arrival.alias: arrival.inlet for arrival in self._arrivals if arrival.alias in scope}
+                self._tap, self.tree.tap = Tap(inlets, self.tree.stores, self._done), scope
+            done = self._done if scope is None or self._tap is None else self._tap.done
+            self.group.enter(member, since, done, self._shape(), history=history)
 
     def leave(self, member: Member) -> None:
         """Let a query go."""
-        self.group.leave(member, self._shape())
+        with self._in_step():
+            nested = [each for each in self.group.members if each.need.scope is not None and each is not member]
+            if self._tap is not None and not nested:
+                self._tap.close()
+                self._tap = self.tree.tap = None
+            self.group.leave(member, self._shape())
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """All parts of the join stand at the same time while it is changed; then one that was ahead is so again."""
+        if self._tap is None:
+            yield
+            return
+        tap, ahead = self._tap, self._tap.retreat()
+        self.tree.retreat({alias: tap.mark(alias) for alias in tap.inlets})
+        yield
+        if self._tap is tap and self._take_in(tap.again(ahead)):
+            self.tree.step_ahead()
+
+    @property
+    def tapped(self) -> list[Member]:
+        """The members that read a node of its tree, not the root."""
+        return [member for member in self.group.members if member.need.scope is not None]
+
+    def reslice(self, slicing: Slicing) -> None:
+        """Keep tuples by other slices."""
+        with self._in_step():
+            self.group.reslice(slicing)
 
     def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
@@ -117,8 +168,22 @@ class JoinOperator:
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def more(self) -> bool:
+        bound, inlets = self._reach()
+        if bound > self._done or ready(inlets, bound):
+            return True
+        if self._tap is None:
+            return False
+        ahead = list(self._tap.inlets.values())
+        bound = bound_of(ahead, whole=False)
+        return bound > self._tap.done or ready(ahead, bound)
+
+    def _reach(self) -> tuple[int, Sequence[Inlet]]:
+        """How far the whole join may go, and the inlets that it reads then: a part that is ahead has read its own."""
         bound = bound_of(self._inlets, whole=self._strict)
-        return bound > self._done or ready(self._inlets, bound)
+        if self._tap is None:
+            return bound, self._inlets
+        ahead = self._tap.inlets
+        return min(bound, self._tap.done), [a.inlet for a in self._arrivals if a.alias not in ahead]
 
     def awaits(self) -> int | None:
         ending = (member for member in self.group.writing if member.ends)
@@ -127,32 +192,60 @@ class JoinOperator:
 
     def run(self, budget: int) -> int:
         self._revived = None
-        bound = bound_of(self._inlets, whole=self._strict)
-        until = cut(self._inlets, bound, budget)
+        ahead = 0 if self._tap is None else self._run_ahead(self._tap, budget)
+        bound, inlets = self._reach()
+        until = cut(inlets, bound, budget)
         taken = self._ingest(until)
-        self._emit(self._step() if taken else None, until)
+        self._emit(self._step(until) if taken or self.tree.awaited(until) else None, until)
         if until == bound:
-            for member in self.group.writing:
-                member.advance(bound + 1 if self._strict else bound)
+            self._advance(None, bound + 1 if self._strict else bound)
+        return taken + ahead
+
+    def _run_ahead(self, tap: Tap, budget: int) -> int:
+        """Let the tapped node go as far as its own streams allow, for those who read it."""
+        group, inlets = self.group, list(tap.inlets.values())
+        bound = bound_of(inlets, whole=False)
+        until = cut(inlets, bound, budget)
+        taken = self._take_in({alias: inlet.read(until) for alias, inlet in tap.inlets.items()})
+        rows = self.tree.step_ahead() if taken else None
+        harvest = group.harvest_ahead(rows) if rows is not None and len(rows) else None
+        for member in self.tapped if harvest is not None else ():
+            if member.outlet is not None:
+                member.write(harvest, until, ())
+        if harvest is not None and len(harvest) and group.asking(self.tree.tap):
+            self._harvests.append(harvest)
+            group.count(harvest)
+        tap.done = max(tap.done, until)
+        if until == bound:
+            self._advance(self.tree.tap, bound)
         return taken
 
+    def _advance(self, scope: frozenset[str] | None, frontier: int) -> None:
+        for member in self.group.writing:
+            if member.need.scope == scope:
+                member.advance(frontier)
+
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
-        """What the join has read, holds and has built; `names` are other aliases to tell it in."""
+        """What the join has read, holds and has built, as far as it is about the aliases `names`, told in those."""
         names = names or {alias: alias for alias in self.tree.stores}
+        whole = len(names) == len(self.tree.stores)
         shedding = self.tree.shedding
         exact = shedding is None or not (shedding.lost_at or self.tree.incomplete)
         return {
             **figures(self.tree, names, self._done),
-            "unprobed": {str(renamed(tree, names)): rows for tree, rows in self.unprobed.items()},
+            "unprobed": {str(renamed(tree, names)): rows for tree, rows in self.unprobed.items()} if whole else {},
             "completeness": 1.0 if exact or shedding is None else shedding.completeness(),
-            "waiting": {names[alias]: rows for alias, rows in self.unread().items()},
+            "waiting": {names[alias]: rows for alias, rows in self.unread().items() if alias in names},
             "members": len(self.group.members),
         }
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ingest(self, until: int) -> int:
-        arrived = {arrival.alias: arrival.inlet.read(until) for arrival in self._arrivals}
+        ahead = () if self._tap is None else self._tap.inlets
+        return self._take_in({a.alias: a.inlet.read(until) for a in self._arrivals if a.alias not in ahead})
+
+    def _take_in(self, arrived: Mapping[str, list[Batch]]) -> int:
         taken = sum(len(batch) for batches in arrived.values() for batch in batches)
         if taken and self.tree.shedding is not None:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
@@ -172,7 +265,7 @@ class JoinOperator:
         """The tuples that count for somebody and, if there are several parties, for whom."""
         interest = self.tree.interest
         parties = self.group.sharing.parties
-        first = min(party.first(alias) for party in parties)
+        first = min((party.first(alias) for party in parties if party.reads(alias)), default=0)
         batch = _since(batch, first)
         passing = [self._passing(party, alias, batch) for party in parties]
         if interest is not None:
@@ -181,6 +274,8 @@ class JoinOperator:
 
     def _passing(self, party: Sharers, alias: str, batch: Batch) -> Mask | None:
         """Which tuples a party wants; None for all. A filter that cannot be evaluated stops the party's queries."""
+        if not party.reads(alias):
+            return np.zeros(len(batch), np.bool_)
         filters, since = party.filters_of(alias), party.first(alias)
         passing: Mask | None = None
         if filters and party.failure is None:
@@ -195,8 +290,8 @@ class JoinOperator:
         came = batch.numbers >= since
         return came if passing is None else passing & came
 
-    def _step(self) -> Rows:
-        rows = self.tree.step()
+    def _step(self, until: int) -> Rows:
+        rows = self.tree.step(until)
         if self.tree.shedding is not None:
             self.unprobed += self.tree.shedding.taken_unprobed()
         return rows if self._track is None else self._track.step(rows)
@@ -205,11 +300,14 @@ class JoinOperator:
         group = self.group
         harvest = group.harvest(rows) if rows is not None and len(rows) else None
         for member in group.writing:
-            member.write(harvest, until, group.mortal_places())
-        if harvest is not None and len(group.writing) < len(group.members):
+            if member.need.scope is None:
+                member.write(harvest, until, group.mortal_places())
+        if harvest is not None and group.asking():
             self._harvests.append(harvest)
             group.count(harvest)
         renumbered = self.tree.settle(until)
+        if self._tap is not None:
+            self._tap.follow(until)
         if isinstance(self.tree.root, LeafNode) and not any(m.ends for m in group.members) and not group.mortal:
             self.tree.root.store.clear()
         for member in group.writing:
@@ -219,7 +317,8 @@ class JoinOperator:
         self._done = max(self._done, until)
         self._runs += 1
         if not self._runs % _UNITES_EVERY and self._track is None:
-            group.unite(self._done, self.tree.plan.tree)
+            with self._in_step():
+                group.unite(self._done, self.tree.plan.tree)
 
     def failure(self, member: Member) -> QueryError | None:
         """Why a member stopped, None if it did not."""
@@ -239,7 +338,8 @@ class JoinOperator:
 
     def adopt(self, state: str, demand: Kept, node: frozenset[str] | None = None) -> None:
         """Change what is kept, in the whole tree or in the node over some aliases."""
-        self.tree.adopt(policy_named(state, demand), node)
+        with self._in_step():
+            self.tree.adopt(policy_named(state, demand), node)
         if node is None:
             self.state, self.demand = state, demand
 
@@ -247,10 +347,15 @@ class JoinOperator:
         """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.
 
         A parallel track that was still running is left behind: the old tree has all it has. Under a budget there is
-        none, because it would do all work twice: the new tree takes over at once.
+        none, because it would do all work twice: the new tree takes over at once. So it does, complete, where queries
+        read one of its nodes, which the new tree must have.
         """
         if self.tree.shedding is not None and isinstance(plan.root, EddyPlan):
             raise no_paths(self.id)
+        if self._tap is not None:
+            with self._in_step():
+                self.tree.rearrange(plan)
+            return
         if how == "parallel-track" and self.tree.shedding is None:
             self._track = ParallelTrack(self.tree, plan)
             return
@@ -276,9 +381,34 @@ class JoinOperator:
         """The time up to which all is known."""
         return self._done
 
-    def dump(self) -> dict[str, pa.Table]:
-        """The base windows of the streams, by alias."""
-        return {arrival.alias: self.tree.stores[arrival.alias].dump(self._done) for arrival in self._arrivals}
+    def dump(self, scope: frozenset[str] | None) -> Dump:
+        """The base windows of the streams, for those who read all of them, or for those who read only some."""
+        parties = [party for party in self.group.sharing.parties if party.scope == scope]
+        if self._tap is None:
+            interest = self.tree.interest
+            tables = {a.alias: self.tree.stores[a.alias].dump(self._done) for a in self._arrivals}
+            return Dump(self._done, self.unread(), parties, None if interest is None else interest.sets, tables)
+        return self._dump_apart(self._tap, scope, parties)
+
+    def _dump_apart(self, tap: Tap, scope: frozenset[str] | None, parties: list[Sharers]) -> Dump:
+        """What only the others want, or have seen already, is left out."""
+        assert self.tree.interest is not None
+        places = [self.group.sharing.parties.index(party) for party in parties]
+        own = Interest([self.tree.interest.parties[place] for place in places])
+        done, unread, tables = self._done if scope is None else tap.done, {}, {}
+        for arrival in self._arrivals:
+            alias, store = arrival.alias, self.tree.stores[arrival.alias]
+            if scope is not None and alias not in scope:
+                continue
+            behind = scope is None and alias in tap.inlets
+            unread[alias] = tap.unread(alias) if behind else arrival.inlet.waiting()
+            table = store.dump(done, tap.mark(alias) if behind else None)
+            born, wanted = (table.column(name).to_numpy() for name in ("_born", "_wanted"))
+            codes = own.survivors(wanted, self.tree.interest, places)
+            dies = np.where(codes == NOBODY, ALWAYS, ends(born, own.reach(alias, codes)))
+            table = table.set_column(1, "_dies", pa.array(dies)).set_column(2, "_wanted", pa.array(codes))
+            tables[alias] = table.filter(pa.array(dies > done))
+        return Dump(done, unread, parties, own.sets if len(parties) > 1 else None, tables)
 
     def revive(
         self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], done: int, sets: Sequence[int] | None

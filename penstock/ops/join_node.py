@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.expr.evaluate import mask
+from penstock.ops.ahead import Ahead
 from penstock.ops.leaf_node import Found, LeafNode, Probes, codes_of, demanded, whole_time
 from penstock.ops.shedding import Shedding
 from penstock.plan.physical import Key, NodePlan
@@ -58,6 +59,8 @@ class JoinNode:
         self.built = 0
         self.completed = self.resumed = self.probes = 0
         self.held: Counter[str] = Counter()
+        self.ahead: Ahead | None = None
+        """Where queries read the node: its rows that the tree has not taken yet."""
         self._tree = tree
         self._homes = {
             id_: next(place for place, alias in enumerate(plan.aliases) if id_ in tree.stores[alias].plan.classes)
@@ -77,10 +80,21 @@ class JoinNode:
 
     def delta(self) -> Rows:
         """This batch's rows that are demanded; they are in the state afterwards."""
+        if self.ahead is not None:
+            return self._kept(self.ahead.take())
         return self.joined(self.lazy.delta(), self.driver.delta())
 
     def joined(self, lazy: Rows, driver: Rows) -> Rows:
         """The rows that this batch's rows of the two children bring."""
+        return self._kept(self.found(lazy, driver))
+
+    def _kept(self, rows: Rows) -> Rows:
+        if self.state is not None and len(rows):
+            self._insert(self.state, rows, fresh=True)
+        return rows
+
+    def found(self, lazy: Rows, driver: Rows) -> Rows:
+        """As `joined`, but the state is left as it is."""
         self.demand_of_lazy(driver)
         parts = (
             chain(self.extend(self.driver, driver, old_only=False), self.extend(self.lazy, lazy, old_only=True))
@@ -89,8 +103,6 @@ class JoinNode:
         )
         rows = concat([demanded(self, part, self.held) for part in parts], len(self.plan.aliases))
         self.built += len(rows)
-        if self.state is not None and len(rows):
-            self._insert(self.state, rows, fresh=True)
         return rows
 
     def _within_allowance(self, shedding: Shedding, lazy: Rows, driver: Rows) -> Iterator[Rows]:
@@ -112,8 +124,9 @@ class JoinNode:
             other = self.right if side is self.left else self.left
             given = {id_: side.codes(id_, rows) for id_ in self.plan.key}
             spans = None if self._range is None else self._spans(side, rows)
-            tuples = self._tree.tuples_wanted(side.plan, rows, other.plan) if spans is None else None
-            oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if tuples is None else None
+            asks = self._tree.asks(self.plan)
+            tuples = self._tree.tuples_wanted(side.plan, rows, other.plan) if asks and spans is None else None
+            oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if asks and tuples is None else None
             for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest, tuples)):
                 combined = self._combine(side, rows.ids.take(found.probe, axis=1), found.rows)
                 if tuples is not None:  # both sides were asked who wants them
@@ -148,7 +161,7 @@ class JoinNode:
 
     def _fitting(self, probe: I64, rows: Rows) -> Found:
         """The rows that somebody wants and that satisfy the predicates of this node."""
-        if self._tree.interest is not None and rows.wanted is None:
+        if rows.wanted is None and self._tree.asks(self.plan):
             rows = self._tree.wanted(self.plan, rows)
             alive = rows.born < rows.dies
             if not alive.all():
@@ -314,6 +327,8 @@ class JoinNode:
     def purge(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
         """Drop rows that are dead or demanded no more when enough have gathered, or when leaf rows got new ids."""
         changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
+        if self.ahead is not None:
+            self.ahead.renumber(renumbered)
         if self.state is None or not (self.state.due or changed or self._outlived(self.state)):
             return
         self._marked = 0
@@ -338,11 +353,21 @@ class JoinNode:
         self._marks = {alias: stores[alias].end for alias in self.plan.aliases}
         return dead > max(len(state) - dead, _FEW)
 
+    def retreat(self, marks: Mapping[str, int]) -> None:
+        """Drop the rows that are made of leaf rows from `marks` on."""
+        if self.state is not None:
+            rows = self.state.rows()
+            limits = np.array([[marks[alias]] for alias in self.plan.aliases])
+            kept = np.flatnonzero(np.logical_and.reduce(rows.ids < limits))
+            if kept.size < len(rows):
+                rows = rows.take(kept)
+                self.state.rebuild(rows, self._state_codes(rows))
+
     def tighten(self, bound: int) -> None:
         """Drop rows that nobody wants any more: their parts die earlier, or all who are left have a predicate more."""
         if self.state is not None and len(self.state):
             rows = self.living()
-            rows = self._tree.wanted(self.plan, rows.take(rows.dies > bound))
+            rows = self._tree.still_wanted(self, rows.take(rows.dies > bound))
             rows = rows.take((rows.dies > bound) & (rows.born < rows.dies))
             rows = rows.take(mask(self.plan.residuals, self._tree.reader(self.plan, rows), len(rows)))
             self.state.rebuild(rows, self._state_codes(rows))

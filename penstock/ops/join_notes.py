@@ -13,9 +13,10 @@ from penstock.plan.tree import renamed
 
 
 def figures(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, object]:
-    """What the tree has read, holds and has built, in the aliases `names`."""
-    stores = {names[alias]: store for alias, store in tree.stores.items()}
-    parts = {str(renamed(part.plan.tree, names)): part for part in tree.parts()}
+    """What the tree, or the part of it over the aliases `names`, has read, holds and has built, told in those."""
+    stores = {names[alias]: store for alias, store in tree.stores.items() if alias in names}
+    told = (part for part in tree.parts() if names.keys() >= set(part.plan.aliases))
+    parts = {str(renamed(part.plan.tree, names)): part for part in told}
     nodes = {name: part for name, part in parts.items() if isinstance(part, JoinNode)}
     states = {name: node.state for name, node in nodes.items() if node.state is not None}
     gates = {name: node.gate for name, node in nodes.items() if node.gate is not None}
@@ -55,7 +56,8 @@ def _routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dict[str, o
 
 def notes(tree: JoinTree, names: Mapping[str, str]) -> dict[str, Properties]:
     """The lines of every part, by its tree text in the aliases `names`."""
-    found = {str(renamed(part.plan.tree, names)): _part(part, root=part is tree.root) for part in tree.parts()}
+    told = (part for part in tree.parts() if names.keys() >= set(part.plan.aliases))
+    found = {str(renamed(part.plan.tree, names)): _part(part, root=part is tree.root) for part in told}
     if isinstance(tree.root, EddyNode):
         found[str(renamed(tree.root.plan.tree, names))] = _eddy(tree.root, names)
     return found

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column
+from penstock.ops.ahead import Ahead
 from penstock.ops.eddy import EddyNode
 from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
 from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
@@ -29,7 +30,7 @@ from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Pa
 from penstock.plan.tree import Tree, fixed
 from penstock.state.codeset import CodeSet
 from penstock.state.demand import Gate, Kept
-from penstock.state.interest import NOBODY, Interest, ends
+from penstock.state.interest import NOBODY, Interest
 from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
@@ -99,6 +100,10 @@ class JoinTree:
         self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
         self.interest: Interest | None = None
         """Who wants which tuples, where queries with different filters share the tree."""
+        self.tap: frozenset[str] | None = None
+        """The aliases of a node that queries over these streams alone read; while there is one, all rows are built."""
+        self._whole = NOBODY
+        """The code of those who read the root."""
         self.scratch = Scratch()
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
@@ -118,6 +123,7 @@ class JoinTree:
             self.shedding.reshape(fixed(plan.tree))
         self._missing: dict[JoinNode, Missing] = {}
         self._looks: dict[Gate, Look] = {}
+        self.tapped: JoinNode | None = None
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
             self.root = EddyNode(plan.root, self)
@@ -126,6 +132,9 @@ class JoinTree:
             return
         self.root = self._build(plan.root, None)
         self._hang_gates(self.root, ())
+        self.tapped = next((node for node in self.nodes() if frozenset(node.plan.aliases) == self.tap), None)
+        if self.tapped is not None:
+            self.tapped.ahead = Ahead(self.tapped.plan.aliases)
 
     def _build(self, part: Branch, state_key: Key | None) -> TreeNode:
         if isinstance(part, LeafPlan):
@@ -136,6 +145,8 @@ class JoinTree:
 
     def policy_of(self, part: Part) -> Policy:
         """What a node keeps: the tree's policy, or the one asked for this node."""
+        if self.tap is not None:
+            return POLICIES["eager"]
         return self._exceptions.get(frozenset(part.aliases), self.policy)
 
     def adopt(self, policy: Policy, node: frozenset[str] | None = None) -> None:
@@ -168,7 +179,9 @@ class JoinTree:
         self._arrange(plan)
         for store in self.stores.values():
             store.fresh_from = store.base
-        rows = self.root.delta()
+        if self.tapped is not None:
+            self.step_ahead()
+        rows = self._delta(int(FOREVER))
         self.root.settle()
         if shedding is not None:
             self.shed(shedding)
@@ -189,6 +202,8 @@ class JoinTree:
         self._discarded += [
             node.state for node in former.values() if node.state is not None and id(node.state) not in kept
         ]
+        if self.tap is not None and self._missing:
+            self.rebuild(plan)
         self.shut_gates()
 
     def shed(self, shedding: Shedding | None) -> None:
@@ -201,6 +216,9 @@ class JoinTree:
 
     def restart(self) -> None:
         """Only the leaves have survived: all states are empty and incomplete."""
+        if self.tap is not None:
+            self.rebuild(self.plan)
+            return
         self._arrange(self.plan)
         for node in self.nodes():
             if node.state is not None:
@@ -228,15 +246,47 @@ class JoinTree:
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self) -> Rows:
-        """The root's new rows after the leaves took in a batch."""
+    def step(self, until: int = int(FOREVER)) -> Rows:
+        """The root's new rows after the leaves took in a batch, up to the time `until`."""
         self._batches += 1
         if self.shedding is None:
             self.complete_ahead()
-            return self.root.delta()
+            return self._delta(until)
         rows = self.root.delta()
         self._lose(self.shedding.lost_at)
         return rows
+
+    def _delta(self, until: int) -> Rows:
+        if self.tapped is not None and self.tapped.ahead is not None:
+            self.tapped.ahead.until = until
+        return self.root.delta()
+
+    def step_ahead(self) -> Rows:
+        """The new rows of the tapped node after its leaves took in a batch; the tree takes them when it is time."""
+        node = self.tapped
+        assert node is not None
+        assert node.ahead is not None
+        rows = node.found(node.lazy.delta(), node.driver.delta())
+        node.left.settle()
+        node.right.settle()
+        if self.interest is not None and len(rows):
+            upwards = self.narrowed(node.plan, rows, self._whole)
+            upwards = self.wanted(node.plan, upwards)
+            node.ahead.add(upwards.take(upwards.born < upwards.dies))
+        return rows
+
+    def retreat(self, marks: Mapping[str, int]) -> None:
+        """Forget what the tapped node and those below it made of leaf rows from `marks` on."""
+        assert self.tapped is not None
+        assert self.tapped.ahead is not None
+        self.tapped.ahead.clear()
+        for node in joins(self.tapped):
+            if node is not self.tapped:
+                node.retreat(marks)
+
+    def awaited(self, until: int) -> bool:
+        """Whether the tapped node has rows that the tree has not taken and may take now."""
+        return self.tapped is not None and self.tapped.ahead is not None and self.tapped.ahead.due(until)
 
     def _lose(self, shed_at: Collection[Tree]) -> None:
         """Note what states lack after a batch under a budget.
@@ -354,10 +404,22 @@ class JoinTree:
 
     # ── sharing (State-Slice) ────────────────────────────────────────────────────────────────────────────────────
 
-    def share(self, plan: JoinPlan, interest: Interest | None, wanted: Mapping[str, I32]) -> None:
-        """Go on for other queries, between two batches: `wanted` are the codes of the rows that the leaves hold."""
+    def share(
+        self, plan: JoinPlan, interest: Interest | None, wanted: Mapping[str, I32], sides: tuple[int, int]
+    ) -> None:
+        """Go on for other queries, between two batches: `wanted` are the codes of the rows that the leaves hold.
+
+        `sides` are the codes of those who read the root and of those who read the tapped node.
+        """
         for leaf in plan.leaves:
             self.stores[leaf.alias].share(leaf, interest, wanted.get(leaf.alias))
+        for alias in self.tap or ():  # a term that binds no other of these streams matters to those above only
+            alone = (class_.id for class_ in plan.classes if set(class_.aliases) & (self.tap or set()) == {alias})
+            self.stores[alias].excused = dict.fromkeys(alone, sides[1])
+        if self.tap is None:
+            for store in self.stores.values():
+                store.excused = {}
+        self._whole = sides[0]
         self.interest = interest
         self.rearrange(plan)
         for node in self.nodes():
@@ -368,19 +430,44 @@ class JoinTree:
         if self.interest is None:
             lives = [self.stores[alias].dies_now(ids) for alias, ids in zip(part.aliases, rows.ids, strict=True)]
             return Rows(rows.ids, rows.born, np.minimum.reduce([rows.dies, *lives]))
-        codes, dies = self.interested(part, rows), rows.dies
+        codes, dies = self.interested(part, rows), rows.dies.copy()
         for alias, ids in zip(part.aliases, rows.ids, strict=True):
-            store = self.stores[alias]
-            dies = np.minimum(dies, ends(store.births(ids), self.interest.reach(alias, codes)))
+            self.stores[alias].cut(ids, codes, dies)
         return Rows(rows.ids, rows.born, np.where(codes == NOBODY, ALWAYS, dies), codes)
+
+    def asks(self, part: Part) -> bool:
+        """Whether rows of a node must be asked who wants them: not those above a tap that are all for one party."""
+        if self.interest is None or self.tap is None or self.tap.issuperset(part.aliases):
+            return self.interest is not None
+        return self.interest.sets[self._whole].bit_count() != 1
 
     def interested(self, part: Part, rows: Rows) -> I32:
         """The codes of those who want all parts of a row."""
         assert self.interest is not None
         if rows.wanted is not None:
             return rows.wanted
-        codes = [self.stores[alias].wanted(ids) for alias, ids in zip(part.aliases, rows.ids, strict=True)]
-        return reduce(self.interest.meet, codes)
+        first, *others = ((self.stores[alias], ids) for alias, ids in zip(part.aliases, rows.ids, strict=True))
+        codes = first[0].wanted(first[1])
+        if not self.interest.few:
+            return reduce(self.interest.meet, (store.wanted(ids) for store, ids in others), codes)
+        meets = self.interest.meets()
+        for store, ids in others:
+            store.meet(ids, meets, codes)
+        return codes
+
+    def asked(self, part: Part, rows: Rows) -> I32:
+        """As `interested`, of rows that were just made."""
+        return self.interested(part, rows) if self.asks(part) else np.full(len(rows), self._whole, np.int32)
+
+    def still_wanted(self, node: JoinNode, rows: Rows) -> Rows:
+        """As `wanted`, of rows in the state of a node: that of the tapped one is for those above it."""
+        return self.wanted(node.plan, rows if node is not self.tapped else self.narrowed(node.plan, rows, self._whole))
+
+    def narrowed(self, part: Part, rows: Rows, to: int) -> Rows:
+        """The rows with the codes of those among some, a code of theirs, who want them."""
+        assert self.interest is not None
+        codes = self.interest.meet(self.interested(part, rows), np.full(len(rows), to, np.int32))
+        return Rows(rows.ids, rows.born, rows.dies, codes)
 
     def tuples_wanted(self, part: Part, rows: Rows, partner: Part) -> tuple[str, I32] | None:
         """For tuples of one stream that probe another stream: the alias, and who wants them; None for others."""

@@ -103,6 +103,12 @@ class Inlet(Protocol):
     def take(self, limit: int) -> list[Batch]:
         """Consume the next tuples, at most `limit`."""
 
+    def fork(self) -> Inlet:
+        """A second reader at the same place: what it has not read is kept, too."""
+
+    def close(self) -> None:
+        """Read no more."""
+
 
 class Outlet(Protocol):
     """The writing end of an arc."""

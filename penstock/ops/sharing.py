@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.errors import QueryError
-from penstock.expr.nodes import Column, Expr, columns
+from penstock.expr.nodes import Column, Expr, aliases, columns
 from penstock.plan.joins import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.query import JoinPart
@@ -40,11 +40,16 @@ class Sharers:
 
     filters: tuple[tuple[str, Expr], ...]
     since: Since
+    scope: frozenset[str] | None = None
+    """The items its queries read, if those are not all."""
     lives: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
     longest: dict[str, int] = field(default_factory=dict)
     """The longest window on each stream that has windows in time."""
     failure: QueryError | None = None
     """Why its queries stopped: a filter could not be evaluated."""
+
+    def reads(self, alias: str) -> bool:
+        return self.scope is None or alias in self.scope
 
     def first(self, alias: str) -> int:
         """The first arrival number of a stream that counts."""
@@ -77,13 +82,24 @@ class Sharing:
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
         self._residuals: Counter[Expr] = Counter()
-        self._queries = 0
+        self._queries: Counter[frozenset[str] | None] = Counter()
+
+    @property
+    def tap(self) -> frozenset[str] | None:
+        """The items of those who do not read all."""
+        return next((party.scope for party in self.parties if party.scope is not None), None)
+
+    @property
+    def divided(self) -> bool:
+        """Whether a tuple may be wanted by some and not by others."""
+        return len(self.parties) > 1 or self.tap is not None
 
     def enter(self, need: Need, since: Since) -> Sharers:
         """Count a query in; returns its party."""
-        party = next((p for p in self.parties if p.filters == need.filters and p.since == since), None)
+        same = (p for p in self.parties if (p.filters, p.since, p.scope) == (need.filters, since, need.scope))
+        party = next(same, None)
         if party is None:
-            party = Sharers(need.filters, since)
+            party = Sharers(need.filters, since, need.scope)
             self.parties.append(party)
         self._count(need, party, 1)
         return party
@@ -109,7 +125,7 @@ class Sharing:
             into.count(lives, queries)
 
     def _count(self, need: Need, party: Sharers, by: int) -> None:
-        self._queries += by
+        _add(self._queries, [need.scope] * abs(by), by)
         _add(self._columns, need.columns, by)
         _add(self._shown, need.shown, by)
         _add(self._residuals, need.residuals, by)
@@ -121,7 +137,7 @@ class Sharing:
         schemas = {source.alias: source.relation.schema for source in sources}
         longest = self.longest()
         wide = tuple(widest(source, longest.get(source.alias)) for source in sources)
-        filters = self.parties[0].filters if len(self.parties) == 1 else self._on_tables()
+        filters = self._on_tables() if self.divided else self.parties[0].filters
         graph = JoinGraph(self.host.graph.aliases, self.host.graph.classes, filters, self.common())
         read = [Column(alias, name, schemas[alias].field(name).type) for alias, name in sorted(self._columns)]
         return plan_join(graph, wide, tuple(read), tree)
@@ -129,13 +145,17 @@ class Sharing:
     def common(self) -> tuple[Expr, ...]:
         """The predicates that all queries have, the founder's first in the order of its text."""
         order = dict.fromkeys((*self.host.graph.residuals, *self._residuals))
-        return tuple(expr for expr in order if self._residuals[expr] == self._queries)
+        return tuple(expr for expr in order if self._residuals[expr] == self._readers(expr))
+
+    def _readers(self, expr: Expr) -> int:
+        """How many queries read all items of a predicate."""
+        return sum(count for scope, count in self._queries.items() if scope is None or aliases(expr) <= scope)
 
     def shown(self) -> list[tuple[str, str]]:
         """The columns that are read of results: for what queries show, and for predicates that not all have."""
         found = Counter(self._shown)
         for expr, count in self._residuals.items():
-            if count < self._queries:
+            if count < self._readers(expr):
                 found.update((column.alias, column.name) for column in columns(expr))
         return sorted(found)
 
@@ -156,13 +176,12 @@ class Sharing:
 
         But never longer than somebody's window on its stream: queries with that window are not asked whether it lives.
         """
-        longest = self.longest()
-        endless = dict.fromkeys((source.alias for source in self.host.sources), ENDLESS)
-        kept = [
-            {alias: min(_end_of_slice(life, chain), longest[alias]) for alias, life in party.longest.items()}
-            for party in self.parties
-        ]
-        return Interest([Party({**endless, **lives}) for lives in kept])
+        longest, items = self.longest(), [source.alias for source in self.host.sources]
+        reaches = []
+        for party in self.parties:
+            kept = {alias: min(_end_of_slice(life, chain), longest[alias]) for alias, life in party.longest.items()}
+            reaches.append({**dict.fromkeys(filter(party.reads, items), ENDLESS), **kept})
+        return Interest([Party(reach) for reach in reaches])
 
     def ends(self) -> list[int]:
         """The ages at which a party may want tuples no more, ascending."""

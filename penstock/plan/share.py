@@ -4,12 +4,15 @@ Two joins fit if their FROM items are of the same streams and tables and their e
 windows, their filters on streams, their further predicates and what they show. Where a class is missing, so that a
 predicate alone decides what is joined, the predicates must agree as well: a join wide enough for both would be a cross
 product. So must ROWS windows, whose tuples die by a count of their own, and filters on static tables.
+
+A join of some of another's streams is nested in it if a node of the other's tree joins exactly these, by the same
+classes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
@@ -18,6 +21,7 @@ from penstock.cql.bound import UNBOUNDED, Source, Window
 from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.plan.joins import JoinClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
+from penstock.plan.tree import Eddy, Outline, leaves, subtrees
 
 ENDLESS = 2**63 - 1
 
@@ -42,6 +46,8 @@ class Need:
     outputs: Outputs
     freshness: tuple[tuple[str, int], ...] = ()
     """How old a tuple of a stream may be under a budget: as declared, else its window."""
+    scope: frozenset[str] | None = None
+    """The items it reads, if those are not all of the join's."""
 
     @cached_property
     def ageing(self) -> tuple[tuple[str, int], ...]:
@@ -66,8 +72,8 @@ class Need:
         return self.shown | {(column.alias, column.name) for expr in self.residuals for column in columns(expr)}
 
 
-def need(part: JoinPart, renaming: Mapping[str, str]) -> Need:
-    """What a query's join needs, said in the aliases of the join it shares.
+def need(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -> Need:
+    """What a query's join needs, said in the aliases of the join it shares; `nested`: it has not all of its items.
 
     Tables and ROWS windows are alike in all that share: `lives` are those of the other streams, or of all if there are
     no others.
@@ -83,6 +89,7 @@ def need(part: JoinPart, renaming: Mapping[str, str]) -> Need:
         frozenset(renamed(expr) for expr in part.graph.residuals),
         tuple((name, renamed(expr)) for name, expr in part.outputs),
         tuple((renaming[s.alias], bound) for s in part.sources if (bound := _freshness(s)) < ENDLESS),
+        frozenset(renaming.values()) if nested else None,
     )
 
 
@@ -92,9 +99,33 @@ def _freshness(source: Source) -> int:
 
 def fitting(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
     """The host's alias for each of the part's, if the two can be one join."""
-    if Counter(map(_kind, part.sources)) != Counter(map(_kind, host.sources)):
+    return next((names for names in _renamings(part.sources, host.sources) if _fits(part, host, names)), None)
+
+
+def nested(part: JoinPart, host: JoinPart, shape: Outline) -> dict[str, str] | None:
+    """The host's alias for each of the part's, if the part is the join at a node of the host's tree.
+
+    Only where time alone ends tuples and classes connect all items: then the node's rows do not depend on the others.
+    """
+    timed = all(not s.is_table and (s.window is None or s.window.kind != "rows") for s in host.sources)
+    if isinstance(shape, Eddy) or not timed or not connected(part.graph) or not connected(host.graph):
         return None
-    return next((names for names in _renamings(part, host) if _fits(part, host, names)), None)
+    for node in subtrees(shape):
+        inside = set(leaves(node))
+        below = tuple(source for source in host.sources if source.alias in inside)
+        if len(part.sources) == len(below) < len(host.sources):
+            for names in _renamings(part.sources, below):
+                if {terms(class_, names) for class_ in part.graph.classes} == set(_classes_among(host.graph, inside)):
+                    return names
+    return None
+
+
+def _classes_among(graph: JoinGraph, items: Collection[str]) -> Iterator[frozenset[tuple[str, Expr]]]:
+    """What the classes of a graph make equal among some of its items."""
+    for class_ in graph.classes:
+        bound = frozenset((alias, term) for alias, term in class_.terms if alias in items)
+        if len(bound) > 1:
+            yield bound
 
 
 def _kind(source: Source) -> tuple[str, bool, Window | None]:
@@ -103,11 +134,13 @@ def _kind(source: Source) -> tuple[str, bool, Window | None]:
     return source.relation.name, source.is_table, source.window if counted else None
 
 
-def _renamings(part: JoinPart, host: JoinPart) -> Iterator[dict[str, str]]:
+def _renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
     """All ways to pair items of one kind; there is one unless a stream is joined with itself."""
-    kinds = list(dict.fromkeys(map(_kind, part.sources)))
-    ours = [[source.alias for source in part.sources if _kind(source) == kind] for kind in kinds]
-    theirs = [[source.alias for source in host.sources if _kind(source) == kind] for kind in kinds]
+    if Counter(map(_kind, part)) != Counter(map(_kind, host)):
+        return
+    kinds = list(dict.fromkeys(map(_kind, part)))
+    ours = [[source.alias for source in part if _kind(source) == kind] for kind in kinds]
+    theirs = [[source.alias for source in host if _kind(source) == kind] for kind in kinds]
     for choice in product(*(permutations(names) for names in theirs)):
         pairs = (zip(mines, others, strict=True) for mines, others in zip(ours, choice, strict=True))
         yield {mine: other for each in pairs for mine, other in each}

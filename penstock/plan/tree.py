@@ -61,6 +61,21 @@ def leaves(tree: Outline) -> tuple[str, ...]:
     return leaves(tree.left) + leaves(tree.right)
 
 
+def subtrees(tree: Tree) -> Iterator[Pair]:
+    """The joins of a tree, children first."""
+    if isinstance(tree, Pair):
+        yield from subtrees(tree.left)
+        yield from subtrees(tree.right)
+        yield tree
+
+
+def grafted(tree: Tree, part: Tree) -> Tree:
+    """The tree with another shape of the part over the same leaves."""
+    if frozenset(leaves(tree)) == frozenset(leaves(part)):
+        return part
+    return Pair(grafted(tree.left, part), grafted(tree.right, part)) if isinstance(tree, Pair) else tree
+
+
 @overload
 def renamed(tree: Tree, names: Mapping[str, str]) -> Tree: ...
 @overload

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.state.columns import ring_read, ring_resized, ring_write
 from penstock.state.intern import empty_codes
-from penstock.state.kernels import I32, I64, NONE, chain_append
+from penstock.state.kernels import I32, I64, NONE, chain_append, chain_retract
 
 
 class ChainIndex:
@@ -28,6 +28,10 @@ class ChainIndex:
             self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
         ring_write(self.codes, first, codes)
         chain_append(codes, first, self.following.size - 1, self.head, self.following)
+
+    def retract(self, first: int, end: int) -> None:
+        """Forget the newest rows, from `first` on."""
+        chain_retract(ring_read(self.codes, first, end), first, self.following.size - 1, self.head, self.following)
 
     def used(self, base: int, end: int) -> I32:
         return ring_read(self.codes, base, end)

@@ -106,6 +106,14 @@ def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -
 
 
 @_kernel
+def chain_retract(codes: I32, first: int, mask: int, head: I64, following: I64) -> None:
+    """Undo `chain_append` for the newest rows."""
+    for i in range(codes.size - 1, -1, -1):
+        if codes[i] >= 0:
+            head[codes[i]] = following[(first + i) & mask]
+
+
+@_kernel
 def probe_chain(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
@@ -150,6 +158,13 @@ def probe_chain(
 
 
 @_kernel
+def _end(born: int, reach: int) -> np.int64:
+    """When a tuple dies that lives for `reach`; past the end of time: FOREVER. (A test for a wrap is compiled away.)"""
+    forever = np.int64(np.iinfo(np.int64).max)
+    return forever if reach == forever or (born > 0 and reach > forever - born) else np.int64(born + reach)
+
+
+@_kernel
 def probe_wanted(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
@@ -179,10 +194,7 @@ def probe_wanted(
             if row < limit and both != 0:
                 low = max(b, other)
                 high = min(d, row_dies[slot])
-                if row_reach[both] != forever and other + row_reach[both] > other:
-                    high = min(high, other + row_reach[both])
-                if probe_reach[both] != forever and b + probe_reach[both] > b:
-                    high = min(high, b + probe_reach[both])
+                high = min(high, _end(other, row_reach[both]), _end(b, probe_reach[both]))
                 if low < high:
                     if n == room:
                         return n, at, row
@@ -196,6 +208,22 @@ def probe_wanted(
         row = NONE
         at += 1
     return n, at, row
+
+
+@_kernel
+def meet_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
+    """Narrow the codes of combinations to those who also want a part of them, rows of a ring."""
+    mask = row_wanted.size - 1
+    for i in range(ids.size):
+        codes[i] = meets[codes[i], row_wanted[ids[i] & mask]]
+
+
+@_kernel
+def cut_lives(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
+    """Let combinations die when a part of them, rows of a ring, leaves the longest window of those who want them."""
+    mask = row_born.size - 1
+    for i in range(ids.size):
+        dies[i] = min(dies[i], _end(row_born[ids[i] & mask], reach[codes[i]]))
 
 
 @_kernel

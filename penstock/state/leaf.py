@@ -11,6 +11,7 @@ when first asked for. Cost: O(1) per tuple, and per match when probed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -36,7 +37,7 @@ from penstock.state.columns import (
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.intern import KeySpace, empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain, probe_wanted
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, cut_lives, dead_prefix, meet_codes, probe_chain, probe_wanted
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
@@ -103,6 +104,8 @@ class LeafStore:
         self.interest: Interest | None = None
         self._wanted: NDArray[np.integer[Any]] = np.empty(0, np.uint8)
         self._lent: list[ref[Borrower]] = []
+        self.excused: Mapping[int, int] = {}
+        """Classes in which a term may be NULL, each with the code of those who want the tuple nevertheless."""
         self.seen = 0
 
     def __len__(self) -> int:
@@ -135,16 +138,18 @@ class LeafStore:
         self.fresh_from = self.end
         chosen = self._passing(columns, rows) if wanted is None else _positions(wanted != NOBODY)
         codes = self._terms(columns, chosen, rows if chosen is None else chosen.size)
-        lacking = [column for column in codes.values() if column.min(initial=0) < 0]
+        lacking = [column for id_, column in codes.items() if id_ not in self.excused and column.min(initial=0) < 0]
         if lacking:
             matchable = np.logical_and.reduce([column >= 0 for column in lacking])
             chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
             codes = {id_: column[matchable] for id_, column in codes.items()}
+        if wanted is not None and chosen is not None:
+            wanted = wanted[chosen]
+        if self.excused and wanted is not None:
+            chosen, codes, wanted = self._excuse(np.arange(rows) if chosen is None else chosen, codes, wanted)
         stored = times if chosen is None else times[chosen]
         read = _reader(columns, chosen)
         payload = {name: read(Column(self.alias, name, pa.null())) for name in self._columns}
-        if wanted is not None and chosen is not None:
-            wanted = wanted[chosen]
         first = self._append(stored, self._ends(stored, wanted), codes, payload, wanted)
         if self.rows_window is not None:
             parts = self.rows_window.partitions([columns[name] for name in self._partition], rows)
@@ -152,6 +157,15 @@ class LeafStore:
             ids[slice(None) if chosen is None else chosen] = np.arange(first, self.end)
             self.rows_window.arrive(parts, times, ids, self.dies)
         return chosen
+
+    def _excuse(self, chosen: I64, codes: dict[int, I32], wanted: I32) -> tuple[I64, dict[int, I32], I32]:
+        """Let tuples with a NULL be wanted by those only who can do without that term."""
+        assert self.interest is not None
+        for id_, by in self.excused.items():
+            excused = self.interest.meet(wanted, np.full(wanted.size, by, np.int32))
+            wanted = np.where(codes[id_] < 0, excused, wanted)
+        kept = wanted != NOBODY
+        return chosen[kept], {id_: column[kept] for id_, column in codes.items()}, wanted[kept]
 
     def _passing(self, columns: Mapping[str, pa.Array], rows: int) -> I64 | None:
         """The positions of the tuples that pass the filters; None for all."""
@@ -360,6 +374,20 @@ class LeafStore:
             self._resize(max(FIRST_CAPACITY, 1 << (2 * len(self)).bit_length()))
         return None
 
+    def truncate(self, end: int, tuples: int) -> None:
+        """Forget the newest rows, from `end` on, as if the last `tuples` tuples had not come."""
+        for index in self._indexes.values():
+            index.retract(end, self.end)
+        self._ordered = {}  # made anew when asked for
+        self.end = self.fresh_from = end
+        self._last_death = int(ring_read(self.dies, end - 1, end)[0]) if len(self) else int(ALWAYS)
+        self.seen -= tuples
+
+    def after(self, time: int) -> int:
+        """The first row born after a time."""
+        mask = self._capacity - 1
+        return self.base + bisect_right(range(self.base, self.end), time, key=lambda row: int(self.born[row & mask]))
+
     def clear(self) -> None:
         """Forget everything: nobody will ask for a row again."""
         self.base = self.fresh_from = self.end
@@ -410,6 +438,15 @@ class LeafStore:
         """The codes of interest of rows."""
         return ring_take(self._wanted, ids).astype(np.int32, copy=False)
 
+    def meet(self, ids: I64, meets: NDArray[np.int32], codes: I32) -> None:
+        """Narrow codes of interest to those who also want these rows."""
+        meet_codes(self._wanted, ids, meets, codes)
+
+    def cut(self, ids: I64, codes: I32, dies: I64) -> None:
+        """Let combinations with these rows die when the rows leave the longest window of those who want them."""
+        assert self.interest is not None
+        cut_lives(self.born, ids, self.interest.reaches(self.alias), codes, dies)
+
     def freed(self, ids: I64) -> Mask:
         """Which rows nobody wanted any more: they stand between others only until those close up."""
         freed: Mask = self.lives(ids)[1] == ALWAYS
@@ -451,9 +488,9 @@ class LeafStore:
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self, bound: int) -> pa.Table:
-        """The rows that live after `bound`, with the values of their join terms: all that a restore needs."""
-        ids = np.arange(self.base, self.end)
+    def dump(self, bound: int, end: int | None = None) -> pa.Table:
+        """The rows (those before `end`) that live after `bound`, with their join terms: all that a restore needs."""
+        ids = np.arange(self.base, self.end if end is None else end)
         ids = ids[self.lives(ids)[1] > bound]
         born, dies = self.lives(ids)
         columns = {"_born": pa.array(born), "_dies": pa.array(dies)}

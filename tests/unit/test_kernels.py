@@ -10,8 +10,9 @@ from penstock.state import bloom
 from penstock.state.bloom import BloomFilter
 from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
+from penstock.state.interest import ends
 from penstock.state.intern import CodeTable, KeySpace, interner
-from penstock.state.kernels import FOREVER, rows_arrive
+from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, cut_lives, meet_codes, rows_arrive
 from penstock.state.matches import Scratch, Stored, equal_pairs
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
@@ -202,3 +203,29 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
     assert demanded.takes(keys)
     assert not BloomFilter().takes(keys)
+
+
+def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
+    rng = RANDOM(4)
+    ids, ring = rng.integers(100, 164, 50), rng.integers(0, 3, 64).astype(np.uint8)
+    meets = rng.integers(0, 3, (3, 3)).astype(np.int32)
+    codes = rng.integers(0, 3, 50).astype(np.int32)
+    narrowed = codes.copy()
+    meet_codes(ring, ids, meets, narrowed)
+    assert (narrowed == meets[codes, ring[ids & 63]]).all()
+    born, reach, dies = rng.integers(0, 30, 64), np.array([0, 7, FOREVER]), rng.integers(10, 40, 50)
+    born[5] = FOREVER - 3
+    cut = dies.copy()
+    cut_lives(born, ids, reach, codes, cut)
+    assert (cut == np.minimum(dies, ends(born[ids & 63], reach[codes]))).all()
+
+
+def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
+    codes = RANDOM(6).integers(-1, 4, 40).astype(np.int32)
+    head, following = np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
+    chain_append(codes[:25], 0, 63, head, following)
+    before = head.copy(), following[:25].copy()
+    chain_append(codes[25:], 25, 63, head, following)
+    chain_retract(codes[25:], 25, 63, head, following)
+    assert (head == before[0]).all()
+    assert (following[:25] == before[1]).all()
