@@ -6,9 +6,9 @@ rows that hardly anybody can use, or tests rows that nearly all are used. Slices
 time a push may take, while pushes take longer than the time they bring and the query says by FRESHNESS what it can do
 without.
 
-A proposal becomes a decision if it is made `confirm` times running, the last decision on its matter is a window ago
-(`cool_down`), and the query has not had too many lately (`per_minute`). What is proposed must gain enough, relatively
-(`margin`) and absolutely (`least`).
+A proposal becomes a decision if it is made `confirm` times running (or is urgent: an overload by far), the last
+decision on its matter is a window ago (`cool_down`), and the query has not had too many lately (`per_minute`). What is
+proposed must gain enough, relatively (`margin`) and absolutely (`least`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ Action = Literal["migrate", "policy", "reslice", "budget"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 _MINUTE = 60.0
+_URGENT = 2.0
+"""From how many times as much overload on a budget is not put off to the next look."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class Proposal:
 
     value: str | None
     numbers: Mapping[str, float]
+    urgent: bool = False
+    """Whether it is not to wait for being proposed again."""
 
 
 def decided(
@@ -150,7 +154,8 @@ def decided(
         found = propose(seen, memory, rules)
         times = 0 if found is None else memory.proposed.get(matter, 0) + 1
         memory = replace(memory, proposed={**memory.proposed, matter: times})
-        if found is not None and times >= rules.confirm and _may_act(seen, do, memory, rules):
+        confirmed = found is not None and (times >= rules.confirm or found.urgent)
+        if found is not None and confirmed and _may_act(seen, do, memory, rules):
             decisions.append(Decision(Command(sample.query, do, found.value), sample.time, found.numbers))
             memory = _acted(memory, matter, found, sample.time)
     return memory, decisions
@@ -285,7 +290,7 @@ def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
     if memory.limit is None or not sample.bound:
         wanted = sample.sheddable and busy > rules.full and not waits
-        return Proposal(_milliseconds(limit), numbers) if wanted else None
+        return Proposal(_milliseconds(limit), numbers, urgent=busy > _URGENT * rules.full) if wanted else None
     if sample.demanded is None:
         return None
     numbers["demanded"] = sample.demanded

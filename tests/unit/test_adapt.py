@@ -166,6 +166,15 @@ def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
     assert asked(500.0, effort=calm, bound=True, demanded=0.8) == (True, "1000 ms")
 
 
+def test_an_overload_by_far_is_not_looked_at_twice() -> None:
+    def first_look(seconds: float) -> list[Decision]:
+        late = seen("(A B)", {"AB": 1e-6}, effort=Effort(10, seconds, 10.0), sheddable=True)
+        return decided(late, Memory(), Rules())[1]
+
+    assert first_look(15.0) == []
+    assert [decision.command for decision in first_look(25.0)] == [Command("q", "budget", "1000 ms")]
+
+
 def test_a_better_plan_comes_before_shedding() -> None:
     late = seen("((A B) C)", SWAPPED, effort=Effort(10, 30.0, 10.0), sheddable=True)
     assert budget(late, Memory(), Rules()) is not None
