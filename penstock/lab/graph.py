@@ -42,7 +42,7 @@ from penstock.lab.query_graphs import (
     simple_union,
     slide_union,
 )
-from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.workloads import steady
 from penstock.ops.join import JoinOperator
 from penstock.ops.source import SourceOperator
@@ -90,10 +90,6 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
             step(label)
             part(scale, report)
     return report
-
-
-def at_least(name: str, value: float, limit: float, unit: str) -> Check:
-    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
 
 
 def _play(

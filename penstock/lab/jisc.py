@@ -17,7 +17,7 @@ from penstock.lab import jisc_figures as figures
 from penstock.lab.eddies import Cacq, JiscOnStairs, Stairs
 from penstock.lab.jisc_streams import RoundRobin
 from penstock.lab.proposition import formula, simulated, summed
-from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.rivals import Jisc, MovingState, Parallel
 from penstock.lab.stopwatch import Make, Timed, best, filled, timed
 from penstock.ops.join_tree import POLICIES
@@ -180,12 +180,8 @@ def _normal_operation(report: Report, scale: Scale, step: Step) -> None:
     report.figures["jisc-figure-9.png"] = figures.normal(rows)
     report.checks += [
         at_most("lazy_vs_eager", spent["jisc"] / spent["symmetric hash join"], 1.03, "times the time of eager"),
-        _at_least("rate_vs_cacq", spent["cacq"] / spent["jisc"], 2, f"times CACQ's rate, {scale.most} joins"),
+        at_least("rate_vs_cacq", spent["cacq"] / spent["jisc"], 2, f"times CACQ's rate, {scale.most} joins"),
     ]
-
-
-def _at_least(name: str, value: float, limit: float, unit: str) -> Check:
-    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
 
 
 # ── Figure 10: first output after a change ───────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.lab.clique import DEFAULTS, FRUITFUL, SWEEPS, Clique, Shape, Sweep
 from penstock.lab.jit_figures import figure
 from penstock.lab.jit_runs import POLICIES, Outcome, Tally, outcomes
-from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
 from penstock.progress import Step, steps
 
 Row = dict[str, Any]
@@ -194,13 +194,13 @@ def _checks(scale: Scale, measured: dict[Clique, Measured]) -> list[Check]:
     fruitful = [point for point in measured.values() if point.tallies["eager"].results]
     none_built = "" if left_deep.tallies["jit"].built else " (JIT built 0: this is REF's count)"
     return [
-        _at_least("bushy_nested_loop_ref_over_jit", bushy.gain("nested_loop"), 50, "times"),
-        _at_least("bushy_peak_state_rows_below_ref", below, 62, "%"),
-        _at_least("left_deep_built_ref_over_jit", left_deep.gain("built"), 10_000, f"times{none_built}"),
-        _at_least("left_deep_nested_loop_ref_over_jit", left_deep.gain("nested_loop"), 50, "times"),
-        _at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
+        at_least("bushy_nested_loop_ref_over_jit", bushy.gain("nested_loop"), 50, "times"),
+        at_least("bushy_peak_state_rows_below_ref", below, 62, "%"),
+        at_least("left_deep_built_ref_over_jit", left_deep.gain("built"), 10_000, f"times{none_built}"),
+        at_least("left_deep_nested_loop_ref_over_jit", left_deep.gain("nested_loop"), 50, "times"),
+        at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
         at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
-        _at_least("points_with_results", len(fruitful), len(scale.fruitful), "points"),
+        at_least("points_with_results", len(fruitful), len(scale.fruitful), "points"),
         equals(
             "answers_as_ref",
             sum(point.agreeing for point in fruitful),
@@ -208,7 +208,3 @@ def _checks(scale: Scale, measured: dict[Clique, Measured]) -> list[Check]:
             "runs of points with results",
         ),
     ]
-
-
-def _at_least(name: str, value: float, limit: float, unit: str) -> Check:
-    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.lab import slice_figures as figures
-from penstock.lab.report import Check, Report, Section, at_most, equals
+from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.slice_rivals import CpuOpt, PullUp, StateSlice
 from penstock.lab.slice_runs import CHANGES, Changing, Crowd, Make, Outcome, changing, mean_least, scaled, side_by_side
 from penstock.lab.slice_streams import SECOND, Asked, Push, Streams, engine
@@ -97,10 +97,6 @@ def _three(ends: Sequence[int], sigma: float) -> list[Asked]:
     return [Asked(first * SECOND), *(Asked(end * SECOND, sigma) for end in others)]
 
 
-def _at_least(name: str, value: float, limit: float, unit: str) -> Check:
-    return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
-
-
 # ── Figure 17: state ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,9 +116,9 @@ def _memory(report: Report, scale: Scale, step: Step) -> None:
     report.figures["slice-figure-17.png"] = figures.memory(rows, max(scale.memory_rates))
     report.checks += [
         at_most("rows_vs_minimum", max(row["over_minimum"] for row in rows), 1.05, "times, the worst setting"),
-        _at_least("bytes_saved_over_pull_up", _mean(rows, "saved_up"), 0.2, "of its bytes, mean of all settings"),
-        _at_least("bytes_saved_over_push_down", _mean(rows, "saved_down"), 0.2, "of its bytes, mean of all settings"),
-        _at_least(
+        at_least("bytes_saved_over_pull_up", _mean(rows, "saved_up"), 0.2, "of its bytes, mean of all settings"),
+        at_least("bytes_saved_over_push_down", _mean(rows, "saved_down"), 0.2, "of its bytes, mean of all settings"),
+        at_least(
             "rows_saved_over_the_worse_rival", _mean(rows, "rows_saved_worse"), 0.2,
             "of the rows of the worse of the two, mean of all settings",
         ),
@@ -179,8 +175,8 @@ def _service_rate(report: Report, scale: Scale, step: Step) -> None:
     top = [row for row in rows if row["rate"] == scale.rates[-1] and row["joins"] == scale.joins[-1]]
     report.checks += [
         equals("service_results_differ", sum(row["results"] < 0 for row in rows), 0, "of all settings"),
-        _at_least("service_rate_vs_best_rival", min(row["over_best_rival"] for row in rows), 1, "times, the worst"),
-        _at_least(
+        at_least("service_rate_vs_best_rival", min(row["over_best_rival"] for row in rows), 1, "times, the worst"),
+        at_least(
             "service_rate_where_most_results", max(row["over_best_rival"] for row in top), 1.4,
             "times the best rival's, highest rate and S_⋈, the best setting",
         ),
@@ -217,7 +213,7 @@ def _chains(report: Report, scale: Scale, step: Step) -> None:
     report.figures["slice-figure-19.png"] = figures.chains(rows)
     gains = [row["cpu_opt_gain"] for row in rows if row["queries"] == scale.counts[-1] and row["windows"] != "uniform"]
     report.checks.append(
-        _at_least(
+        at_least(
             "cpu_opt_vs_mem_opt", max(gains), 1.2,
             f"times its service rate, {scale.counts[-1]} queries, skewed windows; all_windows_vs_one is what there is",
         )
