@@ -125,8 +125,11 @@ def fresh(**options: Any) -> Any:
 Happens = Callable[[Any, int], Any]
 
 
-def played(eng: Any, told: Story, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
-    """What the named queries answered; `happens` may change the engine before a step, or give another one."""
+def pushed(eng: Any, told: Any, names: list[str], happens: Happens | None = None) -> dict[str, list[pa.Table]]:
+    """What the named queries answered, push by push; `happens` may change the engine before a step, or give another.
+
+    `told` has pushes, and by query its text and the steps before and after which it comes and goes.
+    """
     answers: dict[str, list[pa.Table]] = {name: [] for name in names}
     for step, push in enumerate(told.pushes):
         for name in names:
@@ -142,6 +145,12 @@ def played(eng: Any, told: Story, names: list[str], happens: Happens | None = No
                 eng.drop(name)
     for name, table in eng.flush().items():
         answers[name].append(table)
+    return answers
+
+
+def played(eng: Any, told: Story, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
+    """What the named queries answered."""
+    answers = pushed(eng, told, names, happens)
     return {name: pa.concat_tables(tables) for name, tables in answers.items() if tables}
 
 

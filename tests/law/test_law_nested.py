@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lawkit import CHUNKS, engine, seeds
+from test_law_groups import Happens, pushed
 
 import penstock as ps
 from penstock.ops.ahead import Ahead, Tap
@@ -93,24 +94,8 @@ def fresh(**options: Any) -> ps.Engine:
     return eng
 
 
-def played(eng: ps.Engine, told: Story, names: list[str], changes: random.Random | None = None) -> dict[str, list[Any]]:
-    """What the queries answered, push by push."""
-    answers: dict[str, list[Any]] = {name: [] for name in names}
-    for step, push in enumerate(told.pushes):
-        for name in names:
-            if told.births[name] == step:
-                eng.query(name, told.texts[name])
-        if changes is not None and changes.random() < 0.5:
-            eng = changed(eng, changes)
-        for name, table in eng.push(push).items():
-            assert table.column("_ts").to_pylist() == sorted(table.column("_ts").to_pylist())
-            answers[name].append(table)
-        for name in names:
-            if told.births[name] <= step and told.deaths[name] == step:
-                eng.drop(name)
-    for name, table in eng.flush().items():
-        answers[name].append(table)
-    return answers
+def changing(rng: random.Random) -> Happens:
+    return lambda eng, _step: changed(eng, rng) if rng.random() < 0.5 else eng
 
 
 def changed(eng: ps.Engine, rng: random.Random) -> ps.Engine:
@@ -143,7 +128,7 @@ def holds_together(seed: int) -> int:
     """The queries answer together what each answers alone, and not later; returns how often one read another's node."""
     told = Story(seed)
     options = {"state": told.rng.choice(["eager", "auto"]), "batch": told.rng.choice([1, 7, 4096])}
-    changes = told.rng if seed % 2 else None
+    changes = bool(seed % 2)
     nested = 0
     enter = JoinOperator.enter
 
@@ -154,9 +139,9 @@ def holds_together(seed: int) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JoinOperator, "enter", counted)
-        together = played(fresh(**options), told, list(told.texts), changes)
+        together = pushed(fresh(**options), told, list(told.texts), changing(told.rng) if changes else None)
     for name in told.texts:
-        alone = played(fresh(share=False, state="eager"), told, [name])[name]
+        alone = pushed(fresh(share=False, state="eager"), told, [name])[name]
         pairs = (
             [(together[name], alone)] if changes else [([t], [a]) for t, a in zip(together[name], alone, strict=True)]
         )
