@@ -11,15 +11,11 @@ when first asked for. Cost: O(1) per tuple, and per match when probed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-from weakref import ref
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
@@ -27,19 +23,18 @@ from penstock.plan.physical import Key, LeafPlan
 from penstock.state.codeset import Mask
 from penstock.state.columns import (
     FIRST_CAPACITY,
-    RingColumn,
     ring_column,
     ring_read,
-    ring_resized,
     ring_take,
     ring_write,
 )
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest, ends
-from penstock.state.intern import KeySpace, empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, cut_lives, dead_prefix, meet_codes, probe_chain, probe_wanted
+from penstock.state.intern import KeySpace
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, cut_lives, dead_prefix, probe_chain, probe_wanted
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
+from penstock.state.stored_rows import StoredRows
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
 SCATTERED = 3.0
@@ -63,36 +58,23 @@ class Renumbering:
         return place + self.first, alive
 
 
-class Borrower(Protocol):
-    """Somebody who views columns of a leaf."""
-
-    def settle(self) -> None:
-        """Read all that is needed: the views end."""
-
-
-class LeafStore:
+class LeafStore(StoredRows):
     """The window of one FROM item."""
 
     def __init__(self, plan: LeafPlan, keys: KeySpace) -> None:
+        schema = plan.source.relation.schema
+        super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms])
         self.plan = plan
         self.keys = keys
-        self.base = 0
-        self.end = 0
         self.fresh_from = 0
         """Rows from here on are of the batch in progress."""
         window = plan.source.window
-        schema = plan.source.relation.schema
         self._lifetime = lifetime(window)
         self.rows_window: RowsWindow | None = None
         if window is not None and window.kind == "rows":
             types = [schema.field(name).type for name in window.partition]
             self.rows_window = RowsWindow(window.size or 0, types)
         self._fifo = self.rows_window is None or self.rows_window.fifo
-        self._capacity = FIRST_CAPACITY
-        self.born: I64 = np.zeros(self._capacity, np.int64)
-        self.dies: I64 = np.zeros(self._capacity, np.int64)
-        self._columns = {name: ring_column(schema.field(name).type) for name in plan.columns}
-        self._codes = {id_: empty_codes(self._capacity) for id_, _ in plan.terms}
         self._indexes: dict[Key, ChainIndex] = {}
         self._ordered: dict[str, SortedIndex] = {}
         self.slack = SCATTERED
@@ -101,15 +83,9 @@ class LeafStore:
         self._last_death = int(ALWAYS)
         self.table: Mapping[str, pa.Array] | None = None
         self._rows_of_table = pa.array([], pa.int64())
-        self.interest: Interest | None = None
-        self._wanted: NDArray[np.integer[Any]] = np.empty(0, np.uint8)
-        self._lent: list[ref[Borrower]] = []
         self.excused: Mapping[int, int] = {}
         """Classes in which a term may be NULL, each with the code of those who want the tuple nevertheless."""
         self.seen = 0
-
-    def __len__(self) -> int:
-        return self.end - self.base
 
     @property
     def alias(self) -> str:
@@ -117,13 +93,7 @@ class LeafStore:
 
     @property
     def nbytes(self) -> int:
-        parts = (*self._columns.values(), *self._indexes.values(), *self._codes.values())
-        return self.born.nbytes + self.dies.nbytes + self._wanted.nbytes + sum(part.nbytes for part in parts)
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes a stored row takes, the room that a ring keeps free left out."""
-        return self.nbytes / self._capacity
+        return super().nbytes + sum(index.nbytes for index in self._indexes.values())
 
     # ── tuples come ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,89 +173,29 @@ class LeafStore:
     def _append(
         self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array], wanted: I32 | None
     ) -> int:
-        first = self.end
-        self._reserve(born.size)
-        self.end += born.size
+        first = super()._append(born, dies, codes, payload, wanted)
         if born.size:
-            self._recall()
             if self.interest is not None and wanted is not None:
-                self._want(first, wanted)
                 self._fifo = self._fifo and dies[0] >= self._last_death and bool((dies[1:] >= dies[:-1]).all())
                 self._last_death = int(dies[-1])
-            ring_write(self.born, first, born)
-            ring_write(self.dies, first, dies)
-            for id_, ring in self._codes.items():
-                ring_write(ring, first, codes[id_])
-            for name, column in self._columns.items():
-                column.append(self.base, first, payload[name])
             for key, index in self._indexes.items():
                 self._index_rows(key, index, first)
             for name, ordered in self._ordered.items():
                 self._order_rows(name, ordered, first)
         return first
 
-    def _want(self, first: int, wanted: I32) -> None:
-        """Keep the codes of interest of rows: in a byte each, until one does not fit."""
-        if self._wanted.dtype == np.uint8 and wanted.max(initial=0) >= 1 << 8:
-            self._wanted = self._wanted.astype(np.int32)
-        ring_write(self._wanted, first, wanted)
-
-    def _recall(self) -> None:
-        lent, self._lent = self._lent, []
-        for borrower in lent:
-            held = borrower()
-            if held is not None:
-                held.settle()
-
-    def _reserve(self, more: int) -> None:
-        need = len(self) + more
-        if need > self._capacity:
-            self._resize(1 << (need - 1).bit_length())
-
     def _resize(self, capacity: int) -> None:
-        base, end = self.base, self.end
-        self._lent = []  # who views columns keeps the old rings
-        self._capacity = capacity
-        self.born = ring_resized(self.born, capacity, base, end)
-        self.dies = ring_resized(self.dies, capacity, base, end)
-        self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}
-        if self.interest is not None:
-            self._wanted = ring_resized(self._wanted, capacity, base, end)
-        for part in (*self._columns.values(), *self._indexes.values()):
-            part.resize(capacity, base, end)
+        super()._resize(capacity)
+        for index in self._indexes.values():
+            index.resize(capacity, self.base, self.end)
         if self.rows_window is not None:
-            self.rows_window.resize(capacity, base, end)
+            self.rows_window.resize(capacity, self.base, self.end)
 
     # ── tuples are read ──────────────────────────────────────────────────────────────────────────────────────────
 
     def fresh(self) -> I64:
         """The ids of this batch's rows."""
         return np.arange(self.fresh_from, self.end)
-
-    def codes(self, class_id: int, ids: I64) -> I32:
-        return ring_take(self._codes[class_id], ids)
-
-    def lives(self, ids: I64) -> tuple[I64, I64]:
-        """Born and dies of rows that are still stored."""
-        return self.births(ids), ring_take(self.dies, ids)
-
-    def births(self, ids: I64) -> I64:
-        return ring_take(self.born, ids)
-
-    def dies_now(self, ids: I64) -> I64:
-        """When rows die as far as is known now; a row that is stored no more is long dead."""
-        return np.where(ids >= self.base, ring_take(self.dies, ids), ALWAYS)
-
-    def take(self, name: str, ids: I64) -> pa.Array:
-        return self._columns[name].take(ids)
-
-    def view(self, name: str) -> RingColumn:
-        """A column that can be read as it is until rows are appended."""
-        return self._columns[name].view()
-
-    def lend(self, to: Borrower) -> None:
-        """Tell somebody who views columns, if it is still there, before the rings it sees are written to."""
-        self._lent.append(ref(to))
 
     def probe(
         self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, oldest: I64 | None = None
@@ -383,11 +293,6 @@ class LeafStore:
         self._last_death = int(ring_read(self.dies, end - 1, end)[0]) if len(self) else int(ALWAYS)
         self.seen -= tuples
 
-    def after(self, time: int) -> int:
-        """The first row born after a time."""
-        mask = self._capacity - 1
-        return self.base + bisect_right(range(self.base, self.end), time, key=lambda row: int(self.born[row & mask]))
-
     def clear(self) -> None:
         """Forget everything: nobody will ask for a row again."""
         self.base = self.fresh_from = self.end
@@ -420,42 +325,10 @@ class LeafStore:
 
     # ── queries come and go ──────────────────────────────────────────────────────────────────────────────────────
 
-    def stored(self) -> I64:
-        """The ids of all rows, those that died in between included."""
-        return np.arange(self.base, self.end)
-
-    @property
-    def born_last(self) -> int:
-        """When the newest tuple was born; the beginning of time if there is none."""
-        return int(self.born[(self.end - 1) & (self._capacity - 1)]) if len(self) else int(ALWAYS)
-
-    def since(self, time: int) -> I64:
-        """The ids of tuples born after a time."""
-        ids = self.stored()
-        return ids[self.births(ids) > time]
-
-    def wanted(self, ids: I64) -> I32:
-        """The codes of interest of rows."""
-        return ring_take(self._wanted, ids).astype(np.int32, copy=False)
-
-    def meet(self, ids: I64, meets: NDArray[np.int32], codes: I32) -> None:
-        """Narrow codes of interest to those who also want these rows."""
-        meet_codes(self._wanted, ids, meets, codes)
-
     def cut(self, ids: I64, codes: I32, dies: I64) -> None:
         """Let combinations with these rows die when the rows leave the longest window of those who want them."""
         assert self.interest is not None
         cut_lives(self.born, ids, self.interest.reaches(self.alias), codes, dies)
-
-    def freed(self, ids: I64) -> Mask:
-        """Which rows nobody wanted any more: they stand between others only until those close up."""
-        freed: Mask = self.lives(ids)[1] == ALWAYS
-        return freed
-
-    def between(self, after: int, until: int) -> int:
-        """How many living tuples were born after a time and not after another."""
-        born, dies = self.lives(self.stored())
-        return int(np.count_nonzero((born > after) & (born <= until) & (dies > until)))
 
     def share(self, plan: LeafPlan, interest: Interest | None, wanted: I32 | None) -> None:
         """Keep other columns, and tuples for other queries: `wanted` are the new codes of the rows that are stored.
