@@ -32,7 +32,7 @@ from penstock.groups import Groups
 from penstock.ingest import fitted
 from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator, Migration
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.policies import POLICIES
 from penstock.ops.user_aggregate import checked
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.roster import Roster

@@ -17,8 +17,8 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator, Migration
-from penstock.ops.join_tree import POLICIES
 from penstock.ops.operator import Batch
+from penstock.ops.policies import POLICIES
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture

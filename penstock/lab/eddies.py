@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from penstock.lab.jisc_streams import RoundRobin, Ticks
 from penstock.lab.rivals import Jisc, complete_at_once, take_in
 from penstock.ops.join_node import TreeNode
-from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.join_tree import JoinTree
 from penstock.ops.leaf_node import LeafNode
+from penstock.ops.policies import POLICIES
 from penstock.state.codeset import Mask
 from penstock.state.kernels import I32, I64
 from penstock.state.rows import Rows, concat

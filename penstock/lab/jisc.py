@@ -20,7 +20,7 @@ from penstock.lab.proposition import formula, simulated, summed
 from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.rivals import Jisc, MovingState, Parallel
 from penstock.lab.stopwatch import Make, Timed, best, filled, timed
-from penstock.ops.join_tree import POLICIES
+from penstock.ops.policies import POLICIES
 from penstock.progress import Step, steps
 
 Row = dict[str, Any]

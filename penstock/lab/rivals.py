@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.lab.jisc_streams import RoundRobin, Ticks
-from penstock.ops.join_tree import POLICIES, JoinTree, Policy
+from penstock.ops.join_tree import JoinTree
 from penstock.ops.parallel_track import ParallelTrack
+from penstock.ops.policies import POLICIES, Policy
 
 
 class Rival(Protocol):

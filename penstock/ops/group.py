@@ -20,10 +20,11 @@ import pyarrow as pa
 from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column, columns
 from penstock.ops.harvest import Crop, Harvest
-from penstock.ops.join_tree import JoinTree, Policy
+from penstock.ops.join_tree import JoinTree
 from penstock.ops.kernels import count_slices
 from penstock.ops.lives import Lives
 from penstock.ops.member import Member
+from penstock.ops.policies import Policy
 from penstock.ops.sharing import Sharers, Sharing, Since
 from penstock.ops.slices import SliceCounts
 from penstock.plan.physical import Part

@@ -29,12 +29,13 @@ from penstock.ops.ahead import Tap
 from penstock.ops.group import Group, Slicing
 from penstock.ops.harvest import Harvest
 from penstock.ops.join_notes import figures
-from penstock.ops.join_tree import JoinTree, policy_named
+from penstock.ops.join_tree import JoinTree
 from penstock.ops.leaf_node import LeafNode
 from penstock.ops.member import EVALUATION_ERRORS, Member, failed
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
 from penstock.ops.parallel_track import ParallelTrack
+from penstock.ops.policies import policy_named
 from penstock.ops.sharing import Sharers, Since
 from penstock.ops.shedding import Shedding
 from penstock.plan.physical import EddyPlan, JoinPlan

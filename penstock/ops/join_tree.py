@@ -11,9 +11,8 @@ stay, everything else is completed when it is needed, or a few rows per batch (`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +23,13 @@ from penstock.ops.eddy import EddyNode
 from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
 from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
 from penstock.ops.leaf_node import LeafNode, codes_of
+from penstock.ops.policies import POLICIES, Policy
 from penstock.ops.shedding import Shedding
 from penstock.plan.migration import takeover
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
 from penstock.plan.tree import Tree, fixed
 from penstock.state.codeset import CodeSet
-from penstock.state.demand import Gate, Kept
+from penstock.state.demand import Gate
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
@@ -37,38 +37,6 @@ from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import LeafStore, Renumbering
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What the nodes of a tree keep.
-
-    `states`: whether joins keep their rows at all. `lazy`: whether rows that follow from the base windows alone are
-    completed when they are needed, not at once. `gated`: whether rows nobody can use yet are put off: never, always,
-    or node by node where that is measured to pay. `demand`: how the test for what somebody can use is kept.
-    """
-
-    states: bool = True
-    lazy: bool = False
-    gated: Literal["never", "always", "measured"] = "never"
-    pace: float = 16.0
-    """How many older rows are pushed up an incomplete state for each tuple that arrives."""
-    looks_every: int = 0
-    """Demand is not looked at again before a quarter of so many tuples have come."""
-    demand: Kept = "exact"
-
-
-POLICIES = {
-    "eager": Policy(),
-    "lazy": Policy(lazy=True),
-    "jit": Policy(lazy=True, gated="always", looks_every=4096),
-    "auto": Policy(lazy=True, gated="measured", looks_every=4096),
-    "none": Policy(states=False),
-}
-
-
-def policy_named(state: str, demand: Kept) -> Policy:
-    return replace(POLICIES[state], demand=demand)
 
 
 @dataclass

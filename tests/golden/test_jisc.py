@@ -10,7 +10,8 @@ import pytest
 from penstock.lab.jisc_streams import RoundRobin
 from penstock.lab.proposition import complete_after_swap, formula, simulated, summed
 from penstock.lab.rivals import take_in
-from penstock.ops.join_tree import POLICIES, JoinTree
+from penstock.ops.join_tree import JoinTree
+from penstock.ops.policies import POLICIES
 from penstock.plan.migration import State, Takeover, states, takeover
 from penstock.plan.tree import Leaf, Pair, Tree, parse_tree
 
