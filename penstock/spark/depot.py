@@ -1,6 +1,6 @@
 """The five streams of the demo: a depot whose rooms are measured, and whose goods are read by their tags.
 
-A minute of a stream is a function of its number alone. In the rush hour tags are read twelve times as often. This
+A minute of a stream is a function of its number alone. In the rush hour tags are read thirty times as often. This
 module loads quickly: Spark starts a process per stream.
 """
 
@@ -52,7 +52,7 @@ def minute(stream: str, number: int) -> pa.Table:
     """A minute of a stream. One room after the other stands open: warm, damp, and its cooling at full power."""
     rows, columns = STREAMS[stream]
     if stream == "reader" and number in RUSH:
-        rows *= 12
+        rows *= 30
     rng = np.random.default_rng((2026, list(STREAMS).index(stream), number))
     begin = START + number * MINUTE
     times = np.sort(rng.integers(begin, begin + MINUTE, rows))

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from adventures import Story
+from mishaps import Story
 
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.session import local_session

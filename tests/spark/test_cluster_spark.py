@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adventures import Story, driven
+from mishaps import Story, driven
 from sparkkit import write
 
 SEED = 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from adventures import KINDS, kind_of, play
+from mishaps import KINDS, kind_of, play
 from sparkkit import drained, embedded, in_batches, pipeline, read, write
 
 import penstock as ps
