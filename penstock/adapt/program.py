@@ -51,24 +51,22 @@ class Program:
     def most_results(self, mu: float) -> dict[Tree, float] | None:
         """The allowances with the highest throughput; None if μ is not enough for the refresh rates."""
         assert isinstance(self._load.tree, Pair)
-        found = self._solve(-self._made(self._load.tree), [*self._rows, self._full / mu], [*self._limits, 1.0])
-        return None if found is None else self._table(found[0])
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 (only a budget needs it)
+
+        limited = LinearConstraint(np.array([*self._rows, self._full / mu]), -np.inf, [*self._limits, 1.0])
+        found = milp(-self._made(self._load.tree), constraints=limited, bounds=Bounds(0.0, 1.0))  # the quicker door
+        return None if found.x is None else self._table(np.clip(found.x, 0.0, 1.0))
 
     def cheapest(self) -> tuple[dict[Tree, float], Tree] | None:
         """The fewest probes that meet the refresh rates, and the state that takes most of them."""
-        found = self._solve(self._full / self._full.max(), self._rows, self._limits)
-        if found is None:
+        from scipy.optimize import linprog  # noqa: PLC0415
+
+        rows, limits = np.array(self._rows), self._limits
+        found = linprog(self._full / self._full.max(), A_ub=rows, b_ub=limits, bounds=(0.0, 1.0), method="highs")
+        if found.x is None:
             return None
-        marginals = np.array(found[1][-len(self._refreshes) :]) * self._limits[-len(self._refreshes) :]
-        return self._table(found[0]), list(self._refreshes)[int(np.argmax(marginals))]
-
-    def _solve(self, objective: F64, rows: list[F64], limits: list[float]) -> tuple[F64, F64] | None:
-        from scipy.optimize import linprog  # noqa: PLC0415 (only a budget needs it)
-
-        found = linprog(
-            objective, A_ub=np.array(rows) if rows else None, b_ub=limits or None, bounds=(0.0, 1.0), method="highs"
-        )
-        return None if found.x is None else (np.clip(found.x, 0.0, 1.0), found.ineqlin.marginals)
+        marginals = np.array(found.ineqlin.marginals[-len(self._refreshes) :]) * limits[-len(self._refreshes) :]
+        return self._table(np.clip(found.x, 0.0, 1.0)), list(self._refreshes)[int(np.argmax(marginals))]
 
     def _table(self, parts: F64) -> dict[Tree, float]:
         return {node: float(part * full) for (node, full), part in zip(self._load.full.items(), parts, strict=True)}

@@ -69,26 +69,31 @@ class _Plan:
 
     def _offered(self, join: _Join, parts: list[float]) -> tuple[float, float]:
         """Rows per second of the two sides that could probe."""
-        left, right = (1.0 if lower is None else parts[lower] for lower in join.below)
-        return join.rates[0] * left, join.rates[1] * right
+        left, right = join.below
+        return (
+            join.rates[0] * (1.0 if left is None else parts[left]),
+            join.rates[1] * (1.0 if right is None else parts[right]),
+        )
 
-    def _used(self, join: _Join, offered: tuple[float, float]) -> tuple[float, float]:
-        """u of the two sides for the join's v: the side that looks at more pairs per probe first."""
-        worth = [share / max(rate, 1e-300) for share, rate in zip(join.shares, offered, strict=True)]
-        first = 0 if worth[0] >= worth[1] else 1
-        u = [0.0, 0.0]
-        u[first] = min(1.0, join.v / join.shares[first]) if join.shares[first] else 0.0
-        rest = join.v - u[first] * join.shares[first]
-        u[1 - first] = min(1.0, max(0.0, rest) / join.shares[1 - first]) if join.shares[1 - first] else 0.0
-        return u[0], u[1]
+    def _first(self, join: _Join, offered: tuple[float, float]) -> int:
+        """The side that looks at more pairs per probe."""
+        return 0 if join.shares[0] * offered[1] >= join.shares[1] * offered[0] else 1
+
+    def _used(self, join: _Join, first: int) -> tuple[float, float]:
+        """u of the two sides for the join's v: the better side as far as it goes."""
+        share, other = join.shares[first], join.shares[1 - first]
+        better = min(1.0, join.v / share) if share else 0.0
+        rest = min(1.0, max(0.0, join.v - better * share) / other) if other else 0.0
+        return (better, rest) if first == 0 else (rest, better)
 
     def probes(self) -> dict[Tree, float]:
         parts = self.made()
         table: dict[Tree, float] = {}
         for join in self.joins:
             offered = self._offered(join, parts)
-            used = self._used(join, offered)
-            table |= {node: u * rows for node, u, rows in zip(join.nodes, used, offered, strict=True)}
+            used = self._used(join, self._first(join, offered))
+            table[join.nodes[0]] = used[0] * offered[0]
+            table[join.nodes[1]] = used[1] * offered[1]
         return table
 
     def sweep(self, price: float) -> None:
@@ -98,15 +103,15 @@ class _Plan:
         for at in reversed(range(len(self.joins))):
             join = self.joins[at]
             offered = self._offered(join, parts)
-            worth = [share / max(rate, 1e-300) for share, rate in zip(join.shares, offered, strict=True)]
-            first = 0 if worth[0] >= worth[1] else 1
+            first = self._first(join, offered)
+            share, other = join.shares[first], join.shares[1 - first]
             upward = onward[at] / join.v
-            v = 1 / (price * (1 / max(worth[first], 1e-300) + upward))
-            if v > join.shares[first]:
-                v = max(join.shares[first], 1 / (price * (1 / max(worth[1 - first], 1e-300) + upward)))
+            v = 1 / (price * max(offered[first] / max(share, 1e-300) + upward, 1e-300))
+            if v > share:
+                v = max(share, 1 / (price * max(offered[1 - first] / max(other, 1e-300) + upward, 1e-300)))
             onward[at] = min(1.0, max(v, 1e-6)) * upward
             join.v = min(1.0, max(v, 1e-6))
-            used = self._used(join, offered)
+            used = self._used(join, first)
             for side, lower in enumerate(join.below):
                 if lower is not None:
                     onward[lower] = onward[at] + used[side] * offered[side]

@@ -192,7 +192,7 @@ def _margin(name: str, rows: Sequence[Row]) -> list[Check]:
 
 def _held(name: str, value: float, goal: float, optimum: float, unit: str) -> Check:
     """A goal that is met, or that the exact optimum shows to be more than the workload holds."""
-    text = f">= {goal:g}, or more than the optimum's {optimum:.3g}"
+    text = f">= {goal:g}, unless the optimum has less ({optimum:.3g})"
     return Check(name, round(value, 3), unit, text, value >= goal or optimum < goal)
 
 
