@@ -66,3 +66,12 @@ def answered(
     case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None = None
 ) -> pa.Table:
     return run(lambda: engine(**options), case, plan=plan, events=events() if events else None)
+
+
+def breaks(holds: Callable[[int], object], seed: int) -> bool:
+    """Whether a law does not hold for a seed: for code that was broken on purpose."""
+    try:
+        holds(seed)
+    except Exception:
+        return True
+    return False
