@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ from penstock.testing.play import declare
 
 DDL = {"int64": "bigint", "int32": "int", "double": "double", "string": "string", "bool": "boolean",
        "date32[day]": "date", "decimal128(10, 2)": "decimal(10,2)", "timestamp[us]": "timestamp_ntz"}  # fmt: skip
+
+
+def eventually(true: Callable[[], object]) -> None:
+    """Wait until it is true, however slow the machine is."""
+    end = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < end, "it did not come true within two minutes"
+        time.sleep(0.1)
 
 
 def in_batches(case: Case, most: int) -> Case:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from cellkit import Cluster
 from drift import CHAIN, PLAN, SCHEMA, embedded, rows
+from sparkkit import eventually
 
 import penstock as ps
 from penstock.adapt.decide import ACTIONS, Command, Rules
@@ -232,29 +233,42 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
 
 
 def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, tmp_path: Path) -> None:
-    """No engine keeps up with a trigger of ten milliseconds, so the pipeline gives itself a budget, and says so."""
-    pipe, answer = declared(spark, 9, f"{CHAIN} FRESHNESS A 20")
-    run = pipe.start(tmp_path, {"processingTime": "10 milliseconds"}, cells=2)
+    """No engine keeps up with a trigger of a millisecond, so the pipeline gives itself a budget, and says so.
+
+    How far that budget goes, and how soon it is decided on, is the machine's affair; one in probes sheds on any.
+    """
+    text = f"{CHAIN} FRESHNESS A 20"
+    pipe, answer = declared(spark, 9, text)
+    run = pipe.start(tmp_path, {"processingTime": "1 millisecond"}, cells=2)
     try:
         run.processAllAvailable()
+        eventually(lambda: "q" in run.status["budgets"])
         decisions, status, figures = run.decisions(), run.status, run.metrics()["queries"]["q"]
-        run.budget(40)
-        explicit = run.status["budgets"]
-        run.budget(None)
-        lifted = run.status["budgets"]
+        run.budget(4)
     finally:
         run.stop()
-    assert [(each.command.do, each.command.value) for each in decisions] == [("budget", "2 ms")]
-    assert status["budgets"] == {"q": "2 ms"}
+    assert [(each.command.do, each.command.value) for each in decisions] == [("budget", "1 ms")]
+    assert status["budgets"] == {"q": "1 ms"}
     assert status["isTriggerActive"] in (True, False)
-    assert figures["budget"] == "2 ms"
+    assert 0 < figures["completeness"] <= 1
+    again, rest = declared(spark, 14, text)
+    run = again.start(tmp_path, cells=2)
+    try:
+        run.processAllAvailable()
+        figures, explicit = run.metrics()["queries"]["q"], run.status["budgets"]
+        run.budget(None)
+        lifted = run.status["budgets"]
+        run.finish()
+        run.processAllAvailable()
+    finally:
+        run.stop()
+    assert explicit == {"q": "2 probes per second and cell"}
+    assert figures["budget"] == explicit["q"]
+    assert lifted == {}
     assert 0 < figures["completeness"] < 1
     assert figures["unprobed"] > 0
-    assert explicit == {"q": "20 probes per second and cell"}
-    assert lifted == {}
-    found = Counter(map(str, answer.table().to_pylist()))
-    wanted = Counter(map(str, embedded(CHAIN, 9).to_pylist()))
+    found, late = (Counter(map(str, each.table().to_pylist())) for each in (answer, rest))
     assert found
-    assert found < wanted
+    assert found + late < Counter(map(str, embedded(CHAIN, 14).to_pylist()))
     with pytest.raises(ps.QueryError, match="BAD_TRIGGER"):
         pipe.start(tmp_path, {"processingTime": "soon"}, cells=2)

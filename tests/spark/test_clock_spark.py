@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sparkkit import read, write_file
+from sparkkit import eventually, read, write_file
 
 import penstock as ps
 from penstock.spark import sinks
@@ -84,13 +83,6 @@ def put(folder: Path, name: str, number: int, xs: list[int]) -> None:
     else:
         rows = pa.table({"x": xs}, schema=X)
     write_file(folder / name / f"{number}.parquet", rows, number)
-
-
-def eventually(true: Any) -> None:
-    end = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < end, "held back"
-        time.sleep(0.1)
 
 
 def test_silent_streams_hold_nothing_back_and_stamps_are_repeatable(spark: Any, tmp_path: Path) -> None:
