@@ -5,9 +5,9 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import perf_counter
 from typing import get_args
 
@@ -20,32 +20,23 @@ from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.lookout import Lookout
 from penstock.adapt.monitor import Sample
 from penstock.adapt.overload import Overload
-from penstock.cql import bind_query, duration, stream_schema, time_column
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
-from penstock.errors import DataError, QueryError, ResourceError, UnsupportedError
+from penstock.cql.catalog import Stream, Timestamps
+from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.graph.timestamps import awaited
 from penstock.groups import Groups
-from penstock.ingest import fitted
 from penstock.ops.group import Slicing
-from penstock.ops.join import JoinOperator, Migration
-from penstock.ops.policies import POLICIES
-from penstock.ops.user_aggregate import checked
+from penstock.ops.join import Migration
 from penstock.plan.explain import Description, as_mermaid, as_text
+from penstock.relations import Duration, Relations, described
 from penstock.roster import Roster
-from penstock.running import RunningQuery
 from penstock.stages import Told
+from penstock.starter import Starter
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
-from penstock.streams import Clock, Streams
-
-_STATES = tuple(POLICIES)
-_DEMANDS = get_args(Kept)
-_MIGRATIONS = get_args(Migration)
-_SLICINGS = get_args(Slicing)
+from penstock.streams import Clock
 
 
 class Engine:
@@ -81,28 +72,22 @@ class Engine:
         measured, by some `Rules`; see docs/adapt.md. `timer` tells the seconds that pushes take, for `adapt` and for
         budgets per push.
         """
-        _known(state, _STATES, "state policy")
-        _known(demand, _DEMANDS, "way to keep demand")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
         if isinstance(max_queries, bool) or not isinstance(max_queries, int) or max_queries < 1:
             raise QueryError("BAD_LIMIT", f"max_queries is a number of queries, at least 1, not {max_queries!r}")
-        self._state = state
-        self._demand: Kept = demand
+        require_known(slicing, get_args(Slicing), "slicing")
+        rules = as_rules(adapt)
         self._batch = batch
         self._share = share
         self._max_queries = max_queries
-        _known(slicing, _SLICINGS, "slicing")
-        self._groups = Groups(share=share, slicing=slicing, nest=as_rules(adapt) is None)
-        self._catalog = Catalog()
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
-        self._streams = Streams(self._graph, self._catalog, clock)
-        self._tables: dict[str, pa.Table] = {}
+        self._relations = Relations(self._graph, clock)
+        self._groups = Groups(share=share, slicing=slicing, nest=rules is None)
         self._roster = Roster()
-        self._order: list[str] = []  # streams as they were declared: this orders tuples of one time
         self._budgets = Budgets(self._roster, timer)
-        rules = as_rules(adapt)
+        self._starter = Starter(state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets)
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
         self._pushes = 0
@@ -115,10 +100,10 @@ class Engine:
         name: str,
         schema: Mapping[str, str] | pa.Schema,
         time: str,
-        lateness: str | int | timedelta = 0,
+        lateness: Duration = 0,
         timestamps: Timestamps = "external",
-        skew: str | int | timedelta = 0,
-        idle_after: str | int | timedelta | None = None,
+        skew: Duration = 0,
+        idle_after: Duration | None = None,
     ) -> None:
         """Declare a stream: its columns, which of them is its time, and how late a tuple may be.
 
@@ -127,42 +112,20 @@ class Engine:
         that is older than that; those of an "internal" or "latent" stream are stamped by the engine, when they arrive
         or when they are first needed, whatever stands in their time column.
         """
-        self._free_name(name)
-        _known(timestamps, get_args(Timestamps), "kind of timestamps")
-        columns = stream_schema(schema)
-        time = time_column(columns, time)
-        unit = columns.field(time).type
-        idle = None if idle_after is None else duration(idle_after, unit)
-        self.declare(Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle))
+        self._relations.require_free(name)
+        self.declare(described(name, schema, time, lateness, timestamps, skew, idle_after))
 
     def declare(self, stream: Stream) -> None:
         """Declare a stream that a script's CREATE STREAM has described."""
-        self._free_name(stream.name)
-        self._streams.add(stream)
-        self._know(stream)
-
-    def _know(self, stream: Stream) -> None:
-        self._catalog.relations.add(stream)
-        if stream.name not in self._order:
-            self._order.append(stream.name)
+        self._relations.add_stream(stream)
 
     def table(self, name: str, table: pa.Table) -> None:
         """Declare a static table: its rows are always valid."""
-        self._free_name(name)
-        if not isinstance(table, (pa.Table, pa.RecordBatch)):
-            raise DataError("NOT_A_TABLE", f"table {name} is a {type(table).__name__}; give a pyarrow.Table")
-        schema = stream_schema(table.schema)
-        columns = fitted(name, table, schema)
-        self._tables[name] = pa.table(columns, schema=schema)
-        self._catalog.relations.add(Table(name, schema))
+        self._relations.add_table(name, table)
 
-    def _free_name(self, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        if name in self._catalog.relations:
-            raise QueryError(
-                "DUPLICATE_NAME", f"there is a stream or table {self._catalog.relations[name].name} already"
-            )
+    def aggregate(self, name: str, cls: type) -> None:
+        """Make a class usable as an aggregate by name; see docs/queries.md for what it must have."""
+        self._relations.add_aggregate(name, cls)
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,8 +151,7 @@ class Engine:
         if len(self._roster.queries) >= self._max_queries:
             message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        query = bind_query(text, self._catalog)
-        self._roster.add(self._start(name, query, plan, state, demand, history=history))
+        self._roster.add(self._starter.started(name, text, plan, state, demand, history=history))
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
@@ -201,19 +163,18 @@ class Engine:
         if running.feeds is not None:
             message = f"{running.name} is a stream that others may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
-        query = bind_query(text, self._catalog)
-        demand = running.demand if state is None else None
-        self._roster.replace(self._start(running.name, query, plan, state or running.state, demand, history=True))
+        demand, state = running.demand if state is None else None, state or running.state
+        self._roster.replace(self._starter.started(running.name, text, plan, state, demand, history=True))
         running.remove()
 
     def derive(
         self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
     ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
-        self._free_name(name)
+        self._relations.require_free(name)
         self._roster.require_free(name)
         try:
-            query = bind_query(text, self._catalog)
+            running = self._starter.started(name, text, plan, state, demand, derives=True)
         except QueryError as error:
             if (
                 error.condition == "UNKNOWN_RELATION"
@@ -222,57 +183,9 @@ class Engine:
                 message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
-        stream = Stream(name, query.schema, "_ts")
-        self._roster.add(self._start(name, query, plan, state, demand, stream))
-        self._know(stream)
-
-    def _start(
-        self,
-        name: str,
-        query: Query,
-        plan: str | None,
-        state: str | None,
-        demand: Kept | None,
-        feeds: Stream | None = None,
-        *,
-        history: bool = False,
-    ) -> RunningQuery:
-        if plan is not None and not isinstance(plan, str):
-            raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
-        state, demand = self._chosen(state, demand)
-        ranks = {stream: place for place, stream in enumerate(self._order)}
-        classes = self._catalog.aggregates
-        running = RunningQuery(
-            name, query, plan, state, demand, self._graph, self._tables, ranks, classes, self._groups, feeds,
-            history=history,
-        )  # fmt: skip
-        try:
-            self._budgets.admit(running)
-        except UnsupportedError:
-            running.remove()
-            raise
-        return running
-
-    def _chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
-        """What is kept: as asked for, else as the engine has it."""
-        state = self._state if state is None else state
-        _known(state, _STATES, "state policy")
-        if demand is None:
-            return state, self._demand
-        _known(demand, _DEMANDS, "way to keep demand")
-        if POLICIES[state].gated == "never":
-            message = f"the state policy {state} asks for no demand to keep ({demand}); jit and auto do"
-            raise QueryError("NO_DEMAND", message, state=state)
-        return state, demand
-
-    def aggregate(self, name: str, cls: type) -> None:
-        """Make a class usable as an aggregate by name; see docs/queries.md for what it must have."""
-        if not isinstance(name, str) or not name.isidentifier():
-            raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
-        taken = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast", *self._catalog.aggregates)
-        if name.casefold() in taken:
-            raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
-        self._catalog.aggregates[name.casefold()] = checked(name, cls)
+        self._roster.add(running)
+        assert running.feeds is not None
+        self._relations.know(running.feeds)
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
@@ -282,41 +195,25 @@ class Engine:
             if readers:
                 message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
                 raise QueryError("STREAM_IN_USE", message, stream=running.name)
-            self._catalog.relations.remove(name)
+            self._relations.forget(running.feeds)
         self._budgets.dismiss(running)
         self._roster.remove(running)
         running.remove()
-        self._apart(join for join in running.joins if len(join.tapped) == len(join.group.members))
-
-    def _apart(self, joins: Iterable[JoinOperator]) -> None:
-        """Give the queries that read a node of these joins a join of their own, at the point where they are."""
-        for join in [join for join in joins if join.tapped]:
-            readers = [running for running in self._roster if running.nested_in(join)]
-            told: Told = {}
-            rests = [running.dump(told) for running in readers]
-            self._groups.seat(rest.values["seat"] for each in rests for rest in each)
-            demands = [running.demand if running.demanding else None for running in readers]
-            new = [self._start(r.name, r.query, r.plan_text, r.state, d) for r, d in zip(readers, demands, strict=True)]
-            for old, own, rest in zip(readers, new, rests, strict=True):
-                self._roster.replace(own)
-                own.revive(rest, None)
-                own.stop(old.failure)
-                old.remove()
-            self._groups.seat(None)
+        self._starter.apart(join for join in running.joins if len(join.tapped) == len(join.group.members))
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
 
         What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
         """
-        _known(how, _MIGRATIONS, "way to migrate")
-        self._apart(self._roster[name].broken_by(plan))
+        require_known(how, get_args(Migration), "way to migrate")
+        self._starter.apart(self._roster[name].broken_by(plan))
         self._roster[name].migrate(plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        state, kept = self._chosen(state, demand)
-        self._apart(self._roster[name].joins)
+        state, kept = self._starter.chosen(state, demand)
+        self._starter.apart(self._roster[name].joins)
         running = self._roster[name]
         running.adopt(state, running.demand if demand is None else kept, node)
 
@@ -330,9 +227,9 @@ class Engine:
         `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
         any table does not fit its stream.
         """
-        self._streams.feed(data)
+        self._relations.streams.feed(data)
         for name, time in (frontiers or {}).items():
-            self._streams.advance(name, time)
+            self._relations.streams.advance(name, time)
         return self._run()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
@@ -340,11 +237,11 @@ class Engine:
 
         What becomes certain by that comes with the next push, which may be empty: `push({})`.
         """
-        self._streams.advance(name, time)
+        self._relations.streams.advance(name, time)
 
     def flush(self) -> dict[str, pa.Table]:
         """The end of every stream."""
-        for source in self._streams:
+        for source in self._relations.streams:
             source.advance(int(FOREVER))
         return self._run()
 
@@ -376,7 +273,7 @@ class Engine:
 
         `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
         """
-        _known(strategy, tuple(STRATEGIES), "schedule")
+        require_known(strategy, tuple(STRATEGIES), "schedule")
         if part is None:
             self._schedule = strategy
             self._graph.schedule(strategy)
@@ -401,7 +298,7 @@ class Engine:
         (a seed) a random choice. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._apart(self._groups)
+        self._starter.apart(self._groups)
         running = None if query is None else self._roster[query]
         self._budgets.set(budget, running)
 
@@ -458,7 +355,7 @@ class Engine:
 
         "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
         """
-        _known(slicing, _SLICINGS, "slicing")
+        require_known(slicing, get_args(Slicing), "slicing")
         if query is None:
             self._groups.reslice(slicing)
         else:
@@ -485,11 +382,11 @@ class Engine:
 
     def late(self, name: str) -> pa.Table:
         """Tuples of a stream that came too late to be joined (the newest million of them)."""
-        return self._streams[name].late.rows()
+        return self._relations.streams[name].late.rows()
 
     def dead_letters(self, name: str) -> pa.Table:
         """Tuples of a stream that were not usable, with the reason in `_reason` (the newest million of them)."""
-        return self._streams[name].dead.with_reasons()
+        return self._relations.streams[name].dead.with_reasons()
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -497,16 +394,17 @@ class Engine:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
         parts = snapshot.Parts()
         parts.add_options({
-            "state": self._state, "schedule": self._schedule, "batch": self._batch, "demand": self._demand,
-            "share": self._share, "slicing": self._groups.slicing, "max_queries": self._max_queries,
+            "state": self._starter.state, "demand": self._starter.demand, "schedule": self._schedule,
+            "batch": self._batch, "share": self._share, "slicing": self._groups.slicing,
+            "max_queries": self._max_queries,
             "budgets": self._budgets.dump(self._controller.bound if self._controller else ()),
             "adapt": asdict(self._controller.rules) if self._controller else None, "pushes": self._pushes,
         })  # fmt: skip
-        for name, table in self._tables.items():
+        for name, table in self._relations.tables.items():
             parts.add_table(name, table)
-        for source in self._streams:
+        for source in self._relations.streams:
             parts.add_source(source, self._graph[source.id].outlet, self._graph.habits(source.id))
-        parts.add_names(self._order, list(self._catalog.aggregates))
+        parts.add_names(self._relations.order, list(self._relations.catalog.aggregates))
         shared: Told = {}
         for running in self._roster:
             parts.add_query(running, shared)
@@ -526,17 +424,11 @@ class Engine:
         for name, table in parts.tables():
             engine.table(name, table)
         for saved in parts.sources():
-            source, outlet = engine._streams.add(saved.stream)
+            source, outlet = engine._relations.streams.add(saved.stream)
             saved.apply(source, outlet)
             engine._graph.resume(source.id, saved.entry["habits"])
-            engine._know(saved.stream)
-        engine._order, names = parts.names()
-        for name, class_ in (aggregates or {}).items():
-            engine.aggregate(name, class_)
-        missing = [name for name in names if name not in engine._catalog.aggregates]
-        if missing:
-            message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
-            raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)
+            engine._relations.know(saved.stream)
+        engine._relations.resume(*parts.names(), aggregates or {})
         queries = list(parts.queries())
         engine._groups.seat(seat for query in queries for seat in query.seats)
         for query in queries:
@@ -548,8 +440,3 @@ class Engine:
         if budgets is not None:
             engine._budgets.revive(budgets)
         return engine
-
-
-def _known(value: str, options: Sequence[str], what: str) -> None:
-    if value not in options:
-        raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")

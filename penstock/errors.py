@@ -6,6 +6,8 @@ that says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PenstockError(Exception):
     """Base of every error Penstock raises on purpose."""
@@ -35,3 +37,9 @@ class ResourceError(PenstockError):
 
 class InternalError(PenstockError):
     """A broken invariant: please report it with the seed or the input."""
+
+
+def require_known(value: object, options: Sequence[str], what: str) -> None:
+    """Refuse what is none of the options, and name them."""
+    if value not in options:
+        raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 
 
@@ -90,3 +92,19 @@ def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[s
         {name: column.filter(timed) for name, column in columns.items()},
         {name: column.take(bad) for name, column in columns.items()},
     )
+
+
+def tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
+    """A value of the time column's type as an integer."""
+    try:
+        if isinstance(time, float):
+            raise TypeError("a float is not an instant")
+        scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
+        found = scalar.cast(stream.time_type).cast(pa.int64()).as_py()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            "TIME_TYPE", f"{time!r} is not a time of {stream.name}, whose {stream.time} is {stream.time_type}"
+        ) from error
+    if found is None:
+        raise DataError("TIME_TYPE", f"NULL is not a time of {stream.name}")
+    return int(found)

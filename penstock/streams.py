@@ -13,7 +13,7 @@ from penstock.cql.catalog import Catalog, Stream
 from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph
-from penstock.ingest import fitted, split_null_times
+from penstock.ingest import fitted, split_null_times, tick
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
 from penstock.state.codeset import Mask
 from penstock.state.instants import ticks
@@ -109,27 +109,11 @@ class Streams:
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come."""
         source = self[name]
-        source.advance(_tick(time, source.stream))
+        source.advance(tick(time, source.stream))
 
 
 def _rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
     return {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
-
-
-def _tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
-    """A value of the time column's type as an integer."""
-    try:
-        if isinstance(time, float):
-            raise TypeError("a float is not an instant")
-        scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
-        tick = scalar.cast(stream.time_type).cast(pa.int64()).as_py()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            "TIME_TYPE", f"{time!r} is not a time of {stream.name}, whose {stream.time} is {stream.time_type}"
-        ) from error
-    if tick is None:
-        raise DataError("TIME_TYPE", f"NULL is not a time of {stream.name}")
-    return int(tick)
 
 
 def _untimed(table: pa.Table, stream: Stream) -> pa.Table:

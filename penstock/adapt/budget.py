@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.overload import Overload
 from penstock.cql.durations import duration
-from penstock.errors import QueryError, UnsupportedError
+from penstock.errors import QueryError, UnsupportedError, require_known
 from penstock.ops.join import JoinOperator, no_paths
 from penstock.plan.physical import EddyPlan
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, UnionPart, joins
@@ -57,8 +57,7 @@ class Budget:
 
 def as_budget(value: object, policy: object, sample: object) -> Budget:
     """The budget of a call; what makes no sense is a QueryError."""
-    if policy not in POLICIES:
-        raise QueryError("UNKNOWN_OPTION", f"unknown budget policy {policy!r}; known: {', '.join(POLICIES)}")
+    require_known(policy, tuple(POLICIES), "budget policy")
     if sample is not None and (isinstance(sample, bool) or not isinstance(sample, int) or sample < 0):
         raise QueryError("BAD_SAMPLE", f"sample is the seed of a random choice, a number from 0 on, not {sample!r}")
     assert isinstance(policy, str)

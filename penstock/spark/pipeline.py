@@ -5,10 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,9 +16,10 @@ from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt.decide import ACTIONS, Rules, as_rules
-from penstock.cql import duration, stream_schema, time_column
+from penstock.cql import stream_schema
 from penstock.cql.catalog import Names, Stream, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.relations import Duration, described
 from penstock.script import read_script
 from penstock.spark.cell import Cell
 from penstock.spark.control import Desk, commanding
@@ -68,11 +68,11 @@ class Pipeline:
         name: str,
         df: DataFrame,
         time: str,
-        lateness: str | int | timedelta = 0,
+        lateness: Duration = 0,
         *,
         timestamps: Timestamps = "external",
-        skew: str | int | timedelta = 0,
-        idle_after: str | int | timedelta | None = None,
+        skew: Duration = 0,
+        idle_after: Duration | None = None,
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
@@ -95,21 +95,18 @@ class Pipeline:
         if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
         columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
-        if timestamps not in get_args(Timestamps):
-            kinds = ", ".join(get_args(Timestamps))
-            raise QueryError("UNKNOWN_OPTION", f"unknown kind of timestamps {timestamps!r}; known: {kinds}")
-        if timestamps != "external" and time.casefold() not in {name.casefold() for name in columns.names}:
-            columns = columns.append(pa.field(time, pa.timestamp("us")))
-        time = time_column(columns, time)
-        unit = columns.field(time).type
-        idle = None if idle_after is None else duration(idle_after, unit)
-        allowed = duration(lateness, unit) if timestamps == "external" else 0  # what is stamped here is never late
-        declared = Stream(name, columns, time, allowed, timestamps, duration(skew, unit), idle)
-        if clocked(declared) and not pa.types.is_timestamp(unit):
+        if timestamps == "external":
+            late_by = lateness
+        else:  # what is stamped here is never late
+            late_by = 0
+            if time.casefold() not in {name.casefold() for name in columns.names}:
+                columns = columns.append(pa.field(time, pa.timestamp("us")))
+        declared = described(name, columns, time, late_by, timestamps, skew, idle_after)
+        if clocked(declared) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
-                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {time} counts ticks; "
-                "use Run.advance",
+                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {declared.time} counts "
+                "ticks; use Run.advance",
             )
         self._streams.add(declared)
         self._frames[name] = df

@@ -16,6 +16,7 @@ from penstock.adapt.decide import Action, Decision, Rules
 from penstock.adapt.decide import Command as Decided
 from penstock.cql import bind_query
 from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.ingest import tick
 from penstock.spark.control import Command, Desk
 from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
@@ -257,12 +258,7 @@ class Run:
         if stream is None:
             known = ", ".join(s.name for s in streams)
             raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}", stream=name)
-        try:
-            scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
-            tick = int(scalar.cast(stream.time_type).cast(pa.int64()).as_py())
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DataError("TIME_TYPE", f"{time!r} is not a time of {stream.name}: {stream.time_type}") from error
-        self._now.desk.give("advance", stream=stream.name, time=tick)
+        self._now.desk.give("advance", stream=stream.name, time=tick(time, stream))
 
     def finish(self) -> None:
         """The end of every stream: what waits for more becomes certain, with the next micro-batch."""

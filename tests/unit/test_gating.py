@@ -99,4 +99,4 @@ def test_a_way_to_keep_demand_is_checked() -> None:
     with pytest.raises(ps.QueryError, match="jit and auto"):
         engine.query("other", "SELECT ts FROM A", state="eager", demand="bloom")
     engine = ps.Engine(demand="bloom", state="eager")
-    assert ps.Engine.restore(engine.snapshot())._demand == "bloom"
+    assert ps.Engine.restore(engine.snapshot())._starter.demand == "bloom"

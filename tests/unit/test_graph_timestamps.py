@@ -109,7 +109,7 @@ def test_latent_streams_are_stamped_when_they_are_needed() -> None:
     clock = Ticks()
     eng = engine(clock, timestamps="latent")
     eng.query("q", JOIN)
-    source = eng._streams["A"]
+    source = eng._relations.streams["A"]
     clock.now = 10
     source.feed(*_unstamped(7))
     clock.now = 20
@@ -153,13 +153,13 @@ def test_an_enabling_time_stamp_is_only_made_on_demand() -> None:
     eng.query("q", UNION)
     clock.now = 50
     eng.push({})
-    assert eng._streams["B"].frontier == int(ALWAYS)
+    assert eng._relations.streams["B"].frontier == int(ALWAYS)
     eng.push({"A": rows(46)})
-    assert eng._streams["B"].frontier == int(ALWAYS)  # 45 would not help
+    assert eng._relations.streams["B"].frontier == int(ALWAYS)  # 45 would not help
     eng.push({"A": rows(47)})
     clock.now = 52
     assert times(eng.push({})) == [46, 47]
-    assert eng._streams["B"].frontier == 47
+    assert eng._relations.streams["B"].frontier == 47
 
 
 def test_a_promise_makes_older_tuples_late() -> None:

@@ -1,0 +1,101 @@
+"""What queries may name: streams and their sources, static tables, and aggregates of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import get_args
+
+import pyarrow as pa
+
+from penstock.cql import duration, stream_schema, time_column
+from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
+from penstock.errors import DataError, QueryError, require_known
+from penstock.graph.graph import Graph
+from penstock.ingest import fitted
+from penstock.ops.user_aggregate import checked
+from penstock.streams import Clock, Streams
+
+Duration = str | int | timedelta
+_FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")
+
+
+def described(
+    name: str,
+    schema: Mapping[str, str] | pa.Schema,
+    time: str,
+    lateness: Duration = 0,
+    timestamps: Timestamps = "external",
+    skew: Duration = 0,
+    idle_after: Duration | None = None,
+) -> Stream:
+    """A stream as a call declares it, with canonical types and durations in units of its time column."""
+    require_known(timestamps, get_args(Timestamps), "kind of timestamps")
+    columns = stream_schema(schema)
+    time = time_column(columns, time)
+    unit = columns.field(time).type
+    idle = None if idle_after is None else duration(idle_after, unit)
+    return Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
+
+
+class Relations:
+    """All that was declared. `order` has the streams as they were: this orders tuples of one time."""
+
+    def __init__(self, graph: Graph, clock: Clock | None) -> None:
+        self.catalog = Catalog()
+        self.streams = Streams(graph, self.catalog, clock)
+        self.tables: dict[str, pa.Table] = {}
+        self.order: list[str] = []
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        return {stream: place for place, stream in enumerate(self.order)}
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name that is none, or is taken."""
+        if not isinstance(name, str) or not name:
+            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        if name in self.catalog.relations:
+            taken = self.catalog.relations[name].name
+            raise QueryError("DUPLICATE_NAME", f"there is a stream or table {taken} already")
+
+    def add_stream(self, stream: Stream) -> None:
+        """Declare a stream, with a source of its own."""
+        self.require_free(stream.name)
+        self.streams.add(stream)
+        self.know(stream)
+
+    def know(self, stream: Stream) -> None:
+        """A stream whose tuples come from a source or from a query that is in the graph already."""
+        self.catalog.relations.add(stream)
+        if stream.name not in self.order:
+            self.order.append(stream.name)
+
+    def forget(self, stream: Stream) -> None:
+        """A derived stream is gone; if it comes again, it has its place again."""
+        self.catalog.relations.remove(stream.name)
+
+    def add_table(self, name: str, table: pa.Table) -> None:
+        self.require_free(name)
+        if not isinstance(table, (pa.Table, pa.RecordBatch)):
+            raise DataError("NOT_A_TABLE", f"table {name} is a {type(table).__name__}; give a pyarrow.Table")
+        schema = stream_schema(table.schema)
+        self.tables[name] = pa.table(fitted(name, table, schema), schema=schema)
+        self.catalog.relations.add(Table(name, schema))
+
+    def add_aggregate(self, name: str, cls: type) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
+        if name.casefold() in (*_FUNCTIONS, *self.catalog.aggregates):
+            raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
+        self.catalog.aggregates[name.casefold()] = checked(name, cls)
+
+    def resume(self, order: list[str], aggregates: list[str], classes: Mapping[str, type]) -> None:
+        """Go on as another engine did: its order of streams, and its aggregates, whose classes must be given again."""
+        self.order = order
+        for name, class_ in classes.items():
+            self.add_aggregate(name, class_)
+        missing = [name for name in aggregates if name not in self.catalog.aggregates]
+        if missing:
+            message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
+            raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)

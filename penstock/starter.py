@@ -1,0 +1,99 @@
+"""How a query begins: bound to what was declared, put into the graph with what it is to keep, under its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+from penstock.adapt.budget import Budgets
+from penstock.cql import bind_query
+from penstock.cql.bound import Query
+from penstock.cql.catalog import Stream
+from penstock.errors import QueryError, UnsupportedError, require_known
+from penstock.graph.graph import Graph
+from penstock.groups import Groups
+from penstock.ops.join import JoinOperator
+from penstock.ops.policies import POLICIES
+from penstock.relations import Relations
+from penstock.roster import Roster
+from penstock.running import RunningQuery
+from penstock.stages import Told
+from penstock.state.demand import Kept
+
+_DEMANDS = get_args(Kept)
+
+
+class Starter:
+    """Starts queries. `state` and `demand`: what is kept if nothing else is asked for."""
+
+    def __init__(
+        self, state: str, demand: Kept, graph: Graph, relations: Relations, groups: Groups, roster: Roster,
+        budgets: Budgets,
+    ) -> None:  # fmt: skip
+        require_known(state, tuple(POLICIES), "state policy")
+        require_known(demand, _DEMANDS, "way to keep demand")
+        self.state = state
+        self.demand: Kept = demand
+        self._graph = graph
+        self._relations = relations
+        self._groups = groups
+        self._roster = roster
+        self._budgets = budgets
+
+    def chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
+        """What is kept: as asked for, else as the engine has it."""
+        state = self.state if state is None else state
+        require_known(state, tuple(POLICIES), "state policy")
+        if demand is None:
+            return state, self.demand
+        require_known(demand, _DEMANDS, "way to keep demand")
+        if POLICIES[state].gated == "never":
+            message = f"the state policy {state} asks for no demand to keep ({demand}); jit and auto do"
+            raise QueryError("NO_DEMAND", message, state=state)
+        return state, demand
+
+    def started(
+        self,
+        name: str,
+        text: str | Query,
+        plan: str | None,
+        state: str | None,
+        demand: Kept | None,
+        *,
+        derives: bool = False,
+        history: bool = False,
+    ) -> RunningQuery:
+        """A query at work. With `derives` its results are a stream of its name, of which nobody knows yet."""
+        query = text if isinstance(text, Query) else bind_query(text, self._relations.catalog)
+        if plan is not None and not isinstance(plan, str):
+            raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
+        state, demand = self.chosen(state, demand)
+        feeds = Stream(name, query.schema, "_ts") if derives else None
+        running = RunningQuery(
+            name, query, plan, state, demand, self._graph, self._relations.tables, self._relations.ranks,
+            self._relations.catalog.aggregates, self._groups, feeds, history=history,
+        )  # fmt: skip
+        try:
+            self._budgets.admit(running)
+        except UnsupportedError:
+            running.remove()
+            raise
+        return running
+
+    def apart(self, joins: Iterable[JoinOperator]) -> None:
+        """Give the queries that read a node of these joins a join of their own, at the point where they are."""
+        for join in [join for join in joins if join.tapped]:
+            readers = [running for running in self._roster if running.nested_in(join)]
+            told: Told = {}
+            rests = [running.dump(told) for running in readers]
+            self._groups.seat(rest.values["seat"] for each in rests for rest in each)
+            demands = [old.demand if old.demanding else None for old in readers]
+            new = [
+                self.started(r.name, r.query, r.plan_text, r.state, d) for r, d in zip(readers, demands, strict=True)
+            ]
+            for old, own, rest in zip(readers, new, rests, strict=True):  # a join comes back when all who share it do
+                self._roster.replace(own)
+                own.revive(rest, None)
+                own.stop(old.failure)
+                old.remove()
+            self._groups.seat(None)
