@@ -202,8 +202,9 @@ class Engine:
             message = f"{running.name} is a stream that others may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
         query = bind_query(text, self._catalog)
-        demand = running.demand if state is None else None
+        demand = running.demand if state is None and running.demanding else None
         self._roster.replace(self._start(running.name, query, plan, state or running.state, demand, history=True))
+        self._budgets.retire(running)
         running.remove()
 
     def derive(
@@ -242,6 +243,7 @@ class Engine:
         state, demand = self._chosen(state, demand)
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
+        self._groups.purse = self._budgets.purse(name)
         running = RunningQuery(
             name, query, plan, state, demand, self._graph, self._tables, ranks, classes, self._groups, feeds,
             history=history,
