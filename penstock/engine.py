@@ -238,8 +238,8 @@ class Engine:
         *,
         history: bool = False,
     ) -> RunningQuery:
-        if plan is not None and not isinstance(plan, str):
-            raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
+        if plan is not None:
+            _plan(plan)
         state, demand = self._chosen(state, demand)
         ranks = {stream: place for place, stream in enumerate(self._order)}
         classes = self._catalog.aggregates
@@ -312,6 +312,7 @@ class Engine:
         What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
         """
         _known(how, _MIGRATIONS, "way to migrate")
+        _plan(plan)
         self._apart(self._roster[name].broken_by(plan))
         self._roster[name].migrate(plan, how)  # type: ignore[arg-type]
 
@@ -555,3 +556,8 @@ class Engine:
 def _known(value: str, options: Sequence[str], what: str) -> None:
     if value not in options:
         raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")
+
+
+def _plan(plan: str) -> None:
+    if not isinstance(plan, str):
+        raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
