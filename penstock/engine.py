@@ -33,7 +33,7 @@ from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.relations import Duration, Relations, described
 from penstock.roster import Roster
 from penstock.stages import Told
-from penstock.starter import Starter
+from penstock.starter import Starter, require_plan
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.streams import Clock
@@ -163,8 +163,10 @@ class Engine:
         if running.feeds is not None:
             message = f"{running.name} is a stream that others may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
-        demand, state = running.demand if state is None else None, state or running.state
-        self._roster.replace(self._starter.started(running.name, text, plan, state, demand, history=True))
+        demand = running.demand if state is None and running.demanding else None
+        altered = self._starter.started(running.name, text, plan, state or running.state, demand, history=True)
+        self._roster.replace(altered)
+        self._budgets.retire(running)
         running.remove()
 
     def derive(
@@ -207,6 +209,7 @@ class Engine:
         What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
         """
         require_known(how, get_args(Migration), "way to migrate")
+        require_plan(plan)
         self._starter.apart(self._roster[name].broken_by(plan))
         self._roster[name].migrate(plan, how)  # type: ignore[arg-type]
 

@@ -52,6 +52,8 @@ class Groups:
         self._share = share
         self._nest = share and nest
         self.slicing = slicing
+        self.purse: object = None
+        """Of the query that is placed next: it shares joins of that purse only; see `JoinOperator.purse`."""
         self._joins: list[tuple[Node, JoinOperator, bool]] = []
         self._by_sight: dict[object, list[tuple[Node, JoinOperator]]] = {}
         self._seats: Iterator[int] | None = None
@@ -112,7 +114,7 @@ class Groups:
             return None
         for node, join in self._by_sight.get(_sight(part, agreed), ()):
             renaming = fitting(part, join.group.sharing.host)
-            if renaming is None or join.private:
+            if renaming is None or join.purse is not self.purse:
                 continue
             if not _counts_alike(join, renaming, counting):
                 continue
@@ -125,10 +127,16 @@ class Groups:
 
         Only where all rows are built, or may be: `auto` builds all then.
         """
-        if not self._nest or self._seats is not None or agreed.whole or agreed.state not in _NESTING:
+        if (
+            not self._nest
+            or self._seats is not None
+            or self.purse is not None
+            or agreed.whole
+            or agreed.state not in _NESTING
+        ):
             return None
         for node, join, whole in self._joins:
-            busy = join.private or join.tree.shedding is not None
+            busy = join.purse is not None or join.tree.shedding is not None
             if whole or busy or (join.state, join.demand) != (agreed.state, agreed.demand):
                 continue
             renaming = nested(part, join.group.sharing.host, join.tree.plan.tree)

@@ -65,10 +65,11 @@ class Starter:
     ) -> RunningQuery:
         """A query at work. With `derives` its results are a stream of its name, of which nobody knows yet."""
         query = text if isinstance(text, Query) else bind_query(text, self._relations.catalog)
-        if plan is not None and not isinstance(plan, str):
-            raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")
+        if plan is not None:
+            require_plan(plan)
         state, demand = self.chosen(state, demand)
         feeds = Stream(name, query.schema, "_ts") if derives else None
+        self._groups.purse = self._budgets.purse(name)
         running = RunningQuery(
             name, query, plan, state, demand, self._graph, self._relations.tables, self._relations.ranks,
             self._relations.catalog.aggregates, self._groups, feeds, history=history,
@@ -97,3 +98,9 @@ class Starter:
                 own.stop(old.failure)
                 old.remove()
             self._groups.seat(None)
+
+
+def require_plan(plan: object) -> None:
+    """Refuse a plan that is no text."""
+    if not isinstance(plan, str):
+        raise QueryError("PLAN_MISFIT", f"a plan is a text such as (A B), not a {type(plan).__name__}")

@@ -42,6 +42,8 @@ _SLOWER, _FASTER = 0.5, 0.2
 """The weight of a push whose probes took longer than the average, or less long."""
 _FIRST_RATE = 100_000.0
 """Probes per second of the clock to start with."""
+_EXEMPT = object()
+"""The purse of queries that are exempt from the budget of the engine."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
 
 
@@ -255,13 +257,10 @@ class Budgets:
             self._general, self._single = keeper, {}
         else:
             for running in chosen:
-                self._release(running, shared=True)
+                self._release(running)
             self._single |= dict.fromkeys((running.name for running in chosen), keeper)
         for running in chosen:
-            if keeper is not None:
-                keeper.bind(running)
-            for join in running.joins:
-                join.private = only is not None
+            self._enter(running)
 
     def may_bind(self, running: RunningQuery) -> bool:
         """Whether a query has no budget, and it and all who share its joins allow one by FRESHNESS."""
@@ -284,27 +283,42 @@ class Budgets:
         """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
         freed = list(self._sharers(running))
         for each in freed:
-            self._release(each, shared=True)
+            self._release(each)
         for each in freed:
-            for join in each.joins:
-                join.private = False
             self.admit(each)
 
     def admit(self, running: RunningQuery) -> None:
-        """A new query: the budget of the engine binds it as well."""
-        if self._general is not None:
+        """A new query, or one with a new text: the budget of the engine binds it as well, or the one it has."""
+        if self._keeper(running) is not None:
             _check(running)
-            self._general.bind(running)
+        self._enter(running)
+
+    def _enter(self, running: RunningQuery) -> None:
+        keeper = self._keeper(running)
+        if keeper is not None:
+            keeper.bind(running)
+        for join in running.joins:
+            join.purse = self.purse(running.name)
+
+    def purse(self, name: str) -> object:
+        """What divides the joins of a query from those of others: its own budget, or that it has none; else None."""
+        return (self._single[name] or _EXEMPT) if name in self._single else None
+
+    def retire(self, running: RunningQuery) -> None:
+        """A query with a text goes; joins that others share stay bound, and its name keeps its budget."""
+        if (keeper := self._keeper(running)) is not None:
+            keeper.release(join for join in running.joins if len(join.group.members) == 1)
 
     def dismiss(self, running: RunningQuery) -> None:
         """A query goes; joins that others share stay bound."""
-        self._release(running, shared=False)
+        self.retire(running)
+        self._single.pop(running.name, None)
 
-    def _release(self, running: RunningQuery, *, shared: bool) -> None:
+    def _release(self, running: RunningQuery) -> None:
         keeper = self._keeper(running)
         self._single.pop(running.name, None)
         if keeper is not None:
-            keeper.release(join for join in running.joins if shared or len(join.group.members) == 1)
+            keeper.release(running.joins)
 
     def begin(self) -> None:
         for keeper in self._keepers():
@@ -344,10 +358,18 @@ class Budgets:
         return {"general": plain(self._general), "single": single}
 
     def revive(self, dumped: Mapping[str, Any]) -> None:
-        if dumped["general"] is not None:
-            self.set(Budget(**dumped["general"]), None)
+        """Bind queries as they were. What was agreed to then is not asked again."""
+
+        def keeper(entry: Mapping[str, Any] | None) -> Keeper | None:
+            return None if entry is None else Keeper(Budget(**entry), self._timer)
+
+        self._general = keeper(dumped["general"])
         for name, entry in dumped["single"].items():
-            self.set(None if entry is None else Budget(**entry), self._roster[name])
+            if name not in self._single:  # else it shares the budget of one before
+                names = [running.name for running in self._sharers(self._roster[name])]
+                self._single |= dict.fromkeys(names, keeper(entry))
+        for running in self._roster:
+            self._enter(running)
 
 
 def fresh(running: RunningQuery) -> bool:

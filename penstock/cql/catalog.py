@@ -75,6 +75,8 @@ class Names(Mapping[str, T], Generic[T]):
         return self._items.pop(name.casefold())
 
     def __getitem__(self, name: str) -> T:
+        if name not in self:  # what is no text is no name either
+            raise KeyError(name)
         return self._items[name.casefold()]
 
     def __contains__(self, name: object) -> bool:

@@ -167,12 +167,17 @@ class _Selecting:
         return span(node)
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
-        if group_by is not None:
-            return
-        for source in self.syntax.sources:
-            if source.window and source.window.slide:
+        slide: int | None = None
+        for source, written in zip(self.scope.sources, self.syntax.sources, strict=True):
+            if written.window is None or source.window is None or source.window.slide is None:
+                continue
+            if group_by is None:
                 advice = "it makes aggregates report at each slide, and this query has none"
-                raise self.origin.unsupported("SLIDE without aggregate", source.window.span, advice)
+                raise self.origin.unsupported("SLIDE without aggregate", written.window.span, advice)
+            slide = slide or source.window.slide
+            if source.window.slide != slide:
+                message = "the windows of one aggregate slide by different amounts; it reports at the multiples of one"
+                raise self.origin.error("SLIDES_DIFFER", f"{message} SLIDE", written.window.span)
 
 
 def _has_aggregate(expr: Expr) -> bool:

@@ -95,7 +95,13 @@ def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
                 raise QueryError("UNKNOWN_TYPE", message, column=field.name, type=str(field.type))
             fields.append(pa.field(field.name, known))
     else:
-        fields = [pa.field(name, arrow_type(type_name)) for name, type_name in columns.items()]
+        for name, type_name in columns.items():
+            if not isinstance(name, str) or not isinstance(type_name, str):
+                message = (
+                    f"columns are given as {{name: SQL type}} or as a pyarrow.Schema, not as {name!r}: {type_name!r}"
+                )
+                raise QueryError("NO_COLUMNS", message)
+            fields.append(pa.field(name, arrow_type(type_name)))
     seen: set[str] = set()
     for field in fields:
         if field.name.casefold() in seen:
@@ -109,6 +115,8 @@ def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
 def time_column(schema: pa.Schema, name: str) -> str:
     """The declared spelling of a stream's time column, which must be a timestamp or an integer."""
     spelling: dict[str, str] = {column.casefold(): column for column in schema.names}
+    if not isinstance(name, str):
+        raise QueryError("UNKNOWN_COLUMN", f"time= names the time column, {name!r} does not", column=name)
     if name.casefold() not in spelling:
         known = ", ".join(schema.names)
         hint = did_you_mean(name, schema.names)

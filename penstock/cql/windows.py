@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.cql.bound import NOW, UNBOUNDED, Source, Window
 from penstock.cql.catalog import Catalog, Stream, Table
 from penstock.cql.durations import exact
-from penstock.cql.errors import Origin, did_you_mean
+from penstock.cql.errors import CqlUnsupportedError, Origin, did_you_mean
 from penstock.cql.syntax import Amount, Name, SelectSyntax, SourceSyntax, WindowSyntax
 from penstock.errors import QueryError
 
@@ -26,6 +26,12 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
         if select.sequence and source.is_table:
             message = f"SEQ pairs streams, but {source.relation.name} is a table"
             raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
+        if select.sequence and source.window is not None and source.window.kind == "rows" and syntax.window:
+            message = (
+                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT looks at the last "
+                "tuple of each key anyway"
+            )
+            raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
         sources.append(source)
     if all(source.is_table for source in sources):
         message = "a continuous query reads at least one stream, but FROM has only tables"

@@ -101,8 +101,8 @@ class JoinOperator:
         self._track: ParallelTrack | None = None
         self._tap: Tap | None = None
         self.unprobed: Counter[Tree] = Counter()
-        self.private = False
-        """Whether no other query may share it: it keeps to a budget that is one query's own."""
+        self.purse: object = None
+        """Who may share it: queries with the same one. None is that of the engine, which most have."""
         self._done = int(ALWAYS)
         self._runs = 0
         self._revived: tuple[Harvest, int] | None = None

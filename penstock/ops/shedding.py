@@ -157,7 +157,7 @@ class Shedding:
     def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
         """The rows of a node that may probe."""
         self._flows[node].offered += len(rows)
-        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse))
+        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse, len(rows)))
         if len(rows) > allowed:
             self._unprobed[node] += len(rows) - allowed
             self.lost_at.add(join)

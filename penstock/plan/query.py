@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql.bound import Body, Select, SeqMode, SetOperation, Source
-from penstock.errors import QueryError, UnsupportedError
+from penstock.errors import QueryError
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, aliases, columns, walk
 from penstock.plan.cost import assumed_statistics
 from penstock.plan.joins import JoinGraph, join_graph
@@ -293,23 +293,12 @@ class _Planning:
 
 
 def _slide(sources: Sequence[Source]) -> int | None:
-    slides = {source.window.slide for source in sources if source.window is not None and source.window.slide}
-    if len(slides) > 1:
-        message = "the windows of one aggregate slide by different amounts; it reports at the multiples of one SLIDE"
-        raise QueryError("SLIDES_DIFFER", message)
-    return next(iter(slides), None)
+    """By how much the report slides; windows of one SELECT that slide by different amounts do not bind."""
+    return next((source.window.slide for source in sources if source.window and source.window.slide), None)
 
 
 def _sequence(select: Select, outputs: Outputs, ranks: Mapping[str, int]) -> SequencePart:
     assert select.sequence is not None
-    for source in select.sources:
-        if source.window is not None and source.window.kind == "rows":
-            raise UnsupportedError(
-                "ROWS_IN_SEQ",
-                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT looks at the last "
-                "tuple of each key anyway",
-                alias=source.alias,
-            )
     recent = select.sequence.mode == "recent"
     names = [source.alias for source in select.sources]
     steps: list[SequenceStep] = []

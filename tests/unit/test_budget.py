@@ -205,6 +205,67 @@ def test_a_snapshot_keeps_budgets() -> None:
     assert ps.Engine.restore(again.snapshot())._budgets.dump() == {"general": None, "single": {}}
 
 
+def test_a_budget_is_restored_to_all_who_agreed_to_it() -> None:
+    engine = shared(" FRESHNESS A 9", "")
+    engine.budget(100, query="p1")  # itself it needs no FRESHNESS
+    again = ps.Engine.restore(engine.snapshot())
+    assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
+    assert again._budgets.overloads(again._roster["p0"]) == again._budgets.overloads(again._roster["p1"])
+
+
+def test_what_is_exempt_is_restored_whatever_it_has_become() -> None:
+    engine = started()
+    engine.query("p", PAIR.format(5))
+    engine.budget(300)
+    engine.budget(None, query="p")
+    engine.migrate("p", "{A C}")
+    again = ps.Engine.restore(engine.snapshot())
+    assert "budget" not in again.metrics("p")
+    again.alter("p", "SELECT COUNT(*) AS n FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
+    assert ps.Engine.restore(again.snapshot()).metrics("q")["budget"]["mu"] == 300
+
+
+def test_an_altered_query_keeps_its_own_budget_and_its_windows() -> None:
+    engine, exact = started(), started()
+    for each in (engine, exact):
+        each.query("p", PAIR.format(5))
+    engine.budget(1e6, query="p")
+    for each in (engine, exact):
+        each.push(tuples(0))
+        each.alter("p", PAIR.format(4))
+    assert engine.metrics("p")["budget"]["mu"] == 1e6
+    assert engine.push(tuples(1))["p"].num_rows == exact.push(tuples(1))["p"].num_rows
+    with pytest.raises(ps.UnsupportedError, match="BUDGET_WOULD_DISTORT"):
+        engine.alter("p", "SELECT COUNT(*) AS n FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
+    assert engine.metrics("p")["budget"]["mu"] == 1e6
+
+
+def test_an_altered_query_with_a_budget_enters_nobody_elses_join() -> None:
+    engine = started()
+    engine.query("p", PAIR.format(5))
+    engine.query("r", "SELECT B.x FROM B [RANGE 5], C [RANGE 5] WHERE B.x = C.x")
+    engine.budget(100, query="r")
+    engine.alter("r", PAIR.format(6))
+    assert "budget" not in engine.metrics("p")
+    assert engine.metrics("r")["budget"]["mu"] == 100
+
+
+def test_a_former_text_of_a_query_has_no_part_of_the_budget() -> None:
+    engine = started()
+    engine.budget(300)
+    engine.push(tuples(0))
+    engine.alter("q", PAIR.format(5))
+    assert engine.metrics("q")["budget"]["mu"] == 300
+
+
+def test_a_budget_may_be_as_large_as_a_number_can_be() -> None:
+    engine, exact = (started(PAIR.format(9)) for _ in range(2))
+    engine.budget(1e308)
+    seconds = [tuples(second) for second in range(6)]
+    data = {name: pa.concat_tables([each[name] for each in seconds]) for name in "ABC"}
+    assert engine.push(data)["q"].num_rows == exact.push(data)["q"].num_rows
+
+
 def test_too_little_for_the_freshness_is_said() -> None:
     engine = started(CHAIN + " FRESHNESS A 12", state="eager")
     fed(engine, range(12))

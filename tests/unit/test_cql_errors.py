@@ -56,6 +56,14 @@ def test_the_whole_message() -> None:
         ("SELECT value FROM temperature [RANGE 5]", "DURATION_UNIT", "5", "write 5 SECONDS"),
         ("SELECT value FROM temperature [RANGE 0 SECONDS]", "INVALID_DURATION", "0 SECONDS", "greater than zero"),
         ("SELECT value FROM temperature [RANGE -1 DAY]", "INVALID_DURATION", "-1 DAY", "greater than zero"),
+        (
+            "SELECT COUNT(*) FROM temperature [RANGE 4 DAYS SLIDE 1 DAY], humidity [RANGE 4 DAYS SLIDE 2 DAYS]",
+            "SLIDES_DIFFER", "[RANGE 4 DAYS SLIDE 2 DAYS]", "the multiples of one SLIDE",
+        ),
+        (
+            "SELECT t.value FROM SEQ(temperature [ROWS 3] AS t, humidity AS h) MODE RECENT",
+            "ROWS_IN_SEQ", "[ROWS 3]", "SEQ takes RANGE",
+        ),
         ("SELECT value FROM temperature [RANGE 5 MINUTS]", "UNKNOWN_UNIT", "MINUTS", "MINUTES"),
         ("SELECT value FROM temperature [RANGE 0.1 MICROSECONDS]", "INVALID_DURATION", "0.1 MICROSECONDS", "whole"),
         ("SELECT value FROM temperature [ROWS 0]", "INVALID_WINDOW", "0", "at least 1"),

@@ -185,8 +185,9 @@ def test_a_late_comer_says_since_when_it_is_complete() -> None:
     assert out["back"].to_pylist() == [{"x": 1, "t": 21, "_ts": 21}]
 
 
-def test_a_query_can_be_altered_and_keeps_what_its_windows_hold() -> None:
-    eng = engine()
+@pytest.mark.parametrize("state", ["auto", "eager", "lazy", "jit", "none"])
+def test_a_query_can_be_altered_and_keeps_what_its_windows_hold(state: str) -> None:
+    eng = engine(state=state)
     eng.query("p", pairs(10))
     eng.query("q", pairs(3))
     eng.push({"A": rows((1, 1), (5, 1)), "B": rows((6, 2))})
