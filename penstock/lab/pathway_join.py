@@ -1,7 +1,7 @@
-"""A join of a load by Pathway: PYTHON pathway_join.py FOLDER MICROSECONDS STREAM …; prints seconds and results.
+"""Joins of a load by Pathway: PYTHON pathway_join.py '{"folder": …, "streams": […], "queries": [{"micros", "below"}]}'.
 
-It is run by an interpreter in which Pathway is installed, and so knows nothing of Penstock. Rows have the number of
-their file as their time of processing, which makes a file a micro-batch. Only the run is timed, not the reading.
+It is run by an interpreter in which Pathway is installed, and so knows nothing of Penstock. Prints seconds and results.
+Rows have the number of their file as their time of processing, which makes a file a micro-batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pathway as pw
+from pathway.internals.parse_graph import G
 
 
 def table(folder: Path) -> Any:
@@ -21,14 +22,19 @@ def table(folder: Path) -> Any:
     for number, path in enumerate(sorted(folder.glob("*.parquet"))):
         part = pd.read_parquet(path)
         times = part["ts"].astype("datetime64[us]").astype("int64")
-        parts.append(pd.DataFrame({"t": times, "k": part["k"], "__time__": 2 * number + 2, "__diff__": 1}))
+        parts.append(
+            pd.DataFrame({"t": times, "k": part["k"], "v": part["v"], "__time__": 2 * number + 2, "__diff__": 1})
+        )
     return pw.debug.table_from_pandas(pd.concat(parts, ignore_index=True))
 
 
-def joined(tables: list[Any], window: int) -> Any:
+def joined(tables: list[Any], query: dict[str, Any]) -> Any:
     """Pairwise nearer than the window: a chain of interval joins on the first stream's time, the rest as a filter."""
+    window = query["micros"]
     near = pw.temporal.interval(-(window - 1), window - 1)
     first, *others = tables
+    if query["below"] is not None:
+        first = first.filter(pw.this.v < query["below"])
     found = first.select(k=pw.this.k, t0=pw.this.t)
     for number, other in enumerate(others, 1):
         pairs = found.interval_join(other, found.t0, other.t, near, found.k == other.k)
@@ -37,22 +43,40 @@ def joined(tables: list[Any], window: int) -> Any:
         for i in range(1, number):
             gap = found[f"t{i}"] - found[f"t{number}"]
             found = found.filter((gap < window) & (gap > -window))
-    return found.reduce(results=pw.reducers.count())
+    return found
+
+
+def counted(tables: list[Any]) -> tuple[float, list[int]]:
+    """One run for the rows of all tables; a count is told anew after every micro-batch."""
+    counts = [0] * len(tables)
+
+    def count(number: int) -> Any:
+        def told(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
+            del key, time
+            if is_addition:
+                counts[number] = row["results"]
+
+        return told
+
+    for number, each in enumerate(tables):
+        pw.io.subscribe(each.reduce(results=pw.reducers.count()), count(number))
+    begun = time.perf_counter()
+    pw.run(monitoring_level=pw.MonitoringLevel.NONE)
+    seconds = time.perf_counter() - begun
+    G.clear()  # what was run, so that the next run is of its own tables only
+    return seconds, counts
 
 
 def main() -> None:
-    folder, window, *names = sys.argv[1:]
-    counts: list[int] = []
+    told = json.loads(sys.argv[1])
 
-    def told(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
-        del key, time
-        if is_addition:
-            counts.append(row["results"])
+    def streams() -> list[Any]:
+        return [table(Path(told["folder"]) / name) for name in told["streams"]]
 
-    pw.io.subscribe(joined([table(Path(folder) / name) for name in names], int(window)), told)
-    begun = time.perf_counter()
-    pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-    print(json.dumps({"seconds": time.perf_counter() - begun, "results": counts[-1] if counts else 0}))
+    reading, _ = counted(streams())
+    there = streams()
+    seconds, results = counted([joined(there, query) for query in told["queries"]])
+    print(json.dumps({"seconds": seconds, "reading": reading, "results": results}))
 
 
 if __name__ == "__main__":

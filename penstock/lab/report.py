@@ -49,13 +49,14 @@ class Section:
 
 @dataclass
 class Report:
-    """The outcome of one lab. `figures` maps a file name to its PNG bytes."""
+    """The outcome of one lab. `figures` maps a file name to its PNG bytes, `notes` say what was not measured."""
 
     lab: str
     quick: bool
     checks: list[Check] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     figures: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -67,6 +68,7 @@ class Report:
             "quick": self.quick,
             "machine": machine(),
             "checks": [asdict(check) for check in self.checks],
+            "notes": list(self.notes),
             **{section.key: list(section.rows) for section in self.sections},
         }
 
@@ -74,6 +76,8 @@ class Report:
         for section in self.sections:
             console.print(_rich(section))
         console.print(_rich(Section("checks", f"{self.lab}: checks", [_shown(check) for check in self.checks])))
+        for note in self.notes:
+            console.print(note, highlight=False, soft_wrap=True, markup=False)
         facts = machine()
         console.print(f"{facts['cores']} cores, Python {facts['python']}", style="dim", highlight=False)
 

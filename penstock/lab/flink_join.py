@@ -1,0 +1,85 @@
+"""Joins of a load by PyFlink: PYTHON flink_join.py '{"folder": …, "streams": […], "queries": [{"micros", "below"}]}'.
+
+It is run by an interpreter in which PyFlink is installed, and so knows nothing of Penstock. Prints seconds and results.
+The queries are Flink's interval joins on event time, in SQL, all in one job with state in memory and no checkpoints.
+The job runs twice, and the second run counts: Java has compiled its loops then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv
+from pyarrow import parquet as pq
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+PARALLELISM = 2
+SETTINGS = {
+    "parallelism.default": str(PARALLELISM),
+    # counting costs next to nothing if each task adds up before it tells
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "5 s",
+    "table.exec.mini-batch.size": "100000",
+    "table.optimizer.agg-phase-strategy": "TWO_PHASE",
+}
+
+
+def declare(tables: Any, folder: Path, name: str) -> None:
+    """A stream as CSV (its package has no Parquet): a file for each reader, rows in the order of time."""
+    rows = pq.read_table(folder / name).sort_by("ts")
+    rows = rows.set_column(0, "t", rows.column("ts").cast(pa.int64()))
+    place = folder / f"{name}-csv"
+    place.mkdir()
+    for reader in range(PARALLELISM):
+        part = rows.take(pa.array(range(reader, rows.num_rows, PARALLELISM)))
+        csv.write_csv(part, place / f"{reader}.csv", csv.WriteOptions(include_header=False))
+    tables.execute_sql(
+        f"CREATE TABLE {name} (t BIGINT, k BIGINT, v BIGINT, ts AS TO_TIMESTAMP_LTZ(t / 1000, 3), "
+        "WATERMARK FOR ts AS ts - INTERVAL '0.001' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{place}', 'format' = 'csv')"
+    )
+
+
+def joined(names: list[str], query: dict[str, Any]) -> str:
+    """Flink's event time has milliseconds: intervals a little too wide, and microseconds as a filter."""
+    minutes, millis = divmod(query["micros"] // 1000 + 1, 60_000)
+    window = f"INTERVAL '{minutes:02}:{millis // 1000:02}.{millis % 1000:03}' MINUTE TO SECOND(3)"
+    first, *others = names
+    sql = f"SELECT {', '.join(f'{name}.v AS v{name}' for name in names)} FROM {first}"
+    for number, name in enumerate(others, 1):
+        near = " AND ".join(f"ABS({name}.t - {other}.t) < {query['micros']}" for other in names[:number])
+        between = f"{name}.ts BETWEEN {first}.ts - {window} AND {first}.ts + {window}"
+        sql += f" JOIN {name} ON {first}.k = {name}.k AND {between} AND {near}"
+    return sql if query["below"] is None else f"{sql} WHERE {first}.v < {query['below']}"
+
+
+def counted(tables: Any, selects: list[str]) -> tuple[float, list[int]]:
+    """One job for the rows of all selects; the last change of a count is the count."""
+    each = " UNION ALL ".join(f"SELECT {number} AS q FROM ({select})" for number, select in enumerate(selects))
+    begun = time.perf_counter()
+    with tables.execute_sql(f"SELECT q, COUNT(*) FROM ({each}) GROUP BY q").collect() as changes:
+        found = {row[0]: row[1] for row in changes}
+    return time.perf_counter() - begun, [found.get(number, 0) for number in range(len(selects))]
+
+
+def main() -> None:
+    told = json.loads(sys.argv[1])
+    tables, names = TableEnvironment.create(EnvironmentSettings.in_streaming_mode()), told["streams"]
+    for key, value in SETTINGS.items():
+        tables.get_config().set(key, value)
+    for name in names:
+        declare(tables, Path(told["folder"]), name)
+    selects = [joined(names, query) for query in told["queries"]]
+    counted(tables, selects)
+    seconds, results = counted(tables, selects)
+    reading, _ = counted(tables, [f"SELECT v FROM {name}" for name in names])
+    print(json.dumps({"seconds": seconds, "reading": reading, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
