@@ -29,9 +29,10 @@ from penstock.state.columns import (
     ring_write,
 )
 from penstock.state.index import ChainIndex
-from penstock.state.interest import NOBODY, Interest, ends
+from penstock.state.interest import NOBODY, Interest
+from penstock.state.interest_kernels import ascending, cut_lives, probe_wanted, reach_ends
 from penstock.state.intern import KeySpace
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, cut_lives, dead_prefix, probe_chain, probe_wanted
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, probe_chain
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.stored_rows import StoredRows
@@ -106,7 +107,7 @@ class LeafStore(StoredRows):
         rows = times.size
         self.seen += rows
         self.fresh_from = self.end
-        chosen = self._passing(columns, rows) if wanted is None else _positions(wanted != NOBODY)
+        chosen = self._passing(columns, rows) if wanted is None else _positions(wanted)
         codes = self._terms(columns, chosen, rows if chosen is None else chosen.size)
         lacking = [column for id_, column in codes.items() if id_ not in self.excused and column.min(initial=0) < 0]
         if lacking:
@@ -147,7 +148,9 @@ class LeafStore(StoredRows):
         """When tuples die that came at `born`: at the end of the window, or of the longest one that wants them."""
         if wanted is None or self.interest is None or self.rows_window is not None:
             return deaths(born, self._lifetime)
-        return ends(born, self.interest.reach(self.alias, wanted))
+        dies = np.empty(born.size, np.int64)
+        reach_ends(born, self.interest.reaches(self.alias), wanted, dies)
+        return dies
 
     def _terms(self, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int) -> dict[int, I32]:
         """The codes of the chosen tuples in every class, NONE where the term is NULL."""
@@ -176,7 +179,7 @@ class LeafStore(StoredRows):
         first = super()._append(born, dies, codes, payload, wanted)
         if born.size:
             if self.interest is not None and wanted is not None:
-                self._fifo = self._fifo and dies[0] >= self._last_death and bool((dies[1:] >= dies[:-1]).all())
+                self._fifo = self._fifo and ascending(dies, self._last_death)
                 self._last_death = int(dies[-1])
             for key, index in self._indexes.items():
                 self._index_rows(key, index, first)
@@ -391,9 +394,9 @@ class LeafStore(StoredRows):
             )
 
 
-def _positions(chosen: Mask) -> I64 | None:
-    """Where a mask is true; None for everywhere."""
-    return None if chosen.all() else np.flatnonzero(chosen)
+def _positions(chosen: Mask | I32) -> I64 | None:
+    """Where a mask is true, or a code is not NOBODY; None for everywhere."""
+    return None if np.count_nonzero(chosen) == chosen.size else np.flatnonzero(chosen)
 
 
 def _reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from penstock.state.codeset import Mask
 from penstock.state.columns import FIRST_CAPACITY, RingColumn, ring_column, ring_resized, ring_take, ring_write
 from penstock.state.interest import Interest
+from penstock.state.interest_kernels import meet_codes
 from penstock.state.intern import empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, meet_codes
+from penstock.state.kernels import ALWAYS, I32, I64
 
 
 class Borrower(Protocol):

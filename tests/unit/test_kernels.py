@@ -10,9 +10,10 @@ from penstock.state import bloom
 from penstock.state.bloom import BloomFilter
 from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
-from penstock.state.interest import ends
+from penstock.state.interest import Interest, Party, ends
+from penstock.state.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
 from penstock.state.intern import CodeTable, KeySpace, interner
-from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, cut_lives, meet_codes, rows_arrive
+from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
 from penstock.state.matches import Scratch, Stored, equal_pairs
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
@@ -205,6 +206,17 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     assert not BloomFilter().takes(keys)
 
 
+@pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
+def test_the_code_of_a_tuple_says_who_wants_it(claims: int) -> None:
+    rng = RANDOM(claims)
+    interest = Interest([Party({"a": 9})] * (2 * claims + 1))
+    for _ in range(3):
+        some = [(3 << 2 * place + 1, rng.random(40) < 0.5) for place in range(claims)]
+        codes = interest.codes(1, some, 40)
+        wanted = [1 | sum(parties for parties, passing in some if passing[row]) for row in range(40)]
+        assert [interest.sets[code] for code in codes] == wanted
+
+
 def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
     rng = RANDOM(4)
     ids, ring = rng.integers(100, 164, 50), rng.integers(0, 3, 64).astype(np.uint8)
@@ -218,6 +230,16 @@ def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
     cut = dies.copy()
     cut_lives(born, ids, reach, codes, cut)
     assert (cut == np.minimum(dies, ends(born[ids & 63], reach[codes]))).all()
+    end = np.empty(50, np.int64)
+    reach_ends(born[:50], reach, codes, end)
+    assert (end == ends(born[:50], reach[codes])).all()
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "so"), [([], 3, True), ([3, 3, 4], 3, True), ([3], 4, False), ([4, 3], 0, False)]
+)
+def test_times_that_ascend(times: list[int], after: int, so: bool) -> None:
+    assert ascending(np.array(times, np.int64), after) is so
 
 
 def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
