@@ -36,6 +36,7 @@ def probe_wanted(
     n = 0
     room = out_probe.size
     forever = np.iinfo(np.int64).max
+    told = row_wanted.size - 1  # a ring of its own: of one place where all rows have the same code
     while at < codes.size:
         code = codes[at]
         if row == NONE and 0 <= code < head.size:
@@ -47,7 +48,7 @@ def probe_wanted(
             other = row_born[slot]
             if b > other and longest != forever and b - other >= longest:
                 break
-            both = meets[mine, row_wanted[slot]]
+            both = meets[mine, row_wanted[row & told]]
             if row < limit and both != 0:
                 low = max(b, other)
                 high = min(d, row_dies[slot])

@@ -214,19 +214,21 @@ def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> in
 
 
 @_kernel
+def living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
+    """The ids from base on that are still alive at `bound`; returns how many."""
+    n = 0
+    for row in range(base, end):
+        out[n] = row
+        n += row_dies[row & mask] > bound
+    return n
+
+
+@_kernel
 def ring_gather(ring: Any, ids: I64, out: Any) -> None:
     """The values of rows of a ring."""
     mask = ring.size - 1
     for i in range(ids.size):
         out[i] = ring[ids[i] & mask]
-
-
-@_kernel
-def ring_gather_at(ring: Any, ids: I64, places: I64, out: Any) -> None:
-    """The values of the rows that stand at some places of `ids`."""
-    mask = ring.size - 1
-    for i in range(places.size):
-        out[i] = ring[ids[places[i]] & mask]
 
 
 @_kernel
