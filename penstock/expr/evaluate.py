@@ -8,6 +8,7 @@ Cost: one pass over the data for each distinct call; a few microseconds a call o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +24,20 @@ from penstock.expr.arithmetic import ARITHMETIC, arithmetic
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import Datum
 from penstock.expr.logic import Constants, Kernel
-from penstock.expr.nodes import BOOL, COMPARISONS, STRING, Aggregate, Call, Column, Expr, Literal, Op, conjuncts
+from penstock.expr.nodes import (
+    BOOL,
+    COMPARISONS,
+    DOUBLE,
+    INT,
+    STRING,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Op,
+    conjuncts,
+)
 
 Read = Callable[[Column], pa.Array]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -41,18 +55,22 @@ def evaluate(expr: Expr, read: Read, length: int) -> pa.Array:
 
 def mask(exprs: Sequence[Expr], read: Read, length: int) -> Mask:
     """The rows for which all predicates hold; NULL does not. Stops at the first that leaves no row."""
-    program = _program(tuple(term for expr in exprs for term in conjuncts(expr)))
+    program, terms = _filter(tuple(exprs))
     slots, holds = program.start(), None
-    for stage in program.stages:
-        verdict = stage.run(slots, read, length)
-        if isinstance(verdict, pa.Scalar):
-            if verdict.as_py():
-                continue
-            return np.zeros(length, np.bool_)
-        holds = verdict if holds is None else pc.and_kleene(holds, verdict)
-        if not holds.true_count:
-            return np.zeros(length, np.bool_)
-    return np.ones(length, np.bool_) if holds is None else _bits(holds)
+    for term in terms:
+        passing = term.passing(slots, read, length)
+        if passing is not None:
+            holds = passing if holds is None else holds & passing
+            if not np.count_nonzero(holds):
+                return holds
+    return np.ones(length, np.bool_) if holds is None else holds
+
+
+def _passing(verdict: Datum, length: int) -> Mask | None:
+    """The rows for which a predicate holds; None for all, if it reads no column."""
+    if isinstance(verdict, pa.Scalar):
+        return None if verdict.as_py() else np.zeros(length, np.bool_)
+    return _bits(verdict) if verdict.true_count else np.zeros(length, np.bool_)
 
 
 def _bits(flags: pa.Array) -> Mask:
@@ -79,13 +97,7 @@ class Load:
     slot: int
 
     def run(self, slots: list[Datum], read: Read, length: int) -> None:
-        array = read(self.column)
-        if not isinstance(array, pa.Array) or array.type != self.column.type or len(array) != length:
-            name = f"{self.column.alias}.{self.column.name}"
-            expected = f"an array of {length} {self.column.type}"
-            got = f"{type(array).__name__} of {len(array)} {array.type}"
-            raise InternalError("COLUMN_MISMATCH", f"{name} should be {expected} but is {got}", column=name)
-        slots[self.slot] = array
+        slots[self.slot] = _loaded(self.column, read, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,61 @@ class Stage:
         for step in self.steps:
             step.run(slots, read, length)
         return slots[self.slot]
+
+    def passing(self, slots: list[Datum], read: Read, length: int) -> Mask | None:
+        return _passing(self.run(slots, read, length), length)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A predicate that compares a column of 64-bit numbers with a constant that is neither NULL nor NaN.
+
+    Most filters are like that, and most batches are small: numpy tells in a third of the time.
+    """
+
+    predicate: Call
+    column: Column
+    value: int | float
+
+    def passing(self, _slots: list[Datum], read: Read, length: int) -> Mask | None:
+        array = _loaded(self.column, read, length)
+        if array.null_count:
+            return _passing(evaluate(self.predicate, lambda _: array, length), length)
+        holds: Mask = BOUNDS[self.predicate.op](array.to_numpy(), self.value)
+        return holds
+
+
+BOUNDS: dict[Op, Callable[[Any, Any], Any]] = {
+    "=": np.equal,
+    "<>": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": lambda values, bound: ~(values <= bound),  # NaN is greater than every other number
+    ">=": lambda values, bound: ~(values < bound),
+}
+
+
+def _loaded(column: Column, read: Read, length: int) -> pa.Array:
+    array = read(column)
+    if not isinstance(array, pa.Array) or array.type != column.type or len(array) != length:
+        name = f"{column.alias}.{column.name}"
+        expected = f"an array of {length} {column.type}"
+        got = f"{type(array).__name__} of {len(array)} {array.type}"
+        raise InternalError("COLUMN_MISMATCH", f"{name} should be {expected} but is {got}", column=name)
+    return array
+
+
+def _bound(expr: Expr) -> Bound | None:
+    """A predicate as a bound, if it is one."""
+    if not isinstance(expr, Call) or expr.op not in BOUNDS:
+        return None
+    column, constant = expr.args
+    if not isinstance(column, Column) or not isinstance(constant, Literal) or column.type != constant.type:
+        return None
+    value = constant.value
+    if column.type not in (INT, DOUBLE) or not isinstance(value, (int, float)) or math.isnan(value):
+        return None
+    return Bound(expr, column, value)
 
 
 @dataclass(slots=True)
@@ -169,7 +236,24 @@ def _reads_nothing(column: Column) -> pa.Array:
     raise InternalError("CONSTANT_READS", f"a constant reads {column.alias}.{column.name}")
 
 
+Filter = tuple[Program, tuple[Stage | Bound, ...]]
+
 _programs: dict[tuple[int, ...], tuple[tuple[Expr, ...], Program]] = {}
+_filters: dict[tuple[int, ...], tuple[tuple[Expr, ...], Filter]] = {}
+
+
+def _filter(exprs: tuple[Expr, ...]) -> Filter:
+    """The terms of a conjunction in their order, and the program of those that are stages of one."""
+    key = tuple(map(id, exprs))
+    remembered = _filters.get(key)
+    if remembered is None:
+        terms = [term for expr in exprs for term in conjuncts(expr)]
+        program = _program(tuple(term for term in terms if _bound(term) is None))
+        stages = iter(program.stages)
+        if len(_filters) >= REMEMBERED:
+            _filters.clear()
+        remembered = _filters[key] = (exprs, (program, tuple(_bound(term) or next(stages) for term in terms)))
+    return remembered[1]
 
 
 def _program(exprs: tuple[Expr, ...]) -> Program:

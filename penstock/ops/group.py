@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column, columns
+from penstock.ops.admission import Admission
 from penstock.ops.harvest import Crop, Harvest
 from penstock.ops.join_tree import JoinTree
 from penstock.ops.kernels import count_slices
@@ -195,7 +196,8 @@ class Group:
         return windows, Rates(rates[0], rates[1], joins)
 
     def _overlook(self) -> None:
-        """Sum up what is asked of results."""
+        """Sum up what is asked of tuples and of results."""
+        self.admission = Admission(self.sharing.parties)
         self._gathers = self.sharing.shown()
         self.widest = tuple(sorted(self.sharing.longest().items()))
 

@@ -44,21 +44,30 @@ class Crop:
         for alias in {alias for alias, _ in names}:
             stores[alias].lend(self)
 
-    def read(self, named: Named, places: I64 | None) -> pa.Array:
-        """The values of all combinations, shared by all who ask, or of those at some places."""
-        gathered = self._gathered.get(named)
-        if places is not None:
-            if gathered is None:
-                return self._views[named].take(self._ids[named[0]], places)
-            return gathered.take(pa.array(places))
-        if gathered is None:
-            gathered = self._gathered[named] = self._views[named].take(self._ids[named[0]])
-        return gathered
+    def read(self, named: Named) -> pa.Array:
+        """The values of all combinations, shared by all who ask."""
+        if named not in self._gathered:
+            self._gathered[named] = self._views[named].take(self._ids[named[0]])
+        return self._gathered[named]
+
+    def at(self, places: I64) -> Callable[[Column], pa.Array]:
+        """Read columns of the combinations at some places."""
+        ids: dict[str, I64] = {}
+
+        def read(column: Column) -> pa.Array:
+            alias, named = column.alias, (column.alias, column.name)
+            if named in self._gathered:
+                return self._gathered[named].take(pa.array(places))
+            if alias not in ids:
+                ids[alias] = self._ids[alias][places]
+            return self._views[named].take(ids[alias])
+
+        return read
 
     def settle(self) -> None:
         """Gather everything: the rings are about to be written to."""
         for named in self._views:
-            self.read(named, None)
+            self.read(named)
         self._views = {}
 
 
@@ -152,7 +161,9 @@ class Harvest:
         """Read columns of all combinations, or of those at some places."""
         if self._at is not None:
             places = self._at if places is None else self._at[places]
-        return lambda column: self.crop.read((column.alias, column.name), places)
+        if places is None:
+            return lambda column: self.crop.read((column.alias, column.name))
+        return self.crop.at(places)
 
 
 def among(places: I64 | None, keep: Mask, *, narrowed: bool = False) -> I64 | None:

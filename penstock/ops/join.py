@@ -23,15 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError, UnsupportedError
-from penstock.expr.evaluate import mask
-from penstock.expr.sql import to_sql
 from penstock.ops.ahead import Tap
 from penstock.ops.group import Group, Slicing
 from penstock.ops.harvest import Harvest
 from penstock.ops.join_notes import figures
 from penstock.ops.join_tree import JoinTree
 from penstock.ops.leaf_node import LeafNode
-from penstock.ops.member import EVALUATION_ERRORS, Member, failed
+from penstock.ops.member import Member
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
 from penstock.ops.parallel_track import ParallelTrack
@@ -41,10 +39,9 @@ from penstock.ops.shedding import Shedding
 from penstock.plan.physical import EddyPlan, JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import Outline, Tree, renamed
-from penstock.state.codeset import Mask
 from penstock.state.demand import Kept
 from penstock.state.interest import NOBODY, Interest, ends
-from penstock.state.kernels import ALWAYS, I32
+from penstock.state.kernels import ALWAYS
 from penstock.state.rows import Rows
 
 _UNITES_EVERY = 16
@@ -256,40 +253,11 @@ class JoinOperator:
             store = self.tree.stores[alias]
             store.settle()
             if batches:
-                batch, wanted = self._admitted(alias, concat(batches))
+                batch, wanted = self.group.admission.admitted(alias, concat(batches), self.tree.interest)
                 store.ingest(batch.times, batch.columns, wanted)
                 if self._track is not None:
                     self._track.ingest(alias, batch.times, batch.columns, wanted)
         return taken
-
-    def _admitted(self, alias: str, batch: Batch) -> tuple[Batch, I32 | None]:
-        """The tuples that count for somebody and, if there are several parties, for whom."""
-        interest = self.tree.interest
-        parties = self.group.sharing.parties
-        first = min((party.first(alias) for party in parties if party.reads(alias)), default=0)
-        batch = _since(batch, first)
-        passing = [self._passing(party, alias, batch) for party in parties]
-        if interest is not None:
-            return batch, interest.codes(passing, len(batch))
-        return batch, None if passing[0] is None else passing[0].astype(np.int32)
-
-    def _passing(self, party: Sharers, alias: str, batch: Batch) -> Mask | None:
-        """Which tuples a party wants; None for all. A filter that cannot be evaluated stops the party's queries."""
-        if not party.reads(alias):
-            return np.zeros(len(batch), np.bool_)
-        filters, since = party.filters_of(alias), party.first(alias)
-        passing: Mask | None = None
-        if filters and party.failure is None:
-            try:
-                passing = mask(filters, lambda column: batch.columns[column.name], len(batch))
-            except EVALUATION_ERRORS as error:
-                party.failure = failed(" AND ".join(map(to_sql, filters)), error)
-        if party.failure is not None:
-            return np.zeros(len(batch), np.bool_)
-        if batch.numbers is None or batch.numbers.min(initial=since) >= since:
-            return passing
-        came = batch.numbers >= since
-        return came if passing is None else passing & came
 
     def _step(self, until: int) -> Rows:
         rows = self.tree.step(until)
@@ -447,9 +415,3 @@ def no_paths(name: str) -> UnsupportedError:
     """An eddy cannot keep to a budget."""
     message = f"{name} is an eddy: it has no fixed paths over which a budget could be split; give it a tree as its plan"
     return UnsupportedError("EDDY_WITHOUT_PATHS", message)
-
-
-def _since(batch: Batch, number: int) -> Batch:
-    if batch.numbers is None or batch.numbers.min(initial=number) >= number:
-        return batch
-    return batch.take(np.flatnonzero(batch.numbers >= number))

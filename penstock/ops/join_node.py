@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.expr.evaluate import mask
 from penstock.ops.ahead import Ahead
@@ -128,9 +129,8 @@ class JoinNode:
             tuples = self._tree.tuples_wanted(side.plan, rows, other.plan) if asks and spans is None else None
             oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if asks and tuples is None else None
             for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest, tuples)):
-                combined = self._combine(side, rows.ids.take(found.probe, axis=1), found.rows)
-                if tuples is not None:  # both sides were asked who wants them
-                    combined = Rows(combined.ids, combined.born, combined.dies, found.rows.wanted)
+                wanted = None if tuples is None else found.rows.wanted  # where both sides were asked who wants them
+                combined = self._combine(side, rows.ids.take(found.probe, axis=1), found.rows, wanted)
                 yield self._fitting(found.probe, combined).rows
 
     def meet(self, one: TreeNode, rows: Rows, other: TreeNode, partners: Rows) -> Iterator[Rows]:
@@ -155,9 +155,9 @@ class JoinNode:
             return span(numbers(self._tree.reader(side.plan, rows)(condition.left)), -condition.high, -condition.low)
         return span(numbers(self._tree.reader(side.plan, rows)(condition.right)), condition.low, condition.high)
 
-    def _combine(self, side: TreeNode, ids: np.ndarray[tuple[int, int], np.dtype[np.int64]], partner: Rows) -> Rows:
+    def _combine(self, side: TreeNode, ids: NDArray[np.int64], partner: Rows, wanted: I32 | None = None) -> Rows:
         halves = (ids, partner.ids) if side is self.left else (partner.ids, ids)
-        return Rows(np.concatenate(halves), partner.born, partner.dies)
+        return Rows(np.concatenate(halves), partner.born, partner.dies, wanted)
 
     def _fitting(self, probe: I64, rows: Rows) -> Found:
         """The rows that somebody wants and that satisfy the predicates of this node."""

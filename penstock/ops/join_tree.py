@@ -443,7 +443,7 @@ class JoinTree:
             return None
         if not isinstance(part, LeafPlan) or not isinstance(partner, LeafPlan):
             return None
-        return part.alias, self.interested(part, rows)
+        return part.alias, self.stores[part.alias].wanted(rows.ids[0])
 
     def oldest_wanted(self, part: Part, rows: Rows, partner: Part) -> I64 | None:
         """For each row, the time after which a tuple of a leaf must be born to be wanted together with it."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.state.kernels import I64, U8, ring_gather, ring_gather_at, text_gather
+from penstock.state.kernels import I64, U8, ring_gather, text_gather
 
 FIRST_CAPACITY = 64
 
@@ -41,30 +41,35 @@ def ring_resized(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArra
     return resized
 
 
-def ring_take(ring: NDArray[T], ids: I64, places: I64 | None = None) -> NDArray[T]:
-    """The values of rows, or of those that stand at some places of `ids`."""
+def ring_take(ring: NDArray[T], ids: I64) -> NDArray[T]:
+    """The values of rows."""
     if ring.dtype.kind == "V":  # what compiled loops do not know
-        taken: NDArray[T] = ring[(ids if places is None else ids[places]) & (ring.shape[0] - 1)]
+        taken: NDArray[T] = ring[ids & (ring.shape[0] - 1)]
         return taken
-    out: NDArray[T] = np.empty((ids if places is None else places).size, ring.dtype)
-    if places is None:
-        ring_gather(ring, ids, out)
-    else:
-        ring_gather_at(ring, ids, places, out)
+    out: NDArray[T] = np.empty(ids.size, ring.dtype)
+    ring_gather(ring, ids, out)
     return out
+
+
+def ring_moved(ring: NDArray[T], kept: I64, first: int) -> NDArray[T]:
+    """A new ring with some rows of another as rows first, first + 1, …"""
+    moved = np.empty_like(ring)
+    ring_write(moved, first, ring_take(ring, kept))
+    return moved
 
 
 class RingColumn(Protocol):
     """A column of a leaf store: rows from `base` on are alive, `first` is where an append begins."""
 
     def append(self, base: int, first: int, values: pa.Array) -> None: ...
-    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
-        """The values of rows, or of those that stand at some places of `ids`."""
-
+    def take(self, ids: I64) -> pa.Array: ...
     def view(self) -> RingColumn:
         """The column as it is: it stays so until rows are appended to this one, or for good if it is resized first."""
 
     def resize(self, capacity: int, base: int, end: int) -> None: ...
+    def move(self, kept: I64, first: int) -> None:
+        """Keep some rows only, as rows first, first + 1, …; who views the column keeps the old ones."""
+
     @property
     def nbytes(self) -> int: ...
 
@@ -82,17 +87,21 @@ class Validity:
         if self._ring is not None:
             ring_write(self._ring, first, values.is_valid().to_numpy(zero_copy_only=False))
 
-    def take(self, ids: I64, places: I64 | None) -> U8 | None:
+    def take(self, ids: I64) -> U8 | None:
         """One byte per row, or None if all are valid."""
         if self._ring is None:
             return None
-        valid: U8 = ring_take(self._ring, ids, places)
+        valid: U8 = ring_take(self._ring, ids)
         return None if valid.all() else valid
 
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._capacity = capacity
         if self._ring is not None:
             self._ring = ring_resized(self._ring, capacity, base, end)
+
+    def move(self, kept: I64, first: int) -> None:
+        if self._ring is not None:
+            self._ring = ring_moved(self._ring, kept, first)
 
     @property
     def nbytes(self) -> int:
@@ -132,9 +141,9 @@ class FixedColumn:
         ring_write(self._ring, first, raw)
         self._validity.append(first, values)
 
-    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
-        raw = ring_take(self._ring, ids, places)
-        valid = self._validity.take(ids, places)
+    def take(self, ids: I64) -> pa.Array:
+        raw = ring_take(self._ring, ids)
+        valid = self._validity.take(ids)
         if self._is_bool:
             return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
         return pa.Array.from_buffers(self._type, raw.size, [_bitmap(valid), pa.py_buffer(raw)])
@@ -145,6 +154,10 @@ class FixedColumn:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._ring = ring_resized(self._ring, capacity, base, end)
         self._validity.resize(capacity, base, end)
+
+    def move(self, kept: I64, first: int) -> None:
+        self._ring = ring_moved(self._ring, kept, first)
+        self._validity.move(kept, first)
 
     @property
     def nbytes(self) -> int:
@@ -173,10 +186,9 @@ class TextColumn:
         self._next_byte += text.size
         self._validity.append(first, values)
 
-    def take(self, ids: I64, places: I64 | None = None) -> pa.Array:
-        ids = ids if places is None else ids[places]
+    def take(self, ids: I64) -> pa.Array:
         mask = self._starts.size - 1
-        valid = self._validity.take(ids, None)
+        valid = self._validity.take(ids)
         present: U8 = np.ones(ids.size, np.uint8) if valid is None else valid
         offsets = np.zeros(ids.size + 1, np.int32)
         np.cumsum(np.where(present, ring_take(self._lengths, ids), 0), out=offsets[1:])
@@ -190,6 +202,12 @@ class TextColumn:
         self._lengths = ring_resized(self._lengths, capacity, base, end)
         self._pool = self._pool.copy()  # who views the column keeps the old one
         self._validity.resize(capacity, base, end)
+
+    def move(self, kept: I64, first: int) -> None:
+        values = self.take(kept)
+        self._starts, self._lengths = np.empty_like(self._starts), np.empty_like(self._lengths)
+        self._pool, self._validity = np.empty_like(self._pool), Validity(self._starts.size)
+        self.append(first, first, values)
 
     def view(self) -> TextColumn:
         return _view(self)

@@ -16,8 +16,9 @@ def ticks(column: pa.Array) -> I64:
 
 def as_times(instants: I64, type_: pa.DataType) -> pa.Array:
     """Instants as values of a time column; what a narrow integer cannot hold becomes its last value."""
-    if pa.types.is_integer(type_) and type_.bit_width < 64:
+    if type_.bit_width == 64:
+        return pa.Array.from_buffers(type_, instants.size, [None, pa.py_buffer(np.ascontiguousarray(instants))])
+    if pa.types.is_integer(type_):
         last = 2 ** (type_.bit_width - 1) - 1
         instants = np.clip(instants, -last - 1, last)
-    times = pa.array(instants)
-    return times if type_ == times.type else times.cast(type_)
+    return pa.array(instants).cast(type_)

@@ -12,19 +12,22 @@ part of none that somebody wants, and tuples may be freed as soon as their own r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.state.codeset import Mask
 from penstock.state.intern import CodeTable
-from penstock.state.kernels import FOREVER, I32, I64
+from penstock.state.kernels import FOREVER, I32, I64, U8
 
 NOBODY = 0
 NO_CODES: I32 = np.empty(0, np.int32)
 _FEW = 256
+_FEW_CLAIMS = 3
 
 U64 = NDArray[np.uint64]
 
@@ -44,12 +47,10 @@ class Interest:
 
     def __init__(self, parties: Sequence[Party]) -> None:
         self.parties = tuple(parties)
-        self._words = max(1, -(-len(self.parties) // 64))
-        self._tables = [CodeTable() for _ in range(2 * self._words - 1)]
+        self._patterns: dict[tuple[int, ...], _Patterns] = {}
         self._codes: dict[int, int] = {0: NOBODY}
         self.sets = [0]
         """For each code, its parties as the bits of a number."""
-        self._interned: I32 = np.empty(0, np.int32)
         self._met: NDArray[np.int32] = np.zeros((1, 1), np.int32)
         self._pairs = CodeTable()
         self._paired: I32 = np.empty(0, np.int32)
@@ -58,31 +59,14 @@ class Interest:
 
     # ── codes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def codes(self, passes: Sequence[Mask | None], rows: int) -> I32:
-        """The code of each tuple, given by party which tuples pass its filters; None where all do."""
-        if not any(passing is not None for passing in passes):
-            return np.full(rows, self.code(range(len(passes))), np.int32)
-        words = np.zeros((self._words, rows), np.uint64)
-        for place, passing in enumerate(passes):
-            bit = np.uint64(1) << np.uint64(place % 64)
-            if passing is None:
-                words[place // 64] |= bit
-            else:
-                words[place // 64][passing] |= bit
-        return self._intern(words)
-
-    def _intern(self, words: U64) -> I32:
-        """Codes of the sets in the columns of `words`."""
-        dense = self._tables[0].intern(words[0].view(np.int64))
-        for place in range(1, self._words):
-            word = self._tables[2 * place - 1].intern(words[place].view(np.int64))
-            dense = self._tables[2 * place].intern((dense.astype(np.int64) << 32) | word)
-        if self._tables[-1].bound > self._interned.size:
-            present, first = np.unique(dense, return_index=True)
-            new = words[:, first[present >= self._interned.size]].T.tolist()
-            codes = [self._code(sum(word << 64 * place for place, word in enumerate(set_))) for set_ in new]
-            self._interned = np.concatenate([self._interned, np.array(codes, np.int32)])
-        return self._interned[dense]
+    def codes(self, always: int, some: Sequence[tuple[int, Mask]], rows: int) -> I32:
+        """The code of each tuple, given the parties that want all tuples, and others with the tuples they want."""
+        if not some:
+            return np.full(rows, self._code(always), np.int32)
+        asked = (always, *(parties for parties, _ in some))
+        if asked not in self._patterns:
+            self._patterns[asked] = _Patterns(always, asked[1:], self._code)
+        return self._patterns[asked].codes([wanted for _, wanted in some])
 
     def _code(self, parties: int) -> int:
         code = self._codes.setdefault(parties, len(self.sets))
@@ -173,6 +157,52 @@ class Interest:
         """Codes of `others` as codes here: `kept` says for each party here which party it was there, if it was one."""
         moved = [sum(1 << new for new, old in enumerate(kept) if old is not None and s >> old & 1) for s in others.sets]
         return self.recoded(codes, moved)
+
+
+class _Patterns:
+    """Codes of tuples by the claims they satisfy; `sets` are the parties that make each claim."""
+
+    def __init__(self, always: int, sets: Sequence[int], code: Callable[[int], int]) -> None:
+        self._always = always
+        self._sets = sets
+        self._code = code
+        self._words = -(-len(sets) // 64)
+        self._tables = [CodeTable() for _ in range(2 * self._words - 1)]
+        self._coded: I32 = np.empty(0, np.int32)
+        if len(sets) <= _FEW_CLAIMS:  # all patterns there can be, by the bits of their places
+            places = range(len(sets))
+            self._coded = np.array(
+                [self._set([bool(at >> p & 1) for p in places]) for at in range(1 << len(sets))], np.int32
+            )
+
+    def codes(self, passes: Sequence[Mask]) -> I32:
+        if len(passes) > _FEW_CLAIMS:
+            return self._interned(np.array(passes))
+        pattern: U8 = passes[0].view(np.uint8)
+        for place, wanted in enumerate(passes[1:], 1):
+            pattern = pattern | wanted.view(np.uint8) << np.uint8(place)
+        return self._coded.take(pattern)
+
+    def _interned(self, passes: NDArray[np.bool_]) -> I32:
+        """Only the patterns that occur get codes."""
+        packed = np.packbits(passes, axis=0, bitorder="little")
+        wide = np.zeros((packed.shape[1], 8 * self._words), np.uint8)
+        wide[:, : packed.shape[0]] = packed.T
+        words = np.ascontiguousarray(wide.view(np.int64).T)
+        dense = self._tables[0].intern(words[0])
+        for place in range(1, self._words):
+            word = self._tables[2 * place - 1].intern(words[place])
+            dense = self._tables[2 * place].intern((dense.astype(np.int64) << 32) | word)
+        if self._tables[-1].bound > self._coded.size:
+            present, first = np.unique(dense, return_index=True)
+            new = passes[:, first[present >= self._coded.size]].T.tolist()
+            self._coded = np.concatenate([self._coded, np.array([self._set(row) for row in new], np.int32)])
+        return self._coded[dense]
+
+    def _set(self, passed: Sequence[bool]) -> int:
+        """The code of the parties that want a tuple which satisfies these claims."""
+        wanting = (parties for parties, passes in zip(self._sets, passed, strict=True) if passes)
+        return self._code(reduce(or_, wanting, self._always))
 
 
 def ends(born: I64, reach: I64) -> I64:

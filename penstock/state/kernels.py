@@ -158,75 +158,6 @@ def probe_chain(
 
 
 @_kernel
-def _end(born: int, reach: int) -> np.int64:
-    """When a tuple dies that lives for `reach`; past the end of time: FOREVER. (A test for a wrap is compiled away.)"""
-    forever = np.int64(np.iinfo(np.int64).max)
-    return forever if reach == forever or (born > 0 and reach > forever - born) else np.int64(born + reach)
-
-
-@_kernel
-def probe_wanted(
-    codes: I32, born: I64, dies: I64, at: int, row: int,
-    head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
-    wanted: I32, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
-    out_probe: I64, out_row: I64, out_born: I64, out_dies: I64, out_wanted: I32,
-) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that somebody wants.
-
-    `meets[a, b]` is the code of those who want both a tuple of code a and one of code b, 0 for nobody; the reaches are
-    for how long they want the probe's tuple and the row's. A pair dies when it leaves the longest of their windows.
-    """
-    n = 0
-    room = out_probe.size
-    forever = np.iinfo(np.int64).max
-    while at < codes.size:
-        code = codes[at]
-        if row == NONE and 0 <= code < head.size:
-            row = head[code]
-        b, d, mine = born[at], dies[at], wanted[at]
-        longest = row_reach[mine]
-        while row >= base:
-            slot = row & mask
-            other = row_born[slot]
-            if b > other and longest != forever and b - other >= longest:
-                break
-            both = meets[mine, row_wanted[slot]]
-            if row < limit and both != 0:
-                low = max(b, other)
-                high = min(d, row_dies[slot])
-                high = min(high, _end(other, row_reach[both]), _end(b, probe_reach[both]))
-                if low < high:
-                    if n == room:
-                        return n, at, row
-                    out_probe[n] = at
-                    out_row[n] = row
-                    out_born[n] = low
-                    out_dies[n] = high
-                    out_wanted[n] = both
-                    n += 1
-            row = following[slot]
-        row = NONE
-        at += 1
-    return n, at, row
-
-
-@_kernel
-def meet_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
-    """Narrow the codes of combinations to those who also want a part of them, rows of a ring."""
-    mask = row_wanted.size - 1
-    for i in range(ids.size):
-        codes[i] = meets[codes[i], row_wanted[ids[i] & mask]]
-
-
-@_kernel
-def cut_lives(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
-    """Let combinations die when a part of them, rows of a ring, leaves the longest window of those who want them."""
-    mask = row_born.size - 1
-    for i in range(ids.size):
-        dies[i] = min(dies[i], _end(row_born[ids[i] & mask], reach[codes[i]]))
-
-
-@_kernel
 def rows_arrive(
     parts: I32, times: I64, ids: I64, size: int, counts: I64, oldest: I64, newest: I64,
     mask: int, position: I64, successor: I64, row_dies: I64,
@@ -283,19 +214,21 @@ def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> in
 
 
 @_kernel
+def living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
+    """The ids from base on that are still alive at `bound`; returns how many."""
+    n = 0
+    for row in range(base, end):
+        out[n] = row
+        n += row_dies[row & mask] > bound
+    return n
+
+
+@_kernel
 def ring_gather(ring: Any, ids: I64, out: Any) -> None:
     """The values of rows of a ring."""
     mask = ring.size - 1
     for i in range(ids.size):
         out[i] = ring[ids[i] & mask]
-
-
-@_kernel
-def ring_gather_at(ring: Any, ids: I64, places: I64, out: Any) -> None:
-    """The values of the rows that stand at some places of `ids`."""
-    mask = ring.size - 1
-    for i in range(places.size):
-        out[i] = ring[ids[places[i]] & mask]
 
 
 @_kernel

@@ -20,18 +20,19 @@ import pyarrow as pa
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
 from penstock.plan.physical import Key, LeafPlan
+from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import Mask
 from penstock.state.columns import (
     FIRST_CAPACITY,
     ring_column,
     ring_read,
-    ring_take,
     ring_write,
 )
 from penstock.state.index import ChainIndex
-from penstock.state.interest import NOBODY, Interest, ends
+from penstock.state.interest import NOBODY, Interest
+from penstock.state.interest_kernels import ascending, cut_lives, probe_wanted, reach_ends
 from penstock.state.intern import KeySpace
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, cut_lives, dead_prefix, probe_chain, probe_wanted
+from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, living_rows, probe_chain
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.stored_rows import StoredRows
@@ -106,7 +107,7 @@ class LeafStore(StoredRows):
         rows = times.size
         self.seen += rows
         self.fresh_from = self.end
-        chosen = self._passing(columns, rows) if wanted is None else _positions(wanted != NOBODY)
+        chosen = self._passing(columns, rows) if wanted is None else _positions(wanted)
         codes = self._terms(columns, chosen, rows if chosen is None else chosen.size)
         lacking = [column for id_, column in codes.items() if id_ not in self.excused and column.min(initial=0) < 0]
         if lacking:
@@ -147,7 +148,9 @@ class LeafStore(StoredRows):
         """When tuples die that came at `born`: at the end of the window, or of the longest one that wants them."""
         if wanted is None or self.interest is None or self.rows_window is not None:
             return deaths(born, self._lifetime)
-        return ends(born, self.interest.reach(self.alias, wanted))
+        dies = np.empty(born.size, np.int64)
+        reach_ends(born, self.interest.reaches(self.alias), wanted, dies)
+        return dies
 
     def _terms(self, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int) -> dict[int, I32]:
         """The codes of the chosen tuples in every class, NONE where the term is NULL."""
@@ -175,14 +178,18 @@ class LeafStore(StoredRows):
     ) -> int:
         first = super()._append(born, dies, codes, payload, wanted)
         if born.size:
-            if self.interest is not None and wanted is not None:
-                self._fifo = self._fifo and dies[0] >= self._last_death and bool((dies[1:] >= dies[:-1]).all())
-                self._last_death = int(dies[-1])
-            for key, index in self._indexes.items():
-                self._index_rows(key, index, first)
-            for name, ordered in self._ordered.items():
-                self._order_rows(name, ordered, first)
+            self._link(first, dies if self.interest is not None and wanted is not None else None)
         return first
+
+    def _link(self, first: int, dies: I64 | None) -> None:
+        """Enter rows from `first` on into the indexes; `dies` is told where they may die out of order."""
+        if dies is not None:
+            self._fifo = self._fifo and ascending(dies, self._last_death)
+            self._last_death = int(dies[-1])
+        for key, index in self._indexes.items():
+            self._index_rows(key, index, first)
+        for name, ordered in self._ordered.items():
+            self._order_rows(name, ordered, first)
 
     def _resize(self, capacity: int) -> None:
         super()._resize(capacity)
@@ -230,7 +237,7 @@ class LeafStore(StoredRows):
         yield from scratch.wanted_blocks(
             lambda at, row, out: probe_wanted(
                 codes, born, dies, at, row, index.head, index.following, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, wanted, self._wanted, meets, *reaches, *out,
+                stored.born, stored.dies, wanted, self._wanted.ring, meets, *reaches, *out,
             ),
             codes.size,
         )  # fmt: skip
@@ -299,24 +306,19 @@ class LeafStore(StoredRows):
 
     def _thin(self, bound: int) -> Renumbering | None:
         """Close the gaps that dead rows leave between living ones, if they are too many."""
-        ids = np.arange(self.base, self.end)
-        kept = ids[ring_take(self.dies, ids) > bound]
+        kept = np.empty(len(self), np.int64)
+        kept = kept[: living_rows(self.dies, self._capacity - 1, self.base, self.end, bound, kept)]
         self._looked_at = self.end
-        if ids.size - kept.size <= self.slack * kept.size:
+        if len(self) - kept.size <= self.slack * kept.size + FIRST_CAPACITY:
             return None
         return self._squeeze(kept)
 
     def _squeeze(self, kept: I64) -> Renumbering:
-        born, dies = self.lives(kept)
-        wanted = None if self.interest is None else self.wanted(kept)
-        codes = {id_: self.codes(id_, kept) for id_ in self._codes}
-        payload = {name: self.take(name, kept) for name in self._columns}
-        if self._lent:
-            self._resize(self._capacity)  # who views columns keeps the old rings
-        self.base = self.end
+        first = self._move(kept)
         self._last_death = int(ALWAYS)
         self._fifo = self.rows_window is None or self.rows_window.fifo
-        first = self._append(born, dies, codes, payload, wanted)
+        if kept.size:
+            self._link(first, None if self.interest is None else ring_read(self.dies, first, self.end))
         if self.rows_window is not None:
             self.rows_window.renumber(kept, first)
         self.settle()
@@ -346,9 +348,9 @@ class LeafStore(StoredRows):
         self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
         self.plan, self.interest = plan, interest
         self._lifetime = lifetime(plan.source.window)
-        self._wanted = np.zeros(self._capacity if interest is not None else 0, np.uint8)
+        self._wanted = CodeRing()
         if interest is not None and wanted is not None:
-            self._want(self.base, wanted)
+            self._wanted.write(self.base, self.base, wanted, self._capacity)
         born, dies = self.lives(self.stored())
         if self.rows_window is None and not plan.source.is_table:
             dies = self._ends(born, None if interest is None else wanted)
@@ -391,9 +393,9 @@ class LeafStore(StoredRows):
             )
 
 
-def _positions(chosen: Mask) -> I64 | None:
-    """Where a mask is true; None for everywhere."""
-    return None if chosen.all() else np.flatnonzero(chosen)
+def _positions(chosen: Mask | I32) -> I64 | None:
+    """Where a mask is true, or a code is not NOBODY; None for everywhere."""
+    return None if np.count_nonzero(chosen) == chosen.size else np.flatnonzero(chosen)
 
 
 def _reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:

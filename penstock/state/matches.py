@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,21 +70,24 @@ class Scratch:
 
     def __init__(self) -> None:
         self._out: Out = (*(np.empty(_BLOCK, np.int64) for _ in range(4)),)  # type: ignore[assignment]
-        self._codes: I32 = np.empty(_BLOCK, np.int32)
+        self._wanted_out: WantedOut = (*self._out, np.empty(_BLOCK, np.int32))
+
+    def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
+        """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
+        return _blocks(kernel, probes, self._out)
 
     def wanted_blocks(
         self, kernel: Callable[[int, int, WantedOut], tuple[int, int, int]], probes: int
     ) -> Iterator[Block]:
         """As `blocks`, for a kernel that also says who wants each pair."""
-        codes = self._codes
-        for each in self.blocks(lambda at, row, out: kernel(at, row, (*out, codes)), probes):
-            yield Block(each.probe, each.row, each.born, each.dies, codes[: len(each)].copy())
+        return _blocks(kernel, probes, self._wanted_out)
 
-    def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
-        """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
-        at, row = 0, NONE
-        while at < probes:
-            pairs, at, row = kernel(at, row, self._out)
-            if pairs:
-                probe, rows, born, dies = (column[:pairs].copy() for column in self._out)
-                yield Block(probe, rows, born, dies)
+
+def _blocks(
+    kernel: Callable[[int, int, Any], tuple[int, int, int]], probes: int, out: Sequence[Any]
+) -> Iterator[Block]:
+    at, row = 0, NONE
+    while at < probes:
+        pairs, at, row = kernel(at, row, out)
+        if pairs:
+            yield Block(*[column[:pairs].copy() for column in out])

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 from weakref import ref
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import Mask
-from penstock.state.columns import FIRST_CAPACITY, RingColumn, ring_column, ring_resized, ring_take, ring_write
+from penstock.state.columns import (
+    FIRST_CAPACITY,
+    RingColumn,
+    ring_column,
+    ring_moved,
+    ring_resized,
+    ring_take,
+    ring_write,
+)
 from penstock.state.interest import Interest
+from penstock.state.interest_kernels import meet_codes
 from penstock.state.intern import empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64, meet_codes
+from penstock.state.kernels import ALWAYS, I32, I64
 
 
 class Borrower(Protocol):
@@ -42,7 +52,7 @@ class StoredRows:
         self._columns = {name: ring_column(schema.field(name).type) for name in columns}
         self._codes = {id_: empty_codes(self._capacity) for id_ in classes}
         self.interest: Interest | None = None
-        self._wanted: NDArray[np.integer[Any]] = np.empty(0, np.uint8)
+        self._wanted = CodeRing()
         self._lent: list[ref[Borrower]] = []
 
     def __len__(self) -> int:
@@ -70,7 +80,7 @@ class StoredRows:
         if born.size:
             self._recall()
             if self.interest is not None and wanted is not None:
-                self._want(first, wanted)
+                self._wanted.write(self.base, first, wanted, self._capacity)
             ring_write(self.born, first, born)
             ring_write(self.dies, first, dies)
             for id_, ring in self._codes.items():
@@ -79,11 +89,20 @@ class StoredRows:
                 column.append(self.base, first, payload[name])
         return first
 
-    def _want(self, first: int, wanted: I32) -> None:
-        """Keep the codes of interest of rows: in a byte each, until one does not fit."""
-        if self._wanted.dtype == np.uint8 and wanted.max(initial=0) >= 1 << 8:
-            self._wanted = self._wanted.astype(np.int32)
-        ring_write(self._wanted, first, wanted)
+    def _move(self, kept: I64) -> int:
+        """Store some rows again as the next ones, and forget all before; returns the id of the first.
+
+        Rings are new: who views columns keeps the old ones.
+        """
+        first = self.end
+        self._lent = []
+        self.born, self.dies = ring_moved(self.born, kept, first), ring_moved(self.dies, kept, first)
+        self._codes = {id_: ring_moved(ring, kept, first) for id_, ring in self._codes.items()}
+        self._wanted.move(kept, first)
+        for column in self._columns.values():
+            column.move(kept, first)
+        self.base, self.end = first, first + kept.size
+        return first
 
     def _recall(self) -> None:
         lent, self._lent = self._lent, []
@@ -104,8 +123,7 @@ class StoredRows:
         self.born = ring_resized(self.born, capacity, base, end)
         self.dies = ring_resized(self.dies, capacity, base, end)
         self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}
-        if self.interest is not None:
-            self._wanted = ring_resized(self._wanted, capacity, base, end)
+        self._wanted.resize(capacity, base, end)
         for column in self._columns.values():
             column.resize(capacity, base, end)
 
@@ -159,11 +177,11 @@ class StoredRows:
 
     def wanted(self, ids: I64) -> I32:
         """The codes of interest of rows."""
-        return ring_take(self._wanted, ids).astype(np.int32, copy=False)
+        return self._wanted.take(ids)
 
     def meet(self, ids: I64, meets: NDArray[np.int32], codes: I32) -> None:
         """Narrow codes of interest to those who also want these rows."""
-        meet_codes(self._wanted, ids, meets, codes)
+        meet_codes(self._wanted.ring, ids, meets, codes)
 
     def freed(self, ids: I64) -> Mask:
         """Which rows nobody wanted any more: they stand between others only until those close up."""

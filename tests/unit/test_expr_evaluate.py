@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -418,6 +419,20 @@ def test_mask_is_the_rows_where_all_hold(rows: list[tuple[Any, Any]], limit: flo
         got = mask(predicates, lambda column: arrays[column.name], len(rows))
         assert got.dtype == np.bool_
         assert got.tolist() == expected
+
+
+@pytest.mark.parametrize("op", COMPARISONS)
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(DOUBLE, [0.0, -0.0, NAN, INF, -INF, 1.0, 1e308]), (INT, [0, 1, -1, 2**63 - 1, -(2**63)])],
+)
+def test_mask_of_a_comparison_with_a_constant_is_what_the_comparison_says(
+    op: Any, kind: pa.DataType, values: list[Any]
+) -> None:
+    for limit, array in product(values, (pa.array(values, kind), pa.array([*values, None], kind))):
+        predicate = call(op, BOOL, col("a", kind), Literal(limit, kind))
+        said = run(predicate, a=array)
+        assert mask([predicate], lambda _, array=array: array, len(array)).tolist() == [x is True for x in said]
 
 
 # Rules by name

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.ops import join as join_module
+from penstock.ops import admission
 from penstock.testing import same_rows
 
 
@@ -241,14 +241,14 @@ def test_results_looked_at_late_are_those_of_their_push() -> None:
 
 
 def test_a_filter_that_cannot_be_evaluated_stops_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = join_module.mask
+    real = admission.mask
 
     def breaking(filters: Any, read: Any, count: int) -> Any:
         if "13" in repr(filters):
             raise pa.ArrowInvalid("out of luck")
         return real(filters, read, count)
 
-    monkeypatch.setattr(join_module, "mask", breaking)
+    monkeypatch.setattr(admission, "mask", breaking)
     eng, alone = engine(), engine()
     for each in (eng, alone):
         each.query("good", pairs(10, " AND a.v <> 2"))

@@ -8,11 +8,13 @@ import pytest
 
 from penstock.state import bloom
 from penstock.state.bloom import BloomFilter
+from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
-from penstock.state.interest import ends
+from penstock.state.interest import Interest, Party, ends
+from penstock.state.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
 from penstock.state.intern import CodeTable, KeySpace, interner
-from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, cut_lives, meet_codes, rows_arrive
+from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
 from penstock.state.matches import Scratch, Stored, equal_pairs
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
@@ -85,9 +87,8 @@ def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
                 capacity *= 2
         column.append(base, len(kept), values)
         kept += values.to_pylist()
-        ids, places = rng.integers(base, len(kept), 25), rng.integers(0, 25, 10)
+        ids = rng.integers(base, len(kept), 25)
         assert column.take(ids).to_pylist() == [kept[i] for i in ids]
-        assert column.take(ids, places).to_pylist() == [kept[ids[place]] for place in places]
 
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
@@ -205,6 +206,17 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     assert not BloomFilter().takes(keys)
 
 
+@pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
+def test_the_code_of_a_tuple_says_who_wants_it(claims: int) -> None:
+    rng = RANDOM(claims)
+    interest = Interest([Party({"a": 9})] * (2 * claims + 1))
+    for _ in range(3):
+        some = [(3 << 2 * place + 1, rng.random(40) < 0.5) for place in range(claims)]
+        codes = interest.codes(1, some, 40)
+        wanted = [1 | sum(parties for parties, passing in some if passing[row]) for row in range(40)]
+        assert [interest.sets[code] for code in codes] == wanted
+
+
 def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
     rng = RANDOM(4)
     ids, ring = rng.integers(100, 164, 50), rng.integers(0, 3, 64).astype(np.uint8)
@@ -218,6 +230,16 @@ def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
     cut = dies.copy()
     cut_lives(born, ids, reach, codes, cut)
     assert (cut == np.minimum(dies, ends(born[ids & 63], reach[codes]))).all()
+    end = np.empty(50, np.int64)
+    reach_ends(born[:50], reach, codes, end)
+    assert (end == ends(born[:50], reach[codes])).all()
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "so"), [([], 3, True), ([3, 3, 4], 3, True), ([3], 4, False), ([4, 3], 0, False)]
+)
+def test_times_that_ascend(times: list[int], after: int, so: bool) -> None:
+    assert ascending(np.array(times, np.int64), after) is so
 
 
 def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
@@ -229,3 +251,38 @@ def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
     chain_retract(codes[25:], 25, 63, head, following)
     assert (head == before[0]).all()
     assert (following[:25] == before[1]).all()
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
+def test_rows_of_a_column_move_and_a_view_sees_them_where_they_were(type_: pa.DataType) -> None:
+    column = ring_column(type_)
+    values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
+    column.append(0, 0, values)
+    seen = column.view()
+    kept = np.flatnonzero(RANDOM(3).random(60) < 0.6)
+    column.move(kept, 60)
+    column.append(60, 60 + kept.size, values.slice(0, 20))
+    assert column.take(np.arange(60, 80 + kept.size)).equals(
+        pa.concat_arrays([values.take(pa.array(kept)), values.slice(0, 20)])
+    )
+    assert seen.take(np.arange(60)).equals(values)
+
+
+@pytest.mark.parametrize("codes", [1, 3, 300])
+def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
+    rng, ring, kept, base = RANDOM(codes), CodeRing(), [], 0
+    for turn in range(40):
+        new = rng.integers(codes, size=rng.integers(0, 9)).astype(np.int32) if turn > 3 else np.full(4, 2, np.int32)
+        ring.write(base, len(kept), new, 64)
+        kept += new.tolist()
+        base = max(base, len(kept) - int(rng.integers(0, 50)))
+        if turn % 7 == 6:
+            alive = np.arange(base, len(kept))[::2]
+            ring.move(alive, len(kept))
+            base, kept = len(kept), kept + [kept[row] for row in alive]
+        ids = np.arange(base, len(kept))
+        assert ring.take(ids).tolist() == kept[base:]
+        if turn == 3:
+            assert ring.nbytes == 1
+    ring.resize(128, base, len(kept))
+    assert ring.take(np.arange(base, len(kept))).tolist() == kept[base:]

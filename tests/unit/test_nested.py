@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
-from penstock.ops import join as join_module
+from penstock.ops import admission
 from penstock.testing import same_rows
 
 WIDE = """SELECT a.x, b.y AS by, c.ts AS ct FROM A [RANGE 20] AS a, B [RANGE 20] AS b, C [RANGE 10] AS c
@@ -215,8 +215,8 @@ def test_a_filter_that_fails_stops_its_own_query_only(monkeypatch: pytest.Monkey
             raise ValueError("no")
         return whole(exprs, read, length)
 
-    whole = join_module.mask
-    monkeypatch.setattr(join_module, "mask", failing)
+    whole = admission.mask
+    monkeypatch.setattr(admission, "mask", failing)
     eng, alone = nested(), nested(share=False)
     for each in (eng, alone):
         each.query("bad", NARROW.replace("p.y > 1", "p.y > 777"))

@@ -1,0 +1,52 @@
+"""The codes of interest of a leaf's rows.
+
+Law: `take(ids)` are the codes that were written as these rows. While all rows have the same code, one place says it of
+all of them; then each takes a byte, until a code does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.state.columns import ring_moved, ring_resized, ring_take, ring_write
+from penstock.state.kernels import I32, I64
+
+
+class CodeRing:
+    """A ring of codes; `ring` is for kernels, which find row i at i & (its length - 1)."""
+
+    def __init__(self) -> None:
+        self.ring: NDArray[np.integer[Any]] = np.zeros(1, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return self.ring.nbytes
+
+    def write(self, base: int, first: int, codes: I32, capacity: int) -> None:
+        """The codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`."""
+        if not codes.size:
+            return
+        if self.ring.dtype == np.uint8 and codes.max() >= 1 << 8:
+            self.ring = self.ring.astype(np.int32)
+        if self.ring.size == 1:
+            if first == base:
+                self.ring[0] = codes[0]
+            if not np.count_nonzero(codes != self.ring[0]):
+                return
+            self.ring = np.full(capacity, self.ring[0])
+        ring_write(self.ring, first, codes)
+
+    def take(self, ids: I64) -> I32:
+        return ring_take(self.ring, ids).astype(np.int32, copy=False)
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        if self.ring.size > 1:
+            self.ring = ring_resized(self.ring, capacity, base, end)
+
+    def move(self, kept: I64, first: int) -> None:
+        """Keep some rows only, as rows first, first + 1, …"""
+        if self.ring.size > 1:
+            self.ring = ring_moved(self.ring, kept, first)
