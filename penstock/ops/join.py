@@ -228,7 +228,7 @@ class JoinOperator:
         names = names or {alias: alias for alias in self.tree.stores}
         whole = len(names) == len(self.tree.stores)
         shedding = self.tree.shedding
-        exact = shedding is None or not (shedding.lost_at or self.tree.incomplete)
+        exact = shedding is None or not (shedding.lost_at or self.tree.completion)
         return {
             **figures(self.tree, names, self._done),
             "unprobed": {str(renamed(tree, names)): rows for tree, rows in self.unprobed.items()} if whole else {},

@@ -10,26 +10,24 @@ stay, everything else is completed when it is needed, or a few rows per batch (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column
 from penstock.ops.ahead import Ahead
+from penstock.ops.completion import Completion
 from penstock.ops.eddy import EddyNode
-from penstock.ops.gating import Look, may_pay, pays, sampled, work_around
+from penstock.ops.gates import Gates
 from penstock.ops.join_node import JoinNode, TreeNode, joins, parts
-from penstock.ops.leaf_node import LeafNode, codes_of
+from penstock.ops.leaf_node import LeafNode
 from penstock.ops.policies import POLICIES, Policy
 from penstock.ops.shedding import Shedding
 from penstock.plan.migration import takeover
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
-from penstock.plan.tree import Tree, fixed
-from penstock.state.codeset import CodeSet
-from penstock.state.demand import Gate
+from penstock.plan.tree import fixed
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
@@ -37,25 +35,6 @@ from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import LeafStore, Renumbering
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows
-
-
-@dataclass
-class Missing:
-    """What an incomplete node may lack: rows made of leaf rows before these ids only.
-
-    `pace` pushes the old rows of one leaf; those before `cursor` are done.
-    """
-
-    marks: dict[str, int]
-    leaf: str | None = None
-    cursor: int = 0
-
-    def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
-        for alias in self.marks.keys() & renumbered.keys():
-            change = renumbered[alias]
-            self.marks[alias] = change.first + int(np.searchsorted(change.kept, self.marks[alias]))
-            if alias == self.leaf:
-                self.cursor = change.first + int(np.searchsorted(change.kept, self.cursor))
 
 
 class JoinTree:
@@ -89,8 +68,8 @@ class JoinTree:
         self.plan = plan
         if self.shedding is not None:
             self.shedding.reshape(fixed(plan.tree))
-        self._missing: dict[JoinNode, Missing] = {}
-        self._looks: dict[Gate, Look] = {}
+        self.completion = Completion(self.stores)
+        self._gates = Gates(self.stores, self.keys, self.policy_of, self.completion)
         self.tapped: JoinNode | None = None
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
@@ -99,7 +78,8 @@ class JoinTree:
                 self.root.hang_gates(self.policy.demand)
             return
         self.root = self._build(plan.root, None)
-        self._hang_gates(self.root, ())
+        if self.shedding is None:
+            self._gates.hang(self.root)
         self.tapped = next((node for node in self.nodes() if frozenset(node.plan.aliases) == self.tap), None)
         if self.tapped is not None:
             self.tapped.ahead = Ahead(self.tapped.plan.aliases)
@@ -126,21 +106,6 @@ class JoinTree:
             self._exceptions[node] = policy
         self.rearrange(self.plan)
 
-    def _hang_gates(self, node: TreeNode, above: tuple[Gate, ...]) -> None:
-        """Put a gate over every lazy child that is a join, and tell everything below it."""
-        node.gates = above
-        if not isinstance(node, JoinNode):
-            return
-        lazy = node.lazy
-        self._hang_gates(node.driver, above)
-        policy = self.policy_of(lazy.plan)
-        gated = self.shedding is None and policy.gated != "never"
-        if gated and isinstance(lazy, JoinNode) and lazy.state is not None:
-            below = (part.plan.classes for part in parts(lazy))
-            lazy.gate = Gate(node.plan.key, below, self.keys, policy.demand)
-            above = (*above, lazy.gate)
-        self._hang_gates(lazy, above)
-
     def rebuild(self, plan: JoinPlan) -> Rows:
         """Take a shape, the old one or another, and fill its states from the leaves; returns the root's living rows."""
         shedding, self.shedding = self.shedding, None
@@ -159,18 +124,18 @@ class JoinTree:
     def rearrange(self, plan: JoinPlan) -> None:
         """Take another shape; states over the same leaves are kept, what they lack is completed when it is needed."""
         former = {frozenset(node.plan.aliases): node for node in self.nodes() if node.state is not None}
-        lacked = self._missing
+        before = self.completion
         kept_whole = takeover(plan.tree, [leaves for leaves, node in former.items() if node.complete and node.whole])
         self._arrange(plan)
         for node in self.nodes():
             if node.state is not None:
                 leaves = frozenset(node.plan.aliases)
-                self._inherit(node, former.get(leaves), lacked, complete=leaves in kept_whole)
+                self.completion.inherit(node, former.get(leaves), before, complete=leaves in kept_whole)
         kept = {id(node.state) for node in self.nodes()}
         self._discarded += [
             node.state for node in former.values() if node.state is not None and id(node.state) not in kept
         ]
-        if self.tap is not None and self._missing:
+        if self.tap is not None and self.completion:
             self.rebuild(plan)
         self.shut_gates()
 
@@ -190,27 +155,8 @@ class JoinTree:
         self._arrange(self.plan)
         for node in self.nodes():
             if node.state is not None:
-                self._mark_incomplete(node)
+                self.completion.mark(node)
         self.shut_gates()
-
-    def _inherit(
-        self, node: JoinNode, former: JoinNode | None, lacked: Mapping[JoinNode, Missing], *, complete: bool
-    ) -> None:
-        """Rows can always be kept; what they are complete for only if no gate held anything back."""
-        if former is not None:
-            node.adopt(former)
-        if complete:
-            return
-        if former is not None and former in lacked and former.whole:
-            self._missing[node] = lacked[former]
-            node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
-        else:
-            self._mark_incomplete(node)
-
-    def _mark_incomplete(self, node: JoinNode) -> None:
-        """The node may lack any row made of the tuples there are now."""
-        node.complete_keys = CodeSet()
-        self._missing[node] = Missing({alias: self.stores[alias].end for alias in node.plan.aliases})
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,7 +167,7 @@ class JoinTree:
             self.complete_ahead()
             return self._delta(until)
         rows = self.root.delta()
-        self._lose(self.shedding.lost_at)
+        self.completion.lose(self.nodes(), self.shedding.lost_at)
         return rows
 
     def _delta(self, until: int) -> Rows:
@@ -256,55 +202,10 @@ class JoinTree:
         """Whether the tapped node has rows that the tree has not taken and may take now."""
         return self.tapped is not None and self.tapped.ahead is not None and self.tapped.ahead.due(until)
 
-    def _lose(self, shed_at: Collection[Tree]) -> None:
-        """Note what states lack after a batch under a budget.
-
-        A join that shed probes may lack any row made of the tuples there are now. One above a state that lacks rows
-        could not find them: it may lack rows whose parts below that state are from before the marks there, with any
-        tuple of its other side. So all of them end together, when one of the leaves has turned over.
-        """
-        ends = {alias: store.end for alias, store in self.stores.items()}
-        lacking: dict[TreeNode, dict[str, int]] = {}
-        for node in self.nodes():
-            causes = [
-                {**{alias: ends[alias] for alias in node.plan.aliases}, **lacking[child]}
-                for child in (node.left, node.right)
-                if child in lacking
-            ]
-            if node.plan.tree in shed_at:
-                causes.append({alias: ends[alias] for alias in node.plan.aliases})
-            if node.state is None:
-                if causes:
-                    lacking[node] = _later(causes)
-                continue
-            if causes:
-                before = [self._missing[node].marks] if node in self._missing else []
-                node.complete_keys = CodeSet()
-                self._missing[node] = Missing(_later([*causes, *before]))
-            if node in self._missing:
-                lacking[node] = self._missing[node].marks
-
     def complete_ahead(self) -> None:
-        """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
-
-        Left to the deltas, every node would ask on its own, and each of n asks would go down through up to n states.
-        """
-        if not self._missing:
-            return
-        asked: dict[JoinNode, list[list[I32]]] = {}
-        for node in reversed(list(self.nodes())):
-            lazy, driver = node.lazy, node.driver
-            if not isinstance(lazy, JoinNode) or lazy.complete_keys is None:
-                continue
-            keys = asked.get(node, []) if node.state_key == lazy.state_key else []
-            if isinstance(driver, LeafNode):
-                rows = driver.demanded(driver.fresh())
-                keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
-            asked[lazy] = keys
-        for node in reversed(asked):
-            parts = [np.concatenate(columns) for columns in zip(*asked[node], strict=True)]
-            if parts:
-                node.complete_for(parts, parts[0].size, old_only=True)
+        """Complete states for the keys this batch will ask for."""
+        if self.completion:
+            self.completion.complete_ahead(list(self.nodes()))
 
     def settle(self, bound: int) -> Mapping[str, Renumbering]:
         """End the batch: nothing is new any more, and what dies by `bound` may be forgotten."""
@@ -316,10 +217,9 @@ class JoinTree:
         renumbered = {alias: change for alias, change in changes.items() if change is not None}
         for node in self.nodes():
             node.purge(bound, renumbered)
-        self._follow(renumbered)
+        self.completion.follow(renumbered)
         if self.keys.recycle(self._used):
-            for node in self._missing:
-                node.complete_keys = CodeSet()
+            self.completion.forget_keys()
         if self._demand_is_stale():
             self.shut_gates()
         return renumbered
@@ -329,34 +229,10 @@ class JoinTree:
         new = sum(store.end for store in self.stores.values()) - self._since_forgetting
         return 4 * new > max(self.policy.looks_every, sum(len(store) for store in self.stores.values()))
 
-    def _follow(self, renumbered: Mapping[str, Renumbering]) -> None:
-        """A node lacks nothing once all tuples of one of its leaves from before have died."""
-        for node, missing in list(self._missing.items()):
-            missing.renumber(renumbered)
-            if any(self.stores[alias].base >= mark for alias, mark in missing.marks.items()):
-                self._is_complete(node)
-
-    def _is_complete(self, node: JoinNode) -> None:
-        node.complete_keys = None
-        del self._missing[node]
-
     def pace(self, rows: int) -> None:
-        """Complete what is missing a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
-        while rows > 0 and self._missing and self.shedding is None:
-            node, missing = next(iter(self._missing.items()))
-            alias = missing.leaf or self._pushed_leaf(node, missing)
-            first = max(missing.cursor, self.stores[alias].base)
-            end = max(first, min(first + rows, missing.marks[alias]))
-            node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
-            missing.leaf, missing.cursor = alias, end
-            rows -= end - first
-            if end >= missing.marks[alias]:
-                self._is_complete(node)
-
-    def _pushed_leaf(self, node: JoinNode, missing: Missing) -> str:
-        """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
-        near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
-        return min(near or missing.marks, key=lambda name: missing.marks[name] - self.stores[name].base)
+        """Complete what is missing a little."""
+        if self.shedding is None:
+            self.completion.pace(rows)
 
     def _used(self, key: Key) -> Iterator[I32]:
         for store in self.stores.values():
@@ -459,48 +335,9 @@ class JoinTree:
         """Forget demand that no living driver row has any more, from the root down; only between two batches."""
         self._since_forgetting = sum(store.end for store in self.stores.values())
         if isinstance(self.root, JoinNode):
-            self._shut(self.root)
+            self._gates.shut(self.root, self._bound, self._batches)
         if isinstance(self.root, EddyNode):
             self.root.renew(self._bound)
-
-    def _shut(self, node: JoinNode) -> None:
-        lazy = node.lazy
-        if isinstance(lazy, JoinNode) and lazy.gate is not None:
-            self._look_at(lazy, lazy.gate, node.driver)
-        for child in (node.driver, lazy):
-            if isinstance(child, JoinNode):
-                self._shut(child)
-
-    def _look_at(self, lazy: JoinNode, gate: Gate, driver: TreeNode) -> None:
-        """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
-        was_shut = gate.shut
-        always = self.policy_of(lazy.plan).gated == "always"
-        work = work_around(gate, lazy, driver, self.stores, self._batches)
-        last = self._looks.get(gate, Look())
-        since = work.since(last.work)
-        if not was_shut and not always and (last.rests or not may_pay(since)):
-            self._looks[gate] = last.rested(work)
-            return
-        gate.clear()
-        shut = driver.complete
-        if shut:
-            rows = driver.living()
-            rows = driver.demanded(rows.take(rows.dies > self._bound))
-            gate.add(partial(codes_of, driver, rows), len(rows))
-            if not always:
-                newest = rows.take(np.arange(len(rows))[-since.driven_per_batch :])
-                sample = sampled(lazy, gate, partial(codes_of, driver, newest), len(newest), self.stores)
-                shut = pays(sample, since, shut=was_shut)
-        gate.shut = shut
-        self._looks[gate] = last.measured(work, was_shut=was_shut, shut=shut)
-        if was_shut and not shut:  # also what was incomplete before: rows of newer tuples were held back, too
-            for part in joins(lazy):
-                self._mark_incomplete(part)
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether a state may lack rows."""
-        return bool(self._missing)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -516,8 +353,3 @@ class JoinTree:
         """Read payload columns of rows of a node."""
         places = {alias: place for place, alias in enumerate(part.aliases)}
         return lambda column: self.stores[column.alias].take(column.name, rows.ids[places[column.alias]])
-
-
-def _later(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """For each alias the latest of its marks."""
-    return {alias: max(each[alias] for each in marks) for alias in marks[0]}

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.ops import join_node, join_tree
+from penstock.ops import completion, join_node
+from penstock.ops.completion import Completion
+from penstock.ops.gates import Gates
 from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import JoinTree
 from penstock.ops.leaf_node import Found, Probes
@@ -41,30 +43,30 @@ def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
 
 def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
     """After a migration a key that was demanded counts as complete."""
-    mark = JoinTree._mark_incomplete
+    mark = Completion.mark
 
-    def lenient(self: JoinTree, node: JoinNode) -> None:
+    def lenient(self: Completion, node: JoinNode) -> None:
         mark(self, node)
         rows = node.living()
         parts = [node.codes(i, rows) for i in node.state_key or ()]
         assert node.complete_keys is not None
-        node.complete_keys.add(self.keys.codes(node.state_key or (), parts, len(rows), insert=True))
+        node.complete_keys.add(node._tree.keys.codes(node.state_key or (), parts, len(rows), insert=True))
 
-    patch.setattr(JoinTree, "_mark_incomplete", lenient)
+    patch.setattr(Completion, "mark", lenient)
 
 
 def both_children_lazy(patch: pytest.MonkeyPatch) -> None:
     """The driver waits for the lazy child, too."""
-    hang = JoinTree._hang_gates
+    hang = Gates.hang
 
-    def both(self: JoinTree, node: Any, above: Any) -> None:
+    def both(self: Gates, node: Any, above: Any = ()) -> None:
         hang(self, node, above)
         if isinstance(node, JoinNode) and isinstance(node.driver, JoinNode) and isinstance(node.lazy, JoinNode):
             gate = node.lazy.gate
             if gate is not None:
                 node.driver.gates = (*node.driver.gates, gate)
 
-    patch.setattr(JoinTree, "_hang_gates", both)
+    patch.setattr(Gates, "hang", both)
 
 
 def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -104,24 +106,24 @@ def gates_forgotten_in_a_migration(patch: pytest.MonkeyPatch) -> None:
 def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
     """Codes of one key are taken for codes of another."""
 
-    inherit = JoinTree._inherit
+    inherit = Completion.inherit
 
-    def careless(self: JoinTree, node: JoinNode, former: Any, lacked: Any, *, complete: bool) -> None:
-        inherit(self, node, former, lacked, complete=complete)
-        if node.complete_keys is not None and former is not None and former in lacked:
+    def careless(self: Completion, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
+        inherit(self, node, former, before, complete=complete)
+        if node.complete_keys is not None and former is not None and former in before._missing:
             node.complete_keys = former.complete_keys
 
-    patch.setattr(JoinTree, "_inherit", careless)
+    patch.setattr(Completion, "inherit", careless)
 
 
 def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
     """A state that was still incomplete counts as complete after the next migration."""
-    inherit = JoinTree._inherit
+    inherit = Completion.inherit
 
-    def overlap(self: JoinTree, node: JoinNode, former: Any, lacked: Any, *, complete: bool) -> None:
-        inherit(self, node, former, lacked, complete=complete or former in lacked)
+    def overlap(self: Completion, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
+        inherit(self, node, former, before, complete=complete or former in before._missing)
 
-    patch.setattr(JoinTree, "_inherit", overlap)
+    patch.setattr(Completion, "inherit", overlap)
 
 
 def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
 
 def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
     """A gate is shut on what an incomplete driver happens to hold."""
-    look = JoinTree._look_at
+    look = Gates._look_at
 
     class Complete:
         def __init__(self, node: Any) -> None:
@@ -157,7 +159,10 @@ def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return True if name == "complete" else getattr(self._node, name)
 
-    patch.setattr(JoinTree, "_look_at", lambda self, lazy, gate, driver: look(self, lazy, gate, Complete(driver)))
+    def deceived(self: Gates, lazy: Any, gate: Any, driver: Any, *when: int) -> None:
+        look(self, lazy, gate, Complete(driver), *when)
+
+    patch.setattr(Gates, "_look_at", deceived)
 
 
 def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +199,7 @@ def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:
         def add(self, codes: Any) -> Any:
             return super().add(codes % np.int32(2))
 
-    patch.setattr(join_tree, "CodeSet", Lossy)
+    patch.setattr(completion, "CodeSet", Lossy)
 
 
 def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
@@ -227,30 +232,30 @@ def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
 
 def shedding_leaves_states_complete(patch: pytest.MonkeyPatch) -> None:
     """States count as complete though probes below them were shed."""
-    patch.setattr(JoinTree, "_lose", lambda _self, _shed_at: None)
+    patch.setattr(Completion, "lose", lambda _self, _nodes, _shed_at: None)
 
 
 def losses_stay_where_they_arose(patch: pytest.MonkeyPatch) -> None:
     """A join above a state that lacks rows counts as complete, though it could not find them."""
 
-    def own(self: JoinTree, shed_at: Any) -> None:
-        for node in self.nodes():
+    def own(self: Completion, nodes: Any, shed_at: Any) -> None:
+        for node in nodes:
             if node.state is not None and node.plan.tree in shed_at:
-                self._mark_incomplete(node)
+                self.mark(node)
 
-    patch.setattr(JoinTree, "_lose", own)
+    patch.setattr(Completion, "lose", own)
 
 
 def a_budget_suffices_at_once(patch: pytest.MonkeyPatch) -> None:
     """States are taken for complete as soon as nothing is shed any more, not when a leaf has turned over."""
-    lose = JoinTree._lose
+    lose = Completion.lose
 
-    def forgetful(self: JoinTree, shed_at: Any) -> None:
-        lose(self, shed_at)
+    def forgetful(self: Completion, nodes: Any, shed_at: Any) -> None:
+        lose(self, nodes, shed_at)
         for node in [] if shed_at else list(self._missing):
             self._is_complete(node)
 
-    patch.setattr(JoinTree, "_lose", forgetful)
+    patch.setattr(Completion, "lose", forgetful)
 
 
 MUTANTS = [
