@@ -340,7 +340,7 @@ def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
 
 
 def test_a_push_that_is_late_stops_probing_between_two_turns() -> None:
-    """What is found takes the time, not the probes: each finds a thousand partners, which the first push cannot know."""
+    """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
     engine = started(PAIR.format(5))
     engine._budgets = Budgets(engine._roster, lambda: sum(o.shedding._found for o in engine.overloads("q")) * 1e-6)
     engine.budget("500 ms")
