@@ -94,15 +94,23 @@ def demo(
 @app.command()
 def check(script: ScriptFile) -> None:
     """Read a script and say what it declares; point at the first mistake."""
-    found = read_script(script)
-    for sink in found.sinks:
-        from_connector(sink.name, sink.connector.format, dict(sink.connector.options))
+    found = _checked(script)
     table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
         table.add_column(heading)
     for kind, name, what in found.summary():
         table.add_row(kind, name, what)
     Console().print(table)
+
+
+def _checked(path: Path) -> Script:
+    script = read_script(path)
+    for sink in script.sinks:
+        try:
+            from_connector(sink.name, sink.connector.format, dict(sink.connector.options))
+        except INPUT_WRONG as error:
+            raise script.misplaced(sink, error) from error
+    return script
 
 
 @app.command()
@@ -151,7 +159,7 @@ def run(
     """Run a script on Spark. Without a checkpoint, --once takes the end of the data for the end of the streams."""
     if ui is not None:
         _refuse("run --ui", "the live page", "leave --ui out; the run itself works")
-    found = read_script(script)
+    found = _checked(script)
     from penstock.spark.command import run_script  # noqa: PLC0415 (Spark takes a moment to load: only when needed)
 
     run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))

@@ -24,8 +24,9 @@ from penstock.cql.bound import (
     Statement,
 )
 from penstock.cql.catalog import Connector, Sink, Stream, Table
+from penstock.cql.errors import CqlError, CqlUnsupportedError
 from penstock.cql.types import sql_type
-from penstock.errors import QueryError
+from penstock.errors import PenstockError, QueryError, UnsupportedError
 
 Line = tuple[str, str, str]
 
@@ -35,6 +36,7 @@ class Script:
     """The statements of a script, bound."""
 
     statements: tuple[Statement, ...]
+    text: str
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -64,6 +66,11 @@ class Script:
                     named[_free("query", named)] = query
         return named
 
+    def misplaced(self, sink: Sink, error: PenstockError) -> CqlError:
+        """What is wrong with a sink, with its place in the script."""
+        kind = CqlUnsupportedError if isinstance(error, UnsupportedError) else CqlError
+        return kind(error.condition, error.message, self.text, sink.span)
+
     def summary(self) -> Iterator[Line]:
         """Kind, name and description of everything in the script."""
         for stream in self.streams:
@@ -84,7 +91,7 @@ def read_script(path: Path) -> Script:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise QueryError("SCRIPT_NOT_UTF8", f"{path.name} is not UTF-8 text: {error.reason}", path=str(path)) from error
-    script = Script(tuple(bind_script(text, Catalog())))
+    script = Script(tuple(bind_script(text, Catalog())), text)
     if not script.statements:
         raise QueryError("EMPTY_SCRIPT", f"{path.name} has no statement", path=str(path))
     return script

@@ -97,7 +97,7 @@ def _statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -> Sta
         case CreateSinkSyntax():
             _new(syntax.name, catalog.sinks, origin)
             connector = Connector(syntax.connector.format, syntax.connector.options)
-            return CreateSink(Sink(syntax.name.text, connector))
+            return CreateSink(Sink(syntax.name.text, connector, syntax.connector.span))
 
 
 def _declare(statement: Statement, catalog: Catalog) -> None:

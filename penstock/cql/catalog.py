@@ -8,6 +8,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from penstock.cql.errors import Span
+
 Timestamps = Literal["external", "internal", "latent"]
 
 
@@ -52,6 +54,8 @@ class Sink:
 
     name: str
     connector: Connector
+    span: Span
+    """Where the script says what it writes to."""
 
 
 class Named(Protocol):

@@ -155,6 +155,7 @@ class ScriptParser(QueryParser):
     def _connector(self, keyword: str) -> ConnectorSyntax | None:
         if not self._match_text_seq(keyword):
             return None
+        first = self._curr
         parts = [self.name("a format such as parquet").text]
         while self._match(TokenType.DOT):
             parts.append(self.name("the rest of the format's name").text)
@@ -163,7 +164,7 @@ class ScriptParser(QueryParser):
             self.need("(")
             options = self.listed(self._option)
             self.need(")")
-        return ConnectorSyntax(".".join(parts), options)
+        return ConnectorSyntax(".".join(parts), options, self.since(first))
 
     def _option(self) -> tuple[str, str]:
         """A key (a string or dotted words) and a value (a string, a number, true or false)."""

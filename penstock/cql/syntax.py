@@ -86,6 +86,7 @@ class QuerySyntax:
 class ConnectorSyntax:
     format: str
     options: tuple[tuple[str, str], ...]
+    span: Span
 
 
 @dataclass(frozen=True)

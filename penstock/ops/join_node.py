@@ -115,9 +115,10 @@ class JoinNode:
         ]
         halves.sort(key=lambda half: -len(half[2]) / max(1, half[1]))
         for (side, _, rows), old_only in zip(halves, (False, True), strict=True):
-            found = list(self.extend(side, rows, old_only=old_only))
-            shedding.found(side.plan.tree, len(rows), sum(len(part) for part in found))
-            yield from found
+            for turn in shedding.turns(side.plan.tree, here, rows):
+                found = list(self.extend(side, turn, old_only=old_only))
+                shedding.found(side.plan.tree, len(turn), sum(len(part) for part in found))
+                yield from found
 
     def extend(self, side: TreeNode, rows: Rows, *, old_only: bool) -> Iterator[Rows]:
         """Rows of one child with their partners in the other."""

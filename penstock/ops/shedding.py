@@ -17,7 +17,7 @@ come if nothing were shed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import exp, inf
 
@@ -30,6 +30,8 @@ from penstock.state.rows import Rows
 
 _PROBES, _PARTNERS = 100.0, 50.0
 """Over how many probes, or partners found, a selectivity is averaged at least, however long ago they were."""
+_FIRST_TURN, _TURN = 64, 50_000
+"""Rows that probe before the clock is looked at, and partners that are found before it is looked at again."""
 _BORROWED = 10.0
 """How many partners of its own outweigh for a direction what is known of its join as a whole."""
 
@@ -96,6 +98,7 @@ class Shedding:
         """Seconds of event time that were credited."""
         self.spent = 0
         """Probes."""
+        self._found = 0
         self._unprobed: Counter[Tree] = Counter()
         self.lost_at: set[Tree] = set()
         """The joins that lack rows because probes of this batch were shed."""
@@ -159,13 +162,33 @@ class Shedding:
         self._flows[node].offered += len(rows)
         allowed = 0 if self._late() else int(min(self._tokens[node], self._purse, len(rows)))
         if len(rows) > allowed:
-            self._unprobed[node] += len(rows) - allowed
-            self.lost_at.add(join)
+            self._shed(node, join, len(rows) - allowed)
             rows = rows.take(self._chosen(rows, allowed))
         self._tokens[node] -= len(rows)
         self._purse -= len(rows)
-        self.spent += len(rows)
         return rows
+
+    def _shed(self, node: Tree, join: Tree, count: int) -> None:
+        self._unprobed[node] += count
+        self.lost_at.add(join)
+
+    def turns(self, node: Tree, join: Tree, rows: Rows) -> Iterator[Rows]:
+        """Rows that may probe, in turns of about as many partners, the newest first; when it is late no more follow.
+
+        What a turn `found` says how many rows the next has, before that is asked for.
+        """
+        left, size = len(rows), _FIRST_TURN
+        while left:
+            found = self._found
+            turn = rows.take(np.arange(max(0, left - size), left))
+            left -= len(turn)
+            yield turn
+            if left and self._late():
+                self._tokens[node] += left
+                self._purse += left
+                self._shed(node, join, left)
+                return
+            size = int(_TURN * len(turn) / max(self._found - found, 1)) + 1
 
     def _chosen(self, rows: Rows, count: int) -> I64:
         if self._rng is not None:
@@ -178,6 +201,8 @@ class Shedding:
         return taken
 
     def found(self, node: Tree, probed: int, partners: int) -> None:
+        self.spent += probed
+        self._found += partners
         self._flows[node].add(probed, partners)
 
     # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────

@@ -339,6 +339,17 @@ def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
     assert engine.metrics("q")["unprobed"]["(A B)"] - unprobed > 0
 
 
+def test_a_push_that_is_late_stops_probing_between_two_turns() -> None:
+    """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
+    engine = started(PAIR.format(5))
+    engine._budgets = Budgets(engine._roster, lambda: sum(o.shedding._found for o in engine.overloads("q")) * 1e-6)
+    engine.budget("500 ms")
+    crowd = pa.table({"ts": np.zeros(1000, int), "x": np.zeros(1000, int), "y": np.zeros(1000, int)})
+    found = engine.push({"A": crowd, "C": crowd})["q"].num_rows
+    assert 400_000 < found < 600_000
+    assert sum(engine.metrics("q")["unprobed"].values()) > 0
+
+
 def test_numbers_of_other_kinds() -> None:
     assert as_budget(np.int64(300), "lp", None).probes == 300
     assert as_budget(np.float32(2.5), "lp", None).probes == 2.5

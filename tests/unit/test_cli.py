@@ -82,9 +82,12 @@ def test_check_points_at_a_mistake(script: Path) -> None:
 )
 def test_check_knows_the_sinks(script: Path, sink: str, said: str) -> None:
     script.write_text(SCRIPT.replace("TO parquet OPTIONS (path 'out/alarms')", sink))
-    result = penstock("check", script)
-    assert result.exit_code == 2
-    assert said in result.stderr
+    for command in ("check", "run"):
+        result = penstock(command, script)
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert result.stderr.endswith(" " + "^" * len(sink.removeprefix("TO ")) + "\n")
+        assert "(line " in result.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe"], ids=["empty", "not text"])
