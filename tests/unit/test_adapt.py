@@ -423,7 +423,7 @@ def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> No
         del engine
         gc.collect()
         assert gone() is None
-    thread.join(5)
+    thread.join(300)
     assert not thread.is_alive()
 
 
