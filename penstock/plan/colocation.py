@@ -21,6 +21,7 @@ from penstock.plan.placement import (
     covered,
     grouping_keys,
     place,
+    sequence_key,
     spread,
     why_pinned,
     without_alias,
@@ -120,8 +121,9 @@ def _ways(query: Query, chosen: Mapping[str, Cut]) -> Iterator[Cut]:
         if row_by_row(query) and source.relation.name in chosen:
             yield Cut({}, frozenset())
         return
-    for class_ in join_graph(tuple(source.alias for source in body.sources), body.where).classes:
-        terms = dict(class_.terms)
+    pairing = sequence_key(body) if body.sequence is not None else None
+    graph = join_graph(tuple(source.alias for source in body.sources), body.where)
+    for terms in (dict(class_.terms) for class_ in graph.classes) if pairing is None else (pairing,):
         grouped = keys is None or not set(keys).isdisjoint(terms.values())
         if grouped and all(s.alias in terms and _agrees(s, terms[s.alias], chosen) for s in streams):
             own = {source.alias: terms[source.alias] for source in streams if source.relation.name not in chosen}

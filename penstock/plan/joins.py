@@ -53,7 +53,7 @@ def join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
     groups: list[list[tuple[str, Expr]]] = []
     for predicate in where:
         used = aliases(predicate)
-        sides = _equality(predicate)
+        sides = equality(predicate)
         if sides is not None:
             _merge(groups, sides)
         elif len(used) > 1:
@@ -73,7 +73,7 @@ def join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
     return JoinGraph(names, tuple(classes), tuple(filters), tuple(residuals))
 
 
-def _equality(predicate: Expr) -> tuple[tuple[str, Expr], tuple[str, Expr]] | None:
+def equality(predicate: Expr) -> tuple[tuple[str, Expr], tuple[str, Expr]] | None:
     """The two terms of an equality between two aliases."""
     if not (isinstance(predicate, Call) and predicate.op == "="):
         return None

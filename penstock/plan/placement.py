@@ -5,10 +5,13 @@ the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of
 agree with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in
 every dimension, so exactly one cell holds all of them.
 
-GROUP BY and DISTINCT are cut by their keys alone, so that all rows of a group arise in one cell.
+GROUP BY and DISTINCT are cut by their keys alone, so that all rows of a group arise in one cell; a sequence by a key in
+which all tuples that pair agree, so that a tuple meets all that it may choose from. The sides of UNION ALL are placed
+each by itself, those of EXCEPT by a column of their answers, so that equal rows meet.
 
 What cannot be cut is pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its PARTITION BY
-covers the dimension), an aggregate over everything, and an RSTREAM, whose answer is reported as a whole.
+covers the dimension), an aggregate over everything, and an RSTREAM, whose answer is reported as a whole. So is a whole
+query, if one of its sides is.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 
-from penstock.cql.bound import Query, Select, Source
+from penstock.cql.bound import Body, Query, Select, Source
 from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.plan.joins import JoinClass, JoinGraph, join_graph
+from penstock.plan.joins import JoinClass, JoinGraph, equality, join_graph
 
 _EXHAUSTIVE_UP_TO = 32
 
@@ -111,41 +114,89 @@ class _Dimension:
 
 def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) -> Placement:
     """The grid for a query. `rates`: tuples per unit of time, by alias; equal if unknown."""
-    body = query.body
-    streams = tuple(source for source in body.inputs if not source.is_table)
-    why = why_pinned(query)
-    if why is not None or not isinstance(body, Select):
-        route = Route(spread(streams, cells), ())
-        return Placement({source.alias: route for source in streams}, why or "a set operation")
-    graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys = grouping_keys(body)
-    dimensions = tuple(_dimensions(graph, streams) if keys is None else _key_dimensions(keys, graph, streams))
+    streams = tuple(source for source in query.body.inputs if not source.is_table)
     weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
-    shares = _best_shares(dimensions, weight, cells)
-    used = [(dimension, share) for dimension, share in zip(dimensions, shares, strict=True) if share > 1]
-    routes = {
-        source.alias: Route(0, tuple(Step(share, dim.coordinates.get(source.alias)) for dim, share in used))
-        for source in streams
-    }
+    why = why_pinned(query)
+    if why is not None:
+        route = Route(spread(streams, cells), ())
+        return Placement({source.alias: route for source in streams}, why)
+    routes: dict[str, Route] = {}
+    for select, dimensions in _cuts(query.body):
+        own = {source.alias: weight[source.alias] for source in select.sources if not source.is_table}
+        shares = (cells,) if _compares(query.body) else _best_shares(dimensions, own, cells)
+        used = [(dimension, share) for dimension, share in zip(dimensions, shares, strict=True) if share > 1]
+        routes |= {alias: Route(0, tuple(Step(share, dim.coordinates.get(alias)) for dim, share in used))
+                   for alias in own}  # fmt: skip
     return Placement(routes)
 
 
 def why_pinned(query: Query) -> str | None:
     """Why a query needs all of its rows in one cell; None if it does not."""
-    body = query.body
-    if not isinstance(body, Select):
-        return f"{body.kind.upper()} compares whole windows"
     if query.emit == "rstream":
         return "RSTREAM reports its whole answer"
+    sides = list(selects(query.body))
+    for side in sides:
+        why = _why_pinned(side)
+        if why is not None:
+            return why
+    names = [source.alias for side in sides for source in side.sources if not source.is_table]
+    if len(names) > len(set(names)) and len(sides) > 1:
+        return "FROM items of several sides have one name; give them names of their own"
+    if _compares(query.body) and _compared_by(sides) is None:
+        return "EXCEPT compares whole rows, and no column of them is of one stream on every side"
+    return None
+
+
+def selects(body: Body) -> Iterator[Select]:
+    """The SELECTs of a query, from left to right."""
+    if isinstance(body, Select):
+        yield body
+    else:
+        yield from selects(body.left)
+        yield from selects(body.right)
+
+
+def _compares(body: Body) -> bool:
+    return not isinstance(body, Select) and (body.kind == "except" or _compares(body.left) or _compares(body.right))
+
+
+def _cuts(body: Body) -> Iterator[tuple[Select, tuple[_Dimension, ...]]]:
+    """The SELECTs of a query that can be cut, each with what it can be cut by."""
+    sides = list(selects(body))
+    compared = _compared_by(sides) if _compares(body) else None
+    if compared is None:
+        yield from ((side, tuple(_dimensions(side))) for side in sides)
+    else:
+        yield from ((side, (dimension,)) for side, dimension in zip(sides, compared, strict=True))
+
+
+def _compared_by(sides: Sequence[Select]) -> list[_Dimension] | None:
+    """A column of the answers by which every side can be cut, as each side sees it; None if there is none."""
+    for place_ in range(len(sides[0].items)):
+        found = [_of_item(side, side.items[place_].expr) for side in sides]
+        dimensions = [dimension for dimension in found if dimension is not None]
+        if len(dimensions) == len(sides):
+            return dimensions
+    return None
+
+
+def _of_item(select: Select, item: Expr) -> _Dimension | None:
+    keys = grouping_keys(select)
+    if select.sequence is not None or (keys is not None and item not in keys):
+        return None
+    return next(_key_dimensions((item,), select), None)
+
+
+def _why_pinned(body: Select) -> str | None:
     if body.sequence is not None:
-        return "SEQ needs all of its rows"
+        return None if sequence_key(body) else "SEQ needs all of its rows: no key is equal in all that pair"
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
-    keys, streams = grouping_keys(body), tuple(source for source in body.sources if not source.is_table)
-    for source in streams:
+    keys = grouping_keys(body)
+    for source in body.sources:
         if source.window is not None and source.window.kind == "rows" and not _cuttable(source, graph, keys or ()):
             by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
             return f"the ROWS window of {source.alias} counts all of its rows, {by}"
-    if keys is not None and not any(_key_dimensions(keys, graph, streams)):
+    if keys is not None and not any(_key_dimensions(keys, body)):
         what = "DISTINCT needs all of its rows" if body.group_by is None else "the aggregate needs all of its rows"
         return f"{what}: no column of a stream tells them apart"
     return None
@@ -161,10 +212,37 @@ def grouping_keys(body: Select) -> tuple[Expr, ...] | None:
     return tuple(key for key in body.group_by if key in shown or not body.distinct)
 
 
+def sequence_key(body: Select) -> dict[str, Expr] | None:
+    """For each item of a SEQ a term that is equal in tuples that pair; None if there is none.
+
+    Each step must ask for it by itself: what follows only from a later condition is not known when a tuple chooses. The
+    items of one stream must have one term, for their tuples are ordered by their arrival.
+    """
+    names, keys = [source.alias for source in body.sources], grouping_keys(body)
+    equal = [sides for term in body.where if (sides := equality(term)) is not None]
+    links = [link for one, two in equal for link in ((one, two), (two, one))]
+    for start in dict.fromkeys(term for (alias, term), _ in links if alias == names[0]):
+        found = {names[0]: start}
+        for name in names[1:]:
+            linked = (term for other, (alias, term) in links if alias == name and other in found.items())
+            if (term := next(linked, None)) is not None:
+                found[name] = term
+        streams = {(source.relation.name, without_alias(found[source.alias])) for source in body.sources
+                   if source.alias in found}  # fmt: skip
+        grouped = keys is None or not set(keys).isdisjoint(found.values())
+        if len(found) == len(names) and len(streams) == len({name for name, _ in streams}) and grouped:
+            return found
+    return None
+
+
 def _owner(key: Expr) -> str | None:
     """The one FROM item of which a key tells, if it does."""
     aliases = {column.alias for column in columns(key)}
     return aliases.pop() if len(aliases) == 1 else None
+
+
+def _streams(body: Select) -> list[Source]:
+    return [source for source in body.sources if not source.is_table]
 
 
 def _cuttable(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bool:
@@ -180,8 +258,20 @@ def covered(source: Source, term: Expr) -> bool:
     return {column.name for column in columns(term)} <= set(window.partition)
 
 
-def _dimensions(graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimension]:
+def _dimensions(body: Select) -> Iterator[_Dimension]:
+    keys = grouping_keys(body)
+    if body.sequence is not None:
+        terms = sequence_key(body) or {}
+        yield _Dimension({alias: Hashed(without_alias(term)) for alias, term in terms.items()})
+    elif keys is not None:
+        yield from _key_dimensions(keys, body)
+    else:
+        yield from _join_dimensions(body)
+
+
+def _join_dimensions(body: Select) -> Iterator[_Dimension]:
     """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
+    graph, streams = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
     within: set[str] = set()
     for class_ in graph.classes:
         dimension = _of_class(class_, streams)
@@ -203,8 +293,9 @@ def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
     })  # fmt: skip
 
 
-def _key_dimensions(keys: Sequence[Expr], graph: JoinGraph, streams: Sequence[Source]) -> Iterator[_Dimension]:
+def _key_dimensions(keys: Sequence[Expr], body: Select) -> Iterator[_Dimension]:
     """Every key that tells of one stream: with the class it is in, or by itself."""
+    graph, streams = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
     by_alias = {source.alias: source for source in streams}
     classes: set[int] = set()
     for key in dict.fromkeys(keys):

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.cql.bound import Body, Select, Source, Window
+from penstock.cql.bound import Select, Source, Window
 from penstock.cql.catalog import Stream
 from penstock.cql.script import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
@@ -23,7 +23,7 @@ from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.expr.sql import quoted, to_sql
 from penstock.plan.colocation import placed, row_by_row
 from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.placement import Placement, Route, Step
+from penstock.plan.placement import Placement, Route, Step, selects
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.state import kernels
@@ -118,7 +118,7 @@ class Layout:
 
     def _needs(self, query: QuerySpec) -> Iterator[Need]:
         at = 0
-        for select in _selects(self.spec.bound[query.name].body):
+        for select in selects(self.spec.bound[query.name].body):
             graph = join_graph(tuple(source.alias for source in select.sources), select.where)
             above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
@@ -228,15 +228,6 @@ class Layout:
                     text = f"{text[:end]} AS {alias}{text[end:]}"
                 text = text[: source.relation.span[0]] + quoted(inlet.name) + text[source.relation.span[1] :]
         return text
-
-
-def _selects(body: Body) -> Iterator[Select]:
-    """The SELECTs of a query, from left to right."""
-    if isinstance(body, Select):
-        yield body
-    else:
-        yield from _selects(body.left)
-        yield from _selects(body.right)
 
 
 def _sources(body: BodySyntax) -> Iterator[SourceSyntax]:

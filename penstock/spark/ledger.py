@@ -13,7 +13,7 @@ from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
 
 _NAME = "penstock.json"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass

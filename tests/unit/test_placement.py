@@ -13,7 +13,8 @@ import pytest
 
 from penstock.cql import Catalog, bind_query
 from penstock.cql.catalog import Stream, Table
-from penstock.plan.placement import Placement, Route, cell_keys, place
+from penstock.expr.nodes import Column, columns
+from penstock.plan.placement import Hashed, Placement, Route, cell_keys, place
 from penstock.spark.hashing import hashed, hashed_rows
 from penstock.testing import random_case
 
@@ -66,7 +67,15 @@ def test_one_stream_is_spread() -> None:
         ("SELECT COUNT(*) AS n FROM A [RANGE 3]", "aggregate needs all"),
         ("SELECT DISTINCT COUNT(*) AS n FROM A [RANGE 3] GROUP BY x", "aggregate needs all"),
         ("SELECT x, COUNT(*) AS n FROM A [ROWS 3] GROUP BY x", "no PARTITION BY"),
-        ("SELECT x FROM A [RANGE 3] UNION ALL SELECT x FROM B [RANGE 3]", "UNION ALL"),
+        ("SELECT x FROM A [RANGE 3] UNION ALL SELECT x FROM A [RANGE 5]", "give them names"),
+        ("SELECT x FROM A [RANGE 3] UNION ALL SELECT COUNT(*) AS n FROM B [RANGE 3]", "aggregate needs all"),
+        ("RSTREAM (SELECT x FROM A [RANGE 3] UNION ALL SELECT x FROM B [RANGE 3])", "RSTREAM"),
+        ("SELECT x, 1 AS n FROM A [RANGE 3] EXCEPT SELECT 1 AS n, x FROM B [RANGE 3]", "EXCEPT compares"),
+        ("SELECT x FROM A [RANGE 3] EXCEPT SELECT COUNT(*) AS n FROM B [RANGE 3] GROUP BY x", "EXCEPT compares"),
+        ("SELECT A.x FROM SEQ(A, B) MODE RECENT WHERE A.x < B.x", "SEQ needs all"),
+        ("SELECT A.x FROM SEQ(A, B, C) MODE RECENT WHERE A.x = C.x AND B.x = C.x", "SEQ needs all"),
+        ("SELECT a.x FROM SEQ(A AS a, A AS b) MODE RECENT WHERE a.x = b.y", "SEQ needs all"),
+        ("SELECT B.y, COUNT(*) AS n FROM SEQ(A, B) MODE RECENT WHERE A.x = B.x GROUP BY B.y", "SEQ needs all"),
     ],
 )
 def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
@@ -92,6 +101,46 @@ def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
     assert placement.pinned is None
     assert placement.cells == 6
     assert [route.copies for route in placement.routes.values()] == copies
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("SELECT A.x FROM SEQ(A, B) MODE CHRONICLE WHERE A.x = B.x", "x x"),
+        ("SELECT A.x FROM SEQ(A, B, C) MODE RECENT WHERE A.y = B.x AND A.x = B.x AND C.y = B.x", "y x y"),
+        ("SELECT a.x FROM SEQ(A AS a, A AS b) MODE RECENT WHERE a.x = b.y AND a.y = b.y AND a.s < b.s", "y y"),
+        ("SELECT B.y, COUNT(*) AS n FROM SEQ(A, B) MODE RECENT WHERE A.x = B.x AND A.y = B.y GROUP BY B.y", "y y"),
+    ],
+)
+def test_a_sequence_is_cut_by_a_key_that_each_step_asks_for(text: str, terms: str) -> None:
+    placement = placed(text, 6)
+    assert placement.pinned is None
+    found = [step.coordinate.term for route in placement.routes.values() for step in route.steps if step.coordinate]
+    assert [column.name for term in found if term is not None for column in columns(term)] == terms.split()
+
+
+def test_sides_of_a_union_are_cut_each_by_itself() -> None:
+    placement = placed(
+        "SELECT x FROM A [RANGE 3] UNION ALL SELECT B.x FROM B [RANGE 3], C [RANGE 3] WHERE B.y = C.y "
+        "UNION ALL SELECT x FROM D [RANGE 3] GROUP BY x",
+        6,
+    )
+    assert placement.pinned is None
+    terms = {name: [step.coordinate for step in route.steps] for name, route in placement.routes.items()}
+    assert terms["A"] == [Hashed(None)]
+    assert terms["B"] == terms["C"] == [Hashed(Column("", "y", pa.int64()))]
+    assert terms["D"] == [Hashed(Column("", "x", pa.int64()), nulls=True)]
+
+
+def test_sides_of_a_difference_are_cut_by_a_column_they_share() -> None:
+    placement = placed(
+        "SELECT 1 AS n, x FROM A [RANGE 3] EXCEPT SELECT B.x + C.x AS n, C.y FROM B [RANGE 3], C [RANGE 3]", 6
+    )
+    assert placement.pinned is None
+    terms = {name: [step.coordinate for step in route.steps] for name, route in placement.routes.items()}
+    assert terms["A"] == [Hashed(Column("", "x", pa.int64()), nulls=True)]
+    assert terms["B"] == [None]
+    assert terms["C"] == [Hashed(Column("", "y", pa.int64()), nulls=True)]
 
 
 def test_a_matching_partition_is_cut() -> None:
