@@ -395,7 +395,7 @@ def _check_agreed(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
 def _check(running: RunningQuery) -> None:
     """Refuse a query whose results would be wrong if rows of its joins were missing."""
     for join in running.joins:
-        if isinstance(join.tree.plan.root, EddyPlan):
+        if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
             raise no_paths(running.name)
     above = distorting(running.part)
     if above is not None:
