@@ -283,10 +283,13 @@ class Budgets:
     def free(self, running: RunningQuery) -> None:
         """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
         freed = list(self._sharers(running))
+        if self._general is not None:
+            for each in freed:
+                _check(each)
         for each in freed:
             self._release(each)
         for each in freed:
-            self.admit(each)
+            self._enter(each)
 
     def admit(self, running: RunningQuery) -> None:
         """A new query, or one with a new text: the budget of the engine binds it as well, or the one it has."""
