@@ -189,6 +189,7 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
             for party in parties
         ],
         "members": {m.name: parties.index(m.party) for m in join.group.members if m.need.scope == founder.need.scope},
+        "complete_since": {m.name: m.complete_since for m in join.group.members},
         "interest": rest.sets,
     }
     tables = {}
@@ -201,5 +202,5 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
 def revive_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
     """Put a join that all of its queries have entered back to where a dump found it."""
     sinces = [Since(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
-    join.group.arrange(sinces, values["members"])
+    join.group.arrange(sinces, values["members"], values["complete_since"])
     join.revive(tables, values["unread"], values["done"], values["interest"])

@@ -282,10 +282,13 @@ class Budgets:
     def free(self, running: RunningQuery) -> None:
         """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
         freed = list(self._sharers(running))
+        if self._general is not None:
+            for each in freed:
+                _check(each)
         for each in freed:
             self._release(each)
         for each in freed:
-            self.admit(each)
+            self._enter(each)
 
     def admit(self, running: RunningQuery) -> None:
         """A new query, or one with a new text: the budget of the engine binds it as well, or the one it has."""
@@ -394,7 +397,7 @@ def _check_agreed(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
 def _check(running: RunningQuery) -> None:
     """Refuse a query whose results would be wrong if rows of its joins were missing."""
     for join in running.joins:
-        if isinstance(join.tree.plan.root, EddyPlan):
+        if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
             raise no_paths(running.name)
     above = distorting(running.part)
     if above is not None:

@@ -87,7 +87,7 @@ class Group:
 
     def _admit(self, member: Member, since: Since) -> None:
         member.party = self.sharing.enter(member.need, since)
-        member.complete_since = _later(since.drained, _longest(member.need))
+        member.complete_since = _later(since.drained, self._longest(member.need))
         member.lives = Lives([partial(self.dies_now, alias) for alias in self.mortal])
         self._sliced = False
         self.members.append(member)
@@ -115,7 +115,7 @@ class Group:
         if self._counts:
             member.before = self._slices(member.party).within(member.need.life or 0)
         if looks_back:
-            member.complete_since = max(_later(lacks, _longest(member.need)), _later(done, 1))
+            member.complete_since = max(_later(lacks, self._longest(member.need)), _later(done, 1))
         self._share(before, shape, older=looks_back and reach.get(member.party) != member.party.longest)
 
     def leave(self, member: Member, shape: Outline) -> None:
@@ -131,12 +131,12 @@ class Group:
         if self.members:
             self._share(before, shape)
 
-    def arrange(self, sinces: Sequence[Since], places: Mapping[str, int]) -> None:
+    def arrange(self, sinces: Sequence[Since], places: Mapping[str, int], complete: Mapping[str, int]) -> None:
         """Divide the members into parties as they were once, before anything has come."""
         needs = [member.need for member in self.members]
         parties = self.sharing.arrange(needs, [places[member.name] for member in self.members], sinces)
         for member, party in zip(self.members, parties, strict=True):
-            member.party, member.before = party, 0
+            member.party, member.before, member.complete_since = party, 0, complete[member.name]
         self._counts, self._sliced = {}, False
         self._share([], self.tree.plan.tree)
 
@@ -244,6 +244,10 @@ class Group:
             held = [max(_earlier(done, party.longest[alias]), party.since.drained) for party in wider]
             horizons.append(min(held, default=since.drained))
         return max(horizons, default=since.drained)
+
+    def _longest(self, need: Need) -> int:
+        """The longest time a tuple lives; nobody knows how long one does that dies by a count."""
+        return int(FOREVER) if self.mortal else max((life for _, life in need.lives), default=0)
 
     def unite(self, done: int, shape: Outline) -> None:
         """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
@@ -386,10 +390,6 @@ class Group:
 
 def _read(store: LeafStore, ids: I64, column: Column) -> pa.Array:
     return store.take(column.name, ids)
-
-
-def _longest(need: Need) -> int:
-    return max((life for _, life in need.lives), default=0)
 
 
 def _later(time: int, by: int) -> int:

@@ -159,7 +159,7 @@ class JoinOperator:
 
     def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
-        shape = self.tree.plan.tree if self._track is None else self._track.tree.plan.tree
+        shape = self.plans[-1].tree
         self._track = None
         return shape
 
@@ -333,6 +333,11 @@ class JoinOperator:
             self.tree.rearrange(plan)
         else:
             self.tree.rebuild(plan)
+
+    @property
+    def plans(self) -> list[JoinPlan]:
+        """The plan it runs by, and the one it changes to on a parallel track."""
+        return [tree.plan for tree in (self.tree, *([self._track.tree] if self._track else ()))]
 
     def shed(self, shedding: Shedding | None) -> None:
         """Keep to a budget from now on, or no longer. A parallel track ends as a change of the plan in place."""

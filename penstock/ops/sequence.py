@@ -7,7 +7,7 @@ time and place in the order and is valid until the first of the two dies; so ste
 If ends are asked for, the pair is written again with sign -1 when it dies.
 
 A right tuple waits only until the left input's frontier says that no earlier left tuple will come (Figures 12 and 13
-of papers/query-graph.txt). State: the left tuples that may still pair (see `waiting`): in RECENT without further
+of the query graph paper). State: the left tuples that may still pair (see `waiting`): in RECENT without further
 predicates and with one window length one a key, in CHRONICLE the unused ones; and living pairs if ends are asked for.
 Cost: O(1) a tuple; with predicates other than equalities, O(candidates with the same key).
 """

@@ -1,9 +1,9 @@
 """The union operator: UNION ALL of k inputs, merged by time.
 
 Law: every tuple of every input is written exactly once, in temporal order. A tuple leaves as soon as no input can still
-bring an earlier one: when its time is not beyond the smallest frontier (the paper's relaxed `more`, Figure 8 of
-papers/query-graph.txt), so that simultaneous tuples never wait for each other; with `whole` instants leave as a whole,
-for readers that report answers. Signs pass through; numbers are spread so that they stay unique.
+bring an earlier one: when its time is not beyond the smallest frontier (the relaxed `more`, Figure 8 of the query graph
+paper), so that simultaneous tuples never wait for each other; with `whole` instants leave as a whole, for readers that
+report answers. Signs pass through; numbers are spread so that they stay unique.
 State: none, what waits is in the arcs. Cost: O(n log n) of a turn's tuples.
 """
 

@@ -1,4 +1,4 @@
-"""The JISC paper's figures and figures of speech: classification of states, Proposition 1 (papers/jisc.txt)."""
+"""The JISC paper's figures and figures of speech: classification of states, Proposition 1."""
 
 from __future__ import annotations
 

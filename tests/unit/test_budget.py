@@ -432,6 +432,25 @@ def test_what_would_be_wrong_not_partial_is_refused(text: str, says: str) -> Non
     assert "above" not in engine.push({})
 
 
+def test_a_budget_is_refused_where_an_eddy_is_about_to_take_over() -> None:
+    engine = started()
+    engine.push(tuples(0))
+    engine.migrate("q", "{A B C}", how="parallel-track")
+    with pytest.raises(ps.UnsupportedError, match="EDDY_WITHOUT_PATHS"):
+        engine.budget(300)
+    assert fed(engine, range(1, 3)) == fed(started(), range(3)) - fed(started(), range(1))
+
+
+def test_what_cannot_be_bound_stays_exempt() -> None:
+    engine = started()
+    engine.budget(300)
+    engine.budget(None, query="q")
+    engine.migrate("q", "{A B C}")
+    with pytest.raises(ps.UnsupportedError, match="EDDY_WITHOUT_PATHS"):
+        engine.unbind("q")
+    assert "budget" not in engine.metrics("q")
+
+
 def test_a_budget_for_a_query_without_joins_is_refused() -> None:
     engine = started()
     engine.query("alone", "SELECT x FROM A WHERE x > 3")

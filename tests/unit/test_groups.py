@@ -180,9 +180,22 @@ def test_a_late_comer_says_since_when_it_is_complete() -> None:
     assert eng.metrics("now")["complete_since"] == 26
     assert eng.metrics("back")["complete_since"] == 21
     assert eng.metrics("wider")["complete_since"] == 40
+    again = ps.Engine.restore(eng.snapshot())
+    for name in ("p", "now", "back", "wider"):
+        assert again.metrics(name)["complete_since"] == eng.metrics(name)["complete_since"]
     out = eng.push({"B": rows((21, 1)), "A": rows((30, 5))})
     assert out["now"].num_rows == 0
     assert out["back"].to_pylist() == [{"x": 1, "t": 21, "_ts": 21}]
+
+
+def test_nothing_says_when_windows_that_count_are_complete() -> None:
+    eng = engine()
+    text = pairs().replace("RANGE", "ROWS")
+    eng.query("p", text)
+    eng.push({"A": rows((1, 1)), "B": rows((2, 1))})
+    eng.query("q", text)
+    assert eng.metrics("p")["complete_since"] is None
+    assert eng.metrics("q")["complete_since"] == 2**63 - 1
 
 
 @pytest.mark.parametrize("state", ["auto", "eager", "lazy", "jit", "none"])
