@@ -28,7 +28,7 @@ from penstock.stages import Rest, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
-_VERSION = 4
+_VERSION = 5
 _INDEX = "index.json"
 
 
