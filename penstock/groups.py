@@ -8,7 +8,7 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock.graph.graph import Node
 from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
 from penstock.ops.member import Member
+from penstock.ops.policies import Policy
 from penstock.ops.sharing import Since
 from penstock.plan.query import JoinPart
 from penstock.plan.share import fitting, nested, terms
@@ -191,6 +192,12 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
         "members": {m.name: parties.index(m.party) for m in join.group.members if m.need.scope == founder.need.scope},
         "complete_since": {m.name: m.complete_since for m in join.group.members},
         "interest": rest.sets,
+        "slicing": join.group.slicing,
+        "policies": [
+            {"node": sorted(own[alias] for alias in node), "policy": asdict(policy)}
+            for node, policy in join.tree.exceptions.items()
+            if node <= own.keys()
+        ],
     }
     tables = {}
     for alias, table in rest.tables.items():
@@ -201,6 +208,9 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
 
 def revive_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
     """Put a join that all of its queries have entered back to where a dump found it."""
+    for each in values["policies"]:
+        join.tree.adopt(Policy(**each["policy"]), frozenset(each["node"]))
     sinces = [Since(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
     join.group.arrange(sinces, values["members"], values["complete_since"])
     join.revive(tables, values["unread"], values["done"], values["interest"])
+    join.reslice(values["slicing"])

@@ -34,6 +34,12 @@ def at_least(name: str, value: float, limit: float, unit: str) -> Check:
     return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
 
 
+def at_least_unless(name: str, value: float, limit: float, most: float, why: str, unit: str) -> Check:
+    """A goal that is met, or that the same run shows to be more than can be had: `why` says what has only `most`."""
+    goal = f">= {limit:g}, unless {why} ({most:.3g})"
+    return Check(name, round(value, 4), unit, goal, value >= limit or most < limit)
+
+
 def equals(name: str, value: int, expected: int, unit: str) -> Check:
     return Check(name, value, unit, f"== {expected}", value == expected)
 

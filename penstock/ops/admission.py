@@ -37,18 +37,17 @@ class Admission:
 
     def __init__(self, parties: Sequence[Sharers]) -> None:
         self._parties = tuple(parties)
-        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._claims: dict[str, tuple[int, tuple[Claim, ...]]] = {}
 
     def admitted(self, alias: str, batch: Batch, interest: Interest | None) -> tuple[Batch, I32 | None]:
         """The tuples that count for somebody, and their codes of interest.
 
         Without `interest` there is one party: the codes are 1 for what it wants, None for all.
         """
-        claims = self._claims.get(alias)
-        if claims is None:
-            claims = self._claims[alias] = self._asked(alias)
+        if alias not in self._claims:
+            self._claims[alias] = self._asked(alias)
+        oldest, claims = self._claims[alias]
         earliest = _earliest(batch)
-        oldest = min((claim.since for claim in claims), default=0)
         if earliest is not None and earliest < oldest and batch.numbers is not None:
             batch, earliest = batch.take(np.flatnonzero(batch.numbers >= oldest)), oldest
         always, some = 0, []
@@ -63,14 +62,15 @@ class Admission:
         wanted = some[0][1] if some else np.zeros(len(batch), np.bool_)
         return batch, None if always else wanted.astype(np.int32)
 
-    def _asked(self, alias: str) -> tuple[Claim, ...]:
-        """The distinct claims on a stream; a party that stopped asks for nothing."""
+    def _asked(self, alias: str) -> tuple[int, tuple[Claim, ...]]:
+        """The first arrival that counts for somebody, and the distinct claims; a party that stopped makes none."""
         found: dict[tuple[tuple[Expr, ...], int], int] = {}
         for place, party in enumerate(self._parties):
             if party.reads(alias) and party.failure is None:
                 claim = party.filters_of(alias), party.first(alias)
                 found[claim] = found.get(claim, 0) | 1 << place
-        return tuple(Claim(*claim, parties) for claim, parties in found.items())
+        oldest = min((since for _, since in found), default=0)
+        return oldest, tuple(Claim(*claim, parties) for claim, parties in found.items())
 
     def _passing(self, claim: Claim, batch: Batch, earliest: int | None) -> Mask | None:
         """Which tuples pass; None for all."""

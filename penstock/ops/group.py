@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import combinations
 from typing import Literal
@@ -198,6 +198,7 @@ class Group:
     def _overlook(self) -> None:
         """Sum up what is asked of tuples and of results."""
         self.admission = Admission(self.sharing.parties)
+        self._places = {party: place for place, party in enumerate(self.sharing.parties)}
         self._gathers = self.sharing.shown()
         self.widest = tuple(sorted(self.sharing.longest().items()))
 
@@ -297,8 +298,8 @@ class Group:
         ids = dict(zip(part.aliases, rows.ids, strict=True))
         holding = None
         if interest is not None:
-            places = {party: place for place, party in enumerate(self.sharing.parties)}
-            rows = replace(rows, wanted=self.tree.asked(part, rows))
+            places = self._places
+            rows = Rows(rows.ids, rows.born, rows.dies, self.tree.asked(part, rows))
             holding = lambda party: interest.has(places[party])  # noqa: E731
         return Harvest(
             rows,

@@ -25,6 +25,7 @@ from penstock.state.columns import RingColumn
 from penstock.state.interest import NO_CODES
 from penstock.state.kernels import FOREVER, I32, I64
 from penstock.state.leaf import LeafStore
+from penstock.state.room import room, taken
 from penstock.state.rows import Rows
 
 _FEW = 8
@@ -59,7 +60,7 @@ class Crop:
             if named in self._gathered:
                 return self._gathered[named].take(pa.array(places))
             if alias not in ids:
-                ids[alias] = self._ids[alias][places]
+                ids[alias] = taken(self._ids[alias], places)
             return self._views[named].take(ids[alias])
 
         return read
@@ -112,7 +113,7 @@ class Harvest:
 
     @cached_property
     def age(self) -> I64:
-        return self.rows.born - self.oldest
+        return np.subtract(self.rows.born, self.oldest, out=room(len(self), np.int64))
 
     @cached_property
     def _by_age(self) -> tuple[I64, I64]:
@@ -130,7 +131,7 @@ class Harvest:
             if _FEW * count < len(self):
                 return self.wanted_of(party, np.sort(order[:count]))
         has, codes = self._interest(party)
-        out = np.empty(len(self), np.int64)
+        out = room(len(self), np.int64)
         count = choose(self.age, int(FOREVER) if life is None else life, codes, has, out)
         return None if count == len(self) else out[:count]
 

@@ -31,6 +31,7 @@ from penstock.state.join_state import JoinState
 from penstock.state.kernels import I32, I64
 from penstock.state.leaf import Given, Renumbering
 from penstock.state.matches import equal_pairs
+from penstock.state.room import joined, taken
 from penstock.state.rows import Rows, concat
 from penstock.state.sorted_index import F64, numbers, span
 
@@ -131,7 +132,7 @@ class JoinNode:
             oldest = self._tree.oldest_wanted(side.plan, rows, other.plan) if asks and tuples is None else None
             for found in other.match(Probes(given, rows.born, rows.dies, old_only, spans, oldest, tuples)):
                 wanted = None if tuples is None else found.rows.wanted  # where both sides were asked who wants them
-                combined = self._combine(side, rows.ids.take(found.probe, axis=1), found.rows, wanted)
+                combined = self._combine(side, taken(rows.ids, found.probe), found.rows, wanted)
                 yield self._fitting(found.probe, combined).rows
 
     def meet(self, one: TreeNode, rows: Rows, other: TreeNode, partners: Rows) -> Iterator[Rows]:
@@ -143,9 +144,7 @@ class JoinNode:
         ]
         for at, to in equal_pairs(*codes):
             born, dies = np.maximum(rows.born[at], partners.born[to]), np.minimum(rows.dies[at], partners.dies[to])
-            met = self._combine(one, rows.ids.take(at, axis=1), Rows(partners.ids.take(to, axis=1), born, dies)).take(
-                born < dies
-            )
+            met = self._combine(one, taken(rows.ids, at), Rows(taken(partners.ids, to), born, dies)).take(born < dies)
             yield self._fitting(at[born < dies], met).rows
 
     def _spans(self, side: TreeNode, rows: Rows) -> tuple[F64, F64]:
@@ -158,7 +157,7 @@ class JoinNode:
 
     def _combine(self, side: TreeNode, ids: NDArray[np.int64], partner: Rows, wanted: I32 | None = None) -> Rows:
         halves = (ids, partner.ids) if side is self.left else (partner.ids, ids)
-        return Rows(np.concatenate(halves), partner.born, partner.dies, wanted)
+        return Rows(joined(halves, axis=0), partner.born, partner.dies, wanted)
 
     def _fitting(self, probe: I64, rows: Rows) -> Found:
         """The rows that somebody wants and that satisfy the predicates of this node."""
@@ -246,7 +245,7 @@ class JoinNode:
             known = {id_: codes[found.probe] for id_, codes in rest.items()}
             known |= {id_: first.codes(id_, partial) for id_ in self.plan.key}
             for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
-                rows = self._combine(first, partial.ids.take(partner.probe, axis=1), partner.rows)
+                rows = self._combine(first, taken(partial.ids, partner.probe), partner.rows)
                 yield self._fitting(found.probe[partner.probe], rows)
 
     def expand(self, alias: str, ids: I64) -> Rows:

@@ -42,7 +42,8 @@ class JoinTree:
 
     def __init__(self, plan: JoinPlan, policy: Policy) -> None:
         self.policy = policy
-        self._exceptions: dict[frozenset[str], Policy] = {}
+        self.exceptions: dict[frozenset[str], Policy] = {}
+        """The policies asked for single nodes, by their aliases."""
         self.keys = KeySpace([class_.type for class_ in plan.classes])
         self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
         self.interest: Interest | None = None
@@ -95,15 +96,15 @@ class JoinTree:
         """What a node keeps: the tree's policy, or the one asked for this node."""
         if self.tap is not None:
             return POLICIES["eager"]
-        return self._exceptions.get(frozenset(part.aliases), self.policy)
+        return self.exceptions.get(frozenset(part.aliases), self.policy)
 
     def adopt(self, policy: Policy, node: frozenset[str] | None = None) -> None:
         """Change the policy of the tree, or of the node over some aliases, between two batches."""
         if node is None:
             self.policy = policy
-            self._exceptions.clear()
+            self.exceptions.clear()
         else:
-            self._exceptions[node] = policy
+            self.exceptions[node] = policy
         self.rearrange(self.plan)
 
     def rebuild(self, plan: JoinPlan) -> Rows:

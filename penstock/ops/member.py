@@ -27,6 +27,7 @@ from penstock.state.codeset import Mask
 from penstock.state.interest import ends
 from penstock.state.kernels import ALWAYS, I64
 from penstock.state.leaf import Renumbering
+from penstock.state.room import taken
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
 
@@ -143,7 +144,7 @@ class Member:
             name: read(expr) if isinstance(expr, Column) else evaluate(expr, read, count)
             for name, expr in self.need.outputs
         }
-        born = harvest.rows.born if places is None else harvest.rows.born.take(places)
+        born = harvest.rows.born if places is None else taken(harvest.rows.born, places)
         if not self.ends:
             return Batch(born, columns)
         numbers = np.arange(self._number, self._number + count)

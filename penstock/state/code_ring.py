@@ -1,7 +1,7 @@
 """The codes of interest of a leaf's rows.
 
 Law: `take(ids)` are the codes that were written as these rows. While all rows have the same code, one place says it of
-all of them; then each takes a byte, until a code does not fit.
+all of them; then each takes a byte, or four where there are too many codes for that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ class CodeRing:
     def nbytes(self) -> int:
         return self.ring.nbytes
 
-    def write(self, base: int, first: int, codes: I32, capacity: int) -> None:
-        """The codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`."""
+    def write(self, base: int, first: int, codes: I32, capacity: int, *, wide: bool) -> None:
+        """The codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`.
+
+        `wide`: a code may take more than a byte.
+        """
         if not codes.size:
             return
-        if self.ring.dtype == np.uint8 and codes.max() >= 1 << 8:
+        if wide and self.ring.dtype == np.uint8:
             self.ring = self.ring.astype(np.int32)
         if self.ring.size == 1:
             if first == base:

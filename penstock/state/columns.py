@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.state.kernels import I64, U8, ring_gather, text_gather
+from penstock.state.room import room
 
 FIRST_CAPACITY = 64
 
@@ -25,7 +26,8 @@ def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic
     at = first & (ring.shape[0] - 1)
     until_end = min(values.shape[0], ring.shape[0] - at)
     ring[at : at + until_end] = values[:until_end]
-    ring[: values.shape[0] - until_end] = values[until_end:]
+    if until_end < values.shape[0]:
+        ring[: values.shape[0] - until_end] = values[until_end:]
 
 
 def ring_read(ring: NDArray[T], first: int, end: int) -> NDArray[T]:
@@ -46,7 +48,7 @@ def ring_take(ring: NDArray[T], ids: I64) -> NDArray[T]:
     if ring.dtype.kind == "V":  # what compiled loops do not know
         taken: NDArray[T] = ring[ids & (ring.shape[0] - 1)]
         return taken
-    out: NDArray[T] = np.empty(ids.size, ring.dtype)
+    out: NDArray[T] = room(ids.size, ring.dtype)
     ring_gather(ring, ids, out)
     return out
 

@@ -350,7 +350,7 @@ class LeafStore(StoredRows):
         self._lifetime = lifetime(plan.source.window)
         self._wanted = CodeRing()
         if interest is not None and wanted is not None:
-            self._wanted.write(self.base, self.base, wanted, self._capacity)
+            self._wanted.write(self.base, self.base, wanted, self._capacity, wide=not interest.few)
         born, dies = self.lives(self.stored())
         if self.rows_window is None and not plan.source.is_table:
             dies = self._ends(born, None if interest is None else wanted)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.state.room import copied
 
 _BLOCK = 1 << 16
 
@@ -90,4 +91,4 @@ def _blocks(
     while at < probes:
         pairs, at, row = kernel(at, row, out)
         if pairs:
-            yield Block(*[column[:pairs].copy() for column in out])
+            yield Block(*[copied(column[:pairs]) for column in out])

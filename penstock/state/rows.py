@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.state.kernels import I32, I64
+from penstock.state.room import joined, taken
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Rows:
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> Rows:
         """The rows at positions, or under a mask."""
-        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        wanted = None if self.wanted is None else self.wanted.take(places)
-        return Rows(self.ids.take(places, axis=1), self.born.take(places), self.dies.take(places), wanted)
+        places: NDArray[Any] = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        wanted = None if self.wanted is None else taken(self.wanted, places)
+        return Rows(taken(self.ids, places), taken(self.born, places), taken(self.dies, places), wanted)
 
 
 def no_rows(width: int) -> Rows:
@@ -43,8 +44,8 @@ def concat(parts: Sequence[Rows], width: int) -> Rows:
         return no_rows(width)
     wanted = [part.wanted for part in parts if part.wanted is not None]
     return Rows(
-        np.concatenate([part.ids for part in parts], axis=1),
-        np.concatenate([part.born for part in parts]),
-        np.concatenate([part.dies for part in parts]),
-        np.concatenate(wanted) if len(wanted) == len(parts) else None,
+        joined([part.ids for part in parts]),
+        joined([part.born for part in parts]),
+        joined([part.dies for part in parts]),
+        joined(wanted) if len(wanted) == len(parts) else None,
     )

@@ -80,7 +80,7 @@ class StoredRows:
         if born.size:
             self._recall()
             if self.interest is not None and wanted is not None:
-                self._wanted.write(self.base, first, wanted, self._capacity)
+                self._wanted.write(self.base, first, wanted, self._capacity, wide=not self.interest.few)
             ring_write(self.born, first, born)
             ring_write(self.dies, first, dies)
             for id_, ring in self._codes.items():

@@ -319,6 +319,29 @@ def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
         eng.reslice("fast")
 
 
+def test_a_snapshot_keeps_the_slicing_of_a_join_and_the_policies_of_its_nodes() -> None:
+    eng = engine()
+    eng.query("pair", pairs(20))
+    text = (
+        "SELECT l.ts, m.v FROM A [RANGE {0}] AS l, B [RANGE {0}] AS m, C [RANGE {0}] AS n WHERE l.x = m.x AND m.x = n.x"
+    )
+    for number, window in enumerate((20, 30)):
+        eng.query(f"three{number}", text.format(window) + f" AND l.v <> {number}", plan="((l m) n)")
+    eng.reslice("cpu-opt", "three1")
+    eng.policy("three0", "none", node="(l m)")
+    again = ps.Engine.restore(eng.snapshot())
+    for each in (eng, again):
+        pair, three = (next(join for join in each._groups if len(join.tree.stores) == items) for items in (2, 3))
+        assert (pair.group.slicing, three.group.slicing) == ("mem-opt", "cpu-opt")
+        assert [(set(node), policy.states) for node, policy in three.tree.exceptions.items()] == [({"l", "m"}, False)]
+        assert not pair.tree.exceptions
+        assert [node.state for node in three.tree.nodes()] == [None, None]
+    for start in range(0, 100, 10):
+        data = {name: rows(*((start + n, n % 3) for n in range(10))) for name in "ABC"}
+        one, two = eng.push(data), again.push(data)
+        assert all(same_rows(one[name], two[name]) is None for name in one)
+
+
 def test_an_engine_restored_twice_in_a_row_knows_what_has_ended() -> None:
     eng = engine()
     for name, window in (("short", 5), ("long", 30)):

@@ -16,6 +16,7 @@ from penstock.state.interest_kernels import ascending, cut_lives, meet_codes, re
 from penstock.state.intern import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
 from penstock.state.matches import Scratch, Stored, equal_pairs
+from penstock.state.room import copied, joined, room, taken
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
 
@@ -273,7 +274,7 @@ def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
     rng, ring, kept, base = RANDOM(codes), CodeRing(), [], 0
     for turn in range(40):
         new = rng.integers(codes, size=rng.integers(0, 9)).astype(np.int32) if turn > 3 else np.full(4, 2, np.int32)
-        ring.write(base, len(kept), new, 64)
+        ring.write(base, len(kept), new, 64, wide=codes > 256 and turn > 3)
         kept += new.tolist()
         base = max(base, len(kept) - int(rng.integers(0, 50)))
         if turn % 7 == 6:
@@ -286,3 +287,15 @@ def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
             assert ring.nbytes == 1
     ring.resize(128, base, len(kept))
     assert ring.take(np.arange(base, len(kept))).tolist() == kept[base:]
+
+
+@pytest.mark.parametrize("rows", [0, 7, 20_000])
+def test_room_for_large_arrays_changes_nothing(rows: int) -> None:
+    values = RANDOM(rows).integers(0, 99, (3, rows))
+    places = np.flatnonzero(values[0] < 60)
+    assert (taken(values, places) == values[:, places]).all()
+    assert (taken(values[1], places) == values[1][places]).all()
+    assert (copied(values[2]) == values[2]).all()
+    for axis in (0, -1):
+        assert (joined([values, values], axis) == np.concatenate([values, values], axis)).all()
+    assert room(rows, np.int32).shape == (rows,)

@@ -1,0 +1,55 @@
+"""Room for large arrays, from Arrow's memory pool.
+
+The C library gives large blocks back to the system as soon as they are free, and every new one is a page fault for
+each of its pages: that costs several times what it takes to fill it. The pool keeps some of what is freed, and results
+are handed out as Arrow data anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_LARGE = 1 << 13
+"""Places; below, the C library is faster."""
+
+T = TypeVar("T", bound=np.generic)
+
+
+def room(size: int, dtype: np.dtype[T] | type[T]) -> NDArray[T]:
+    """An array of so many places that are not filled."""
+    if size < _LARGE:
+        return np.empty(size, dtype)
+    return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
+
+
+def taken(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
+    """The values at some places of the last axis."""
+    if places.size < _LARGE:
+        return values.take(places, axis=-1)
+    shape = (*values.shape[:-1], places.size)
+    out = room(prod(shape), values.dtype).reshape(shape)
+    return np.take(values, places, axis=-1, out=out, mode="clip")  # other modes fill a second array first
+
+
+def copied(values: NDArray[T]) -> NDArray[T]:
+    """A copy of an array of one axis."""
+    if values.size < _LARGE:
+        return values.copy()
+    out = room(values.size, values.dtype)
+    out[:] = values
+    return out
+
+
+def joined(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
+    """One after another along an axis."""
+    if sum(part.size for part in parts) < _LARGE:
+        return np.concatenate(parts, axis=axis)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return np.concatenate(parts, axis=axis, out=room(prod(shape), parts[0].dtype).reshape(shape))
