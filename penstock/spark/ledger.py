@@ -100,10 +100,10 @@ def _fits(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
 
 def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
     """The declared queries; those that ran before go on, with the plan they had unless another one is declared."""
-    known = {query.name: query for query in before.queries}
+    known = {query.name.casefold(): query for query in before.queries}
     queries: list[QuerySpec] = []
     for query in spec.queries:
-        same = known.get(query.name)
+        same = known.get(query.name.casefold())
         if same is None:
             queries.append(replace(query, since=generation))
             continue
@@ -114,11 +114,13 @@ def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
                 "give the new query a name of its own, or start with a new checkpoint",
                 query=query.name,
             )
-        queries.append(replace(same, plan=query.plan or same.plan, state=query.state or same.state))
-    if known and not any(query.name in known for query in spec.queries):
+        plan, state = query.plan or same.plan, query.state or same.state
+        queries.append(replace(same, name=query.name, plan=plan, state=state))
+    if known and not any(query.name.casefold() in known for query in spec.queries):
+        names = ", ".join(query.name for query in before.queries)
         raise QueryError(
             "CHECKPOINT_DIFFERS",
-            f"the checkpoint {place} belongs to another pipeline: its queries are {', '.join(known)}; "
+            f"the checkpoint {place} belongs to another pipeline: its queries are {names}; "
             "give this pipeline a checkpoint of its own",
             checkpoint=place,
         )

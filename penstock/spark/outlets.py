@@ -112,10 +112,15 @@ class Outlets:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def given(self, command: Command, sink: Sink | None, done: Done | None) -> None:
-        """A command about queries is on its way; with `add`, where the results go; `done` is told of its effect."""
+    def given(self, give: Callable[[], Command], sink: Sink | None, done: Done | None) -> Command:
+        """Give a command about queries; with `add`, where the results go; `done` is told of its effect.
+
+        No micro-batch ends between the two: one that had read the command would not know of it.
+        """
         with self._turned:
+            command = give()
             self._given[command.number] = command, sink, done
+        return command
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""

@@ -7,7 +7,7 @@ letters, through one cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -161,8 +161,8 @@ def _timed(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
     return rest.append_column(stream.schema.field(stream.time), times)
 
 
-def packing(spec: Spec, stream: Stream, *, blobs: bool) -> Map:
-    """The function for `mapInArrow` that packs a stream; `blobs`: its rows come as Arrow blobs."""
+def packing(spec: Spec, stream: Stream, names: Sequence[str] | None) -> Map:
+    """The function for `mapInArrow` that packs a stream, whose columns are `names`; None if it comes as Arrow blobs."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 - Spark is there when this runs
@@ -170,7 +170,10 @@ def packing(spec: Spec, stream: Stream, *, blobs: bool) -> Map:
         context = TaskContext.get()
         assert context is not None
         packer = Packer(layout_of(planned(spec)), stream)
-        for seq, table in enumerate(unpacked(batches, stream) if blobs else chunks(batches)):
+        tables = (
+            unpacked(batches, stream) if names is None else (each.rename_columns(names) for each in chunks(batches))
+        )
+        for seq, table in enumerate(tables):
             yield packer.packed(table, context.partitionId(), seq)
         settle(spec.id)
 

@@ -19,6 +19,7 @@ from penstock.adapt.decide import ACTIONS, Rules, as_rules
 from penstock.cql import stream_schema
 from penstock.cql.catalog import Names, Stream, Timestamps
 from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.expr.sql import quoted
 from penstock.relations import Duration, described
 from penstock.script import read_script
 from penstock.spark.cell import Cell
@@ -36,7 +37,7 @@ from penstock.spark.session import local_session, query_settings, sourced, trigg
 from penstock.spark.sinks import Console, Sink, parquet
 from penstock.spark.spec import Spec, Watch
 from penstock.spark.steering import Pace
-from penstock.spark.storage import Folder
+from penstock.spark.storage import Folder, as_file_name
 
 
 class Pipeline:
@@ -139,8 +140,12 @@ class Pipeline:
         """Give a query another plan."""
         self.change("migrate", {"name": name, "plan": plan}, None)
 
-    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> None:
-        """Change the declared queries or orders; what the engine of one of the cells refuses is refused now."""
+    def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> Mapping[str, Any]:
+        """Change the declared queries or orders; what the engine of one of the cells refuses is refused now.
+
+        Returns the arguments with the names as they were declared.
+        """
+        arguments = self._plan.spelled(do, given)
         plan = self._plan.changed(do, arguments, 0)
         tried = plan
         if do in ("add", "migrate", "policy"):
@@ -152,6 +157,7 @@ class Pipeline:
             self._sinks[RESULT, arguments["name"]] = sink
         elif do == "drop":
             del self._sinks[RESULT, arguments["name"]]
+        return arguments
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -227,30 +233,32 @@ class Pipeline:
 
     def _rejects(self, folder: Folder) -> dict[Place, Sink]:
         names = [stream.name for stream in self._streams.values()]
-        return {(kind, name): parquet(folder.child(f"{kind}/{name}").place) for kind in (LATE, DEAD) for name in names}
+        return {
+            (kind, name): parquet(folder.child(f"{kind}/{as_file_name(name)}").place)
+            for kind in (LATE, DEAD)
+            for name in names
+        }
 
     def _processed(self, run: str, spec: Spec, desk: Desk) -> DataFrame:
-        """Every declared stream with all of its columns, for queries may be added that read them."""
+        """Every declared stream with all of its columns, for queries may be added that read them.
+
+        The columns travel under numbers: `mapInArrow` does not take a name with a dot or a backtick.
+        """
         packed = []
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
-            now = [current_timestamp().alias(stream.time)] if stamped(stream) else []  # the micro-batch's, repeatable
-            if blobs:
-                frame = frame.select(frame.columns[0], *now)
-            else:
-                given = [name for name in stream.schema.names if not now or name != stream.time]
-                frame = frame.select(*(col(_quoted(name)) for name in given), *now)
-            packed.append(frame.mapInArrow(packing(spec, stream, blobs=blobs), PACKED))
+            now = [current_timestamp()] if stamped(stream) else []  # the micro-batch's, repeatable
+            given = [name for name in stream.schema.names if not now or name != stream.time]
+            read = [col(quoted(name)) for name in (frame.columns if blobs else given)]
+            numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
+            names = None if blobs else [*given, *([stream.time] if now else [])]
+            packed.append(frame.select(*numbered).mapInArrow(packing(spec, stream, names), PACKED))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
         packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
         together = reduce(DataFrame.unionAll, packed)
         return together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=RESULTS, outputMode="Append", timeMode="None"
         )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _collected(name: str, df: DataFrame) -> pa.Table:

@@ -67,11 +67,17 @@ class Plan:
     orders: tuple[Order, ...] = ()
 
     def query(self, name: str) -> QuerySpec:
-        found = next((query for query in self.queries if query.name == name), None)
+        found = next((query for query in self.queries if query.name.casefold() == str(name).casefold()), None)
         if found is None:
             known = ", ".join(query.name for query in self.queries) or "none"
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
         return found
+
+    def spelled(self, do: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a command with queries as they were declared: names are the same in any case."""
+        known = {query.name.casefold(): query.name for query in self.queries if do not in ("add", "derive")}
+        named = {key: arguments[key] for key in ("name", "query") if isinstance(arguments.get(key), str)}
+        return {**arguments, **{key: known.get(name.casefold(), name) for key, name in named.items()}}
 
     def changed(self, do: str, arguments: Mapping[str, Any], generation: int) -> Plan:
         """The plan after a command: add, derive, drop, migrate, policy, shed (by the pipeline itself), or an order."""
@@ -117,7 +123,9 @@ class Plan:
         return replace(self, orders=(*others, order))
 
     def _new(self, query: QuerySpec) -> QuerySpec:
-        if any(query.name == other.name for other in self.queries):
+        if not isinstance(query.name, str) or not query.name:
+            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {query.name!r}")
+        if any(query.name.casefold() == other.name.casefold() for other in self.queries):
             raise QueryError("DUPLICATE_NAME", f"there is a query {query.name} already", query=query.name)
         return query
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -49,9 +50,12 @@ class Launched:
 
 
 class Changeable(Protocol):
-    """What a run asks of its pipeline: to check a change, and to remember it for the next start."""
+    """What a run asks of its pipeline: to check a change, and to remember it for the next start.
 
-    def change(self, do: str, arguments: Mapping[str, Any], sink: Sink | None, cells: int) -> None: ...
+    It hands back the arguments with names as they were declared.
+    """
+
+    def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]: ...
 
 
 class Run:
@@ -222,10 +226,8 @@ class Run:
     ) -> Command:
         with self._changing:
             self._check_running()
-            self._pipeline.change(do, arguments, sink, self.cells)
-            command = self._now.desk.give(do, **arguments)
-            self._now.outlets.given(command, sink, done)
-        return command
+            spelled = self._pipeline.change(do, arguments, sink, self.cells)
+            return self._now.outlets.given(partial(self._now.desk.give, do, **spelled), sink, done)
 
     def _adapt(self, command: Decided, done: Done) -> None:
         """Give what the pipeline has decided by itself."""

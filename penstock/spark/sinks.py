@@ -1,7 +1,8 @@
 """Where results go. A sink is given the rows of one query, micro-batch by micro-batch.
 
 Law: a micro-batch that is given again (after a failure, a restart) leaves the sink as if it had been given once. Files
-carry the run and the number of the micro-batch in their names, so that a second write replaces the first.
+carry the run, the query and the number of the micro-batch in their names, so that a second write replaces the first,
+and queries that write to one folder do not replace each other's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from penstock.errors import QueryError, UnsupportedError
-from penstock.spark.storage import Folder
+from penstock.spark.storage import Folder, as_file_name
 
 
 class Sink(Protocol):
@@ -30,19 +31,19 @@ class Sink(Protocol):
 
 
 class Files:
-    """A folder with one file per micro-batch that has rows."""
+    """A folder with one file per query and micro-batch that has rows."""
 
     def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any]) -> None:
         self._folder = Folder(path)
         self._ending = ending
         self._save = save
-        self._run = ""
+        self._prefix = ""
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002 - files say it themselves
-        self._run = run
+        self._prefix = f"part-{run[:8]}-{as_file_name(name)}"
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        name = f"part-{self._run[:8]}-{batch:08d}.{self._ending}"
+        name = f"{self._prefix}-{batch:08d}.{self._ending}"
         if rows.num_rows:
             self._folder.fill(name, lambda file: self._save(rows, file))
         else:

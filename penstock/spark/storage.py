@@ -5,12 +5,18 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
 
 from penstock.errors import DataError
+
+
+def as_file_name(name: str) -> str:
+    """A name that may have any characters as the name of a file or folder; no two names become one."""
+    return quote(name, safe=" ").replace(".", "%2E")
 
 
 class Folder:

@@ -29,12 +29,12 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
         late = sinks.memory()
         run.add("late", other, sink=late)
         with pytest.raises(ps.QueryError, match="DUPLICATE_NAME"):
-            run.add("late", other)
+            run.add("LATE", other)
         write(case, tmp_path, range(1, 2))
         run.processAllAvailable()
         heard: list[int] = []
         run.listen(lambda batch, cells: heard.append(batch) if len(cells) == 2 else None)
-        run.migrate("q", case.plan)
+        run.migrate("Q", case.plan)
         run.schedule("bfs")
         written = len(list((tmp_path / "ck" / "control").iterdir()))
         for wrong, condition in (
@@ -53,7 +53,7 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
         spark_query = run.runId
         write(case, tmp_path, range(2, 3))
         run.processAllAvailable()
-        run.drop("late")
+        run.drop("Late")
         write(case, tmp_path, range(3, 4))
         run.processAllAvailable()
         before = run.metrics()["streams"][first]["frontier"]
@@ -89,7 +89,7 @@ def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None
     finally:
         run.stop()
     write(case, tmp_path, range(2, 4))
-    again, more = pipeline(spark, case, {"q": case.query}, tmp_path)
+    again, more = pipeline(spark, case, {"Q": case.query}, tmp_path)  # a name is the same in any case
     run = again.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()
@@ -99,6 +99,6 @@ def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None
     finally:
         run.stop()
     assert ledger is not None
-    assert [(query.name, query.plan) for query in ledger.schedule.last.queries] == [("q", case.plan)]
+    assert [(query.name, query.plan) for query in ledger.schedule.last.queries] == [("Q", case.plan)]
     assert [order.do for order in ledger.schedule.last.orders] == ["schedule"]
-    assert difference(pa.concat_tables([answers["q"].table(), more["q"].table()]), case.expected) is None
+    assert difference(pa.concat_tables([answers["q"].table(), more["Q"].table()]), case.expected) is None

@@ -33,12 +33,23 @@ def test_changes_of_a_plan() -> None:
     assert [order.query for order in cut.changed("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
     for do, arguments, condition in (
         ("add", {"name": "a", "text": "A"}, "DUPLICATE_NAME"),
+        ("add", {"name": "A", "text": "A"}, "DUPLICATE_NAME"),
+        ("add", {"name": 7, "text": "A"}, "BAD_NAME"),
         ("drop", {"name": "c"}, "UNKNOWN_QUERY"),
         ("drop", {"name": "a"}, "LAST_QUERY"),
         ("migrate", {"name": "c", "plan": ""}, "UNKNOWN_QUERY"),
     ):
         with pytest.raises(ps.QueryError, match=condition):
             plan.changed(do, arguments, 1)
+
+
+def test_names_are_the_same_in_any_case() -> None:
+    plan = Plan((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
+    assert plan.query("BÉ").text == "B"
+    assert plan.spelled("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
+    assert plan.spelled("reslice", {"slicing": "cpu-opt", "query": "A"}) == {"slicing": "cpu-opt", "query": "a"}
+    assert plan.spelled("drop", {"name": "c"}) == {"name": "c"}
+    assert plan.spelled("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
 
 
 def test_a_repeated_micro_batch_finds_its_plan() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sparkkit import eventually, read, write_file
+from sparkkit import drained, eventually, read, write_file
 from typer.testing import CliRunner
 
 import penstock as ps
@@ -58,6 +58,28 @@ def test_run_once(spark: Any, tmp_path: Path) -> None:
     assert spark.sql("SELECT 1").collect()  # the session is still there
 
 
+def test_names_of_any_characters_and_queries_that_share_a_sink(spark: Any, tmp_path: Path) -> None:
+    """Files of the second query replaced those of the first; a stream named `..` wrote beside its folder."""
+    schema = pa.schema([("ts", pa.int64()), ("a.b", pa.int64()), ("x`y", pa.string())])
+    write_file(tmp_path / "in" / "0.parquet", pa.table([[1, 2, 3, None], [5, 6, 7, 8], list("pqrs")], schema=schema), 0)
+    script = tmp_path / "script.cql"
+    script.write_text(f"""
+        CREATE STREAM `..` (ts BIGINT, `a.b` BIGINT, `x``y` STRING) TIMESTAMP BY ts
+            FROM parquet OPTIONS (path '{tmp_path}/in');
+        CREATE SINK out TO parquet OPTIONS (path '{tmp_path}/out');
+        INSERT INTO out SELECT `a.b` AS n, `x``y` AS s FROM `..` [NOW] WHERE `a.b` < 7;
+        INSERT INTO out SELECT `a.b` AS n, `x``y` AS s FROM `..` [NOW] WHERE `x``y` = 'r';
+        INSERT INTO out SELECT `a.b` AS n, `x``y` AS s FROM `..` [NOW] WHERE `a.b` < 0;
+    """)
+    run = drained(ps.Pipeline.from_script(script, spark).start(tmp_path / "ck", cells=2))
+    found = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted((row["n"], row["s"]) for row in found) == [(5, "p"), (6, "q"), (7, "r")]
+    assert run.metrics()["streams"][".."]["dead"] == 1
+    (dead,) = (tmp_path / "ck" / "dead").glob("*/*.parquet")
+    assert pq.read_table(dead).column("x`y").to_pylist() == ["s"]
+    assert not [path.name for path in (tmp_path / "ck").iterdir() if path.suffix == ".parquet"]
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -89,6 +111,7 @@ def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
         (lambda: pipe.table("u", frame), "IS_STREAMING"),
         (pipe.start, "NO_QUERY"),
         (lambda: pipe.query("q", "SELECT x FROM t [NOW]"), "UNKNOWN_COLUMN"),
+        (lambda: pipe.query("", "SELECT ts FROM t [NOW]"), "BAD_NAME"),
         (lambda: pipe.start(cells=0), "BAD_CELLS"),
         (lambda: ps.sinks.foreach(3), "NOT_CALLABLE"),
     ):
