@@ -20,9 +20,11 @@ from penstock.plan.placement import (
     Step,
     covered,
     grouping_keys,
+    pinned,
     place,
     sequence_key,
     spread,
+    streams,
     why_pinned,
     without_alias,
 )
@@ -46,7 +48,7 @@ def placed(queries: Mapping[str, Query], derived: Collection[str], cells: int) -
     for together in _hanging_together(queries, reads):
         awkward = next((name for name in together if reads[name] and not row_by_row(queries[name])), None)
         cuts = None if awkward is None else _cuts({name: queries[name] for name in together}, {})
-        bases = [source for name in together for source in _base(queries[name], derived)]
+        bases = [source for name in together for _, source in _base(queries[name], derived)]
         for name in together:
             own = _base(queries[name], derived)
             if not own:
@@ -54,20 +56,21 @@ def placed(queries: Mapping[str, Query], derived: Collection[str], cells: int) -
             elif awkward is None:
                 found[name] = place(queries[name], cells)
             elif cuts is not None:
-                found[name] = Placement({source.alias: _route(source, cuts[name], cells) for source in own})
+                cut = cuts[name]
+                found[name] = Placement({(side, each.alias): _route(each, cut, cells) for side, each in own})
             else:
-                route = Route(spread(bases, cells), ())
                 why = f"{awkward} needs all rows of the derived stream {reads[awkward][0].relation.name}"
-                found[name] = Placement({source.alias: route for source in own}, why)
+                found[name] = pinned(own, Route(spread(bases, cells), ()), why)
     return {name: found[name] for name in queries}
 
 
 def row_by_row(query: Query) -> bool:
     """Whether a query over one stream answers each row by itself, wherever it is."""
-    body, streams = query.body, _streams(query)
-    if not isinstance(body, Select) or len(streams) != 1 or why_pinned(query) is not None:
+    body, items = query.body, streams(query.body)
+    if not isinstance(body, Select) or len(items) != 1 or why_pinned(query) is not None:
         return False
-    whole = streams[0].window is not None and streams[0].window.kind == "rows"
+    window = items[0][1].window
+    whole = window is not None and window.kind == "rows"
     return not whole and grouping_keys(body) is None
 
 
@@ -76,12 +79,8 @@ def _route(source: Source, cut: Cut, cells: int) -> Route:
     return Route(0, (Step(cells, key),) if cells > 1 else ())
 
 
-def _streams(query: Query) -> list[Source]:
-    return [source for source in query.body.inputs if not source.is_table]
-
-
-def _base(query: Query, derived: Collection[str]) -> list[Source]:
-    return [source for source in _streams(query) if source.relation.name not in derived]
+def _base(query: Query, derived: Collection[str]) -> list[tuple[int, Source]]:
+    return [(side, source) for side, source in streams(query.body) if source.relation.name not in derived]
 
 
 def _hanging_together(names: Iterable[str], reads: Mapping[str, Sequence[Source]]) -> list[list[str]]:
@@ -108,12 +107,12 @@ def _cuts(queries: Mapping[str, Query], chosen: dict[str, Cut]) -> dict[str, Cut
 
 def _ways(query: Query, chosen: Mapping[str, Cut]) -> Iterator[Cut]:
     """The ways to cut a query that agree with the cuts of the derived streams it reads."""
-    body, streams = query.body, _streams(query)
+    body, items = query.body, [source for _, source in streams(query.body)]
     if not isinstance(body, Select) or why_pinned(query) is not None:
         return
     keys = grouping_keys(body)  # rows of a group must stay together
-    if len(streams) == 1:
-        (source,) = streams
+    if len(items) == 1:
+        (source,) = items
         for term in dict.fromkeys(keys or (item.expr for item in body.items)):
             if {column.alias for column in columns(term)} == {source.alias} and _agrees(source, term, chosen):
                 own = {} if source.relation.name in chosen else {source.alias: term}
@@ -125,8 +124,8 @@ def _ways(query: Query, chosen: Mapping[str, Cut]) -> Iterator[Cut]:
     graph = join_graph(tuple(source.alias for source in body.sources), body.where)
     for terms in (dict(class_.terms) for class_ in graph.classes) if pairing is None else (pairing,):
         grouped = keys is None or not set(keys).isdisjoint(terms.values())
-        if grouped and all(s.alias in terms and _agrees(s, terms[s.alias], chosen) for s in streams):
-            own = {source.alias: terms[source.alias] for source in streams if source.relation.name not in chosen}
+        if grouped and all(s.alias in terms and _agrees(s, terms[s.alias], chosen) for s in items):
+            own = {source.alias: terms[source.alias] for source in items if source.relation.name not in chosen}
             yield Cut(own, _holding(body, set(terms.values())))
 
 

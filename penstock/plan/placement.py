@@ -17,7 +17,7 @@ query, if one of its sides is.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -73,11 +73,15 @@ class Route:
         )
 
 
+Item = tuple[int, str]
+"""A FROM item of a query: which of its SELECTs, from left to right, and the alias there."""
+
+
 @dataclass(frozen=True)
 class Placement:
-    """The routes of a query's streams, by alias; and why it has one cell only, if that is so."""
+    """The routes of a query's streams; and why it has one cell only, if that is so."""
 
-    routes: Mapping[str, Route]
+    routes: Mapping[Item, Route]
     pinned: str | None = None
     follows: str | None = None
     """The derived stream it reads, and so has the cells of."""
@@ -90,9 +94,9 @@ class Placement:
         """How many copies of a tuple there are on average."""
         if not self.routes:
             return 1.0
-        weight = {alias: (rates or {}).get(alias, 1.0) for alias in self.routes}
+        weight = {item: (rates or {}).get(item[1], 1.0) for item in self.routes}
         total = sum(weight.values()) or 1.0
-        return sum(weight[alias] * route.copies for alias, route in self.routes.items()) / total
+        return sum(weight[item] * route.copies for item, route in self.routes.items()) / total
 
     def __str__(self) -> str:
         if self.follows:
@@ -114,20 +118,30 @@ class _Dimension:
 
 def place(query: Query, cells: int, rates: Mapping[str, float] | None = None) -> Placement:
     """The grid for a query. `rates`: tuples per unit of time, by alias; equal if unknown."""
-    streams = tuple(source for source in query.body.inputs if not source.is_table)
-    weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in streams}
     why = why_pinned(query)
     if why is not None:
-        route = Route(spread(streams, cells), ())
-        return Placement({source.alias: route for source in streams}, why)
-    routes: dict[str, Route] = {}
-    for select, dimensions in _cuts(query.body):
-        own = {source.alias: weight[source.alias] for source in select.sources if not source.is_table}
-        shares = (cells,) if _compares(query.body) else _best_shares(dimensions, own, cells)
+        found = streams(query.body)
+        return pinned(found, Route(spread([source for _, source in found], cells), ()), why)
+    routes: dict[Item, Route] = {}
+    for side, (select, dimensions) in enumerate(_cuts(query.body)):
+        weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in _streams(select)}
+        shares = (cells,) if _compares(query.body) else _best_shares(dimensions, weight, cells)
         used = [(dimension, share) for dimension, share in zip(dimensions, shares, strict=True) if share > 1]
-        routes |= {alias: Route(0, tuple(Step(share, dim.coordinates.get(alias)) for dim, share in used))
-                   for alias in own}  # fmt: skip
+        routes |= {
+            (side, alias): Route(0, tuple(Step(share, dim.coordinates.get(alias)) for dim, share in used))
+            for alias in weight
+        }
     return Placement(routes)
+
+
+def streams(body: Body) -> list[tuple[int, Source]]:
+    """The FROM items of a query that are streams, each with the number of its SELECT."""
+    return [(side, source) for side, select in enumerate(selects(body)) for source in _streams(select)]
+
+
+def pinned(items: Iterable[tuple[int, Source]], route: Route, why: str) -> Placement:
+    """All of them on one route."""
+    return Placement({(side, source.alias): route for side, source in items}, why)
 
 
 def why_pinned(query: Query) -> str | None:
@@ -139,9 +153,6 @@ def why_pinned(query: Query) -> str | None:
         why = _why_pinned(side)
         if why is not None:
             return why
-    names = [source.alias for side in sides for source in side.sources if not source.is_table]
-    if len(names) > len(set(names)) and len(sides) > 1:
-        return "FROM items of several sides have one name; give them names of their own"
     if _compares(query.body) and _compared_by(sides) is None:
         return "EXCEPT compares whole rows, and no column of them is of one stream on every side"
     return None
@@ -227,10 +238,10 @@ def sequence_key(body: Select) -> dict[str, Expr] | None:
             linked = (term for other, (alias, term) in links if alias == name and other in found.items())
             if (term := next(linked, None)) is not None:
                 found[name] = term
-        streams = {(source.relation.name, without_alias(found[source.alias])) for source in body.sources
-                   if source.alias in found}  # fmt: skip
+        terms = {(source.relation.name, without_alias(found[source.alias])) for source in body.sources
+                 if source.alias in found}  # fmt: skip
         grouped = keys is None or not set(keys).isdisjoint(found.values())
-        if len(found) == len(names) and len(streams) == len({name for name, _ in streams}) and grouped:
+        if len(found) == len(names) and len(terms) == len({name for name, _ in terms}) and grouped:
             return found
     return None
 
@@ -271,21 +282,21 @@ def _dimensions(body: Select) -> Iterator[_Dimension]:
 
 def _join_dimensions(body: Select) -> Iterator[_Dimension]:
     """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
-    graph, streams = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
+    graph, own = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
     within: set[str] = set()
     for class_ in graph.classes:
-        dimension = _of_class(class_, streams)
+        dimension = _of_class(class_, own)
         if dimension.coordinates:
             within |= dimension.coordinates.keys()
             yield dimension
-    for source in streams:
+    for source in own:
         is_rows = source.window is not None and source.window.kind == "rows"
         if source.alias not in within and not is_rows:
             yield _Dimension({source.alias: Hashed(None)})
 
 
-def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
-    by_alias = {source.alias: source for source in streams}
+def _of_class(class_: JoinClass, own: Sequence[Source]) -> _Dimension:
+    by_alias = {source.alias: source for source in own}
     return _Dimension({
         alias: Hashed(without_alias(term))
         for alias, term in class_.terms
@@ -295,14 +306,14 @@ def _of_class(class_: JoinClass, streams: Sequence[Source]) -> _Dimension:
 
 def _key_dimensions(keys: Sequence[Expr], body: Select) -> Iterator[_Dimension]:
     """Every key that tells of one stream: with the class it is in, or by itself."""
-    graph, streams = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
-    by_alias = {source.alias: source for source in streams}
+    graph, own = join_graph(tuple(source.alias for source in body.sources), body.where), _streams(body)
+    by_alias = {source.alias: source for source in own}
     classes: set[int] = set()
     for key in dict.fromkeys(keys):
         owner = _owner(key)
         class_ = next((each for each in graph.classes if (owner, key) in each.terms), None)
         if class_ is not None:
-            dimension = _of_class(class_, streams)
+            dimension = _of_class(class_, own)
             if dimension.coordinates and class_.id not in classes:
                 classes.add(class_.id)
                 yield dimension
@@ -354,9 +365,9 @@ def _larger(shares: tuple[int, ...], cells: int) -> list[tuple[int, ...]]:
     return found
 
 
-def spread(streams: Sequence[Source], cells: int) -> int:
+def spread(sources: Sequence[Source], cells: int) -> int:
     """A cell for what cannot be cut: the same for the same streams, so that they are sent once."""
-    names = ",".join(sorted({source.relation.name.casefold() for source in streams}))
+    names = ",".join(sorted({source.relation.name.casefold() for source in sources}))
     return zlib.crc32(names.encode()) % cells
 
 

@@ -118,19 +118,20 @@ class Layout:
 
     def _needs(self, query: QuerySpec) -> Iterator[Need]:
         at = 0
-        for select in selects(self.spec.bound[query.name].body):
+        for side, select in enumerate(selects(self.spec.bound[query.name].body)):
             graph = join_graph(tuple(source.alias for source in select.sources), select.where)
             above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
             keeps_all = select.sequence is not None or self._kept_for_readers(query.name)
             for source in select.sources:
                 if source.window is not None and source.relation.name not in self.spec.derived:
-                    yield self._need(query, at, source, graph, read, keeps_all)
+                    yield self._need(query, at, (side, source), graph, read, keeps_all)
                 at += 1
 
     def _need(
-        self, query: QuerySpec, at: int, source: Source, graph: JoinGraph, read: list[Expr], keeps_all: bool
+        self, query: QuerySpec, at: int, item: tuple[int, Source], graph: JoinGraph, read: list[Expr], keeps_all: bool
     ) -> Need:
+        side, source = item
         assert source.window is not None
         filters = graph.filters_of(source.alias)
         terms = [term for _, term in graph.terms_of(source.alias)]
@@ -140,7 +141,7 @@ class Layout:
             query.name,
             at,
             source,
-            self.placements[query.name].routes[source.alias],
+            self.placements[query.name].routes[side, source.alias],
             frozenset(used | set(source.window.partition)),
             tuple(_without_alias(expr) for expr in filters) if early else (),
             query.since,

@@ -7,12 +7,12 @@ import random
 import pyarrow as pa
 import pytest
 from cellkit import Cluster, spec_of
-from sparkkit import embedded
-from test_cells import check, pushes, until_committed
+from sparkkit import embedded, in_batches
+from test_cells import CHUNKS, check, pushes, until_committed
 
 from penstock.cql.catalog import Stream
 from penstock.spark.keeper import Output
-from penstock.testing import Case, Push
+from penstock.testing import Case, Push, random_case, random_operators_text
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
 KINDS = [
@@ -72,3 +72,14 @@ def test_faults_and_restarts_lose_nothing(query: str) -> None:
             outputs += until_committed(cluster, step, rng)
         assert embedded(case, {"q": query})["q"].num_rows
         check(seed, case, cluster, outputs, {"q": query})
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_queries_beyond_joins_are_cut_exactly(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        rng = random.Random(seed)
+        case = in_batches(random_case(seed, limit=1000), 12)
+        queries = {"q": random_operators_text(random.Random(f"cells {seed}"), case.declarations)}
+        cluster = Cluster(spec_of(case, queries, rng.randint(2, 5)), workers=2)
+        outputs = [row for step in pushes(case) for row in until_committed(cluster, step, rng)]
+        check(seed, case, cluster, outputs, queries)
