@@ -34,6 +34,9 @@ class Ledger:
         """
         ledger = cls.read(folder)
         if ledger is None:
+            if "offsets" in folder.names():
+                message = f"the checkpoint {folder.place} is that of another streaming query; give this one its own"
+                raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.place)
             ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan.unshed()),)), 0)
             ledger.save()
             return ledger

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.adapt.monitor import Sample
+from penstock.cql import bind_query
 from penstock.errors import PenstockError
 from penstock.spark.cell import COUNTED
 from penstock.spark.control import Command
@@ -23,7 +24,7 @@ from penstock.spark.heat import Heat
 from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.layout import Layout
 from penstock.spark.ledger import Ledger
-from penstock.spark.sinks import Sink
+from penstock.spark.sinks import Sink, opened
 from penstock.spark.spec import Spec
 from penstock.spark.steering import Steering
 
@@ -60,7 +61,8 @@ class Outlets:
         self._heat = Heat()
         self._thread: int | None = None
         for (kind, name), sink in sinks.items():
-            sink.open(ledger.run, name, self.layout.spec.bound[name].schema if kind == RESULT else self._declared(name))
+            schema = self.layout.spec.bound[name].schema if kind == RESULT else self._declared(name)
+            opened(sink, ledger.run, name, schema)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._thread = threading.get_ident()
@@ -112,6 +114,10 @@ class Outlets:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def open(self, name: str, text: str, sink: Sink) -> None:
+        """Open the sink of a query that is to be added: what it cannot do, the caller is told, and no micro-batch."""
+        opened(sink, self._ledger.run, name, bind_query(text, self.layout.spec.catalog).schema)
+
     def given(self, give: Callable[[], Command], sink: Sink | None, done: Done | None) -> Command:
         """Give a command about queries; with `add`, where the results go; `done` is told of its effect.
 
@@ -148,13 +154,8 @@ class Outlets:
                 self._sinks[RESULT, command.arguments["name"]] = sink
             if command.do == "drop":
                 del self._sinks[RESULT, command.arguments["name"]]
-        before = {query.name for query in self.layout.spec.queries}
         self._ledger.turn(batch + 1, plan)
         self.layout = Layout(self.layout.spec.planned(plan))
-        for query in plan.queries:
-            if query.name not in before:
-                schema = self.layout.spec.bound[query.name].schema
-                self._sinks[RESULT, query.name].open(self._ledger.run, query.name, schema)
         self._announce(self._ledger.schedule.packed())
         self._turned.notify_all()
 

@@ -36,8 +36,8 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 NO_ROWS, BAD, COMMAND = -1, -2, -3
 """In the place of an inlet's number: only the largest time; rows without a time; a command."""
-OWN = "_own"
-"""A column of the second and later inlets of a stream: whether no earlier inlet took the row."""
+OWN = "\0own"
+"""A column of the second and later inlets of a stream: whether no earlier inlet took the row. No user's is named so."""
 CHUNK_ROWS = 1 << 18
 
 

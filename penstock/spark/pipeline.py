@@ -34,7 +34,7 @@ from penstock.spark.plans import PROPERTY, Plan
 from penstock.spark.processor import RESULTS, Processor
 from penstock.spark.run import Adapting, Launched, Run
 from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
-from penstock.spark.sinks import Console, Sink, parquet
+from penstock.spark.sinks import Console, Sink, as_sink, parquet
 from penstock.spark.spec import Spec, Watch
 from penstock.spark.steering import Pace
 from penstock.spark.storage import Folder, as_file_name
@@ -91,8 +91,10 @@ class Pipeline:
         Parquet below the checkpoint.
         """
         self._free(name)
-        if not df.isStreaming:
+        if not getattr(df, "isStreaming", False):
             raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
+        if not isinstance(time, str):
+            raise QueryError("UNKNOWN_COLUMN", f"{name}: the time column is named by a text, not {time!r}")
         if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
         columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
@@ -115,7 +117,7 @@ class Pipeline:
             self._packed.add(name)
         for kind, sink in ((LATE, late), (DEAD, dead)):
             if sink is not None:
-                self._sinks[kind, name] = sink
+                self._sinks[kind, name] = as_sink(sink)
 
     def table(self, name: str, df: DataFrame | pa.Table) -> None:
         """Declare a static table: it is read once, now, and held in every cell."""
@@ -125,7 +127,8 @@ class Pipeline:
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and where its results go; the console if nothing is said."""
-        self.change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
+        into = Console() if sink is None else as_sink(sink)
+        self.change("add", {"name": name, "text": text, "plan": plan}, into)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
@@ -193,6 +196,8 @@ class Pipeline:
         without it.
         """
         rules = as_rules(adapt)
+        if trigger is not None and not isinstance(trigger, Mapping):
+            raise QueryError("BAD_TRIGGER", f'a trigger is such as {{"processingTime": "1 second"}}, not {trigger!r}')
         chosen = cells if cells is not None else self.spark.sparkContext.defaultParallelism
         if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
@@ -215,11 +220,13 @@ class Pipeline:
         folder = Folder(place)
         watch = None if adapting is None else Watch(adapting.rules.effort, "migrate" not in adapting.matters)
         declared = replace(self._spec(cells, self._plan), watch=watch)
-        ledger = Ledger.opened(folder, declared)
+        try:
+            ledger, desk = Ledger.opened(folder, declared), Desk(folder)
+        except OSError as error:
+            raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.planned(ledger.schedule.last)
         announce = partial(self.spark.sparkContext.setLocalProperty, PROPERTY)
         outlets = Outlets(spec, ledger, {**self._rejects(folder), **self._sinks}, announce)
-        desk = Desk(folder)
         with query_settings(self.spark, cells, local=folder.is_local):
             writer = self._processed(ledger.run, spec, desk).writeStream.foreachBatch(outlets)
             writer = writer.option("checkpointLocation", place).outputMode("append")
@@ -227,6 +234,8 @@ class Pipeline:
             announce(ledger.schedule.packed())  # the thread of the streaming query takes it over
             try:
                 query = sourced((writer.trigger(**trigger) if trigger else writer).start())
+            except TypeError as error:
+                raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
         return Launched(query, outlets, desk, place, adapting)
@@ -262,6 +271,8 @@ class Pipeline:
 
 
 def _collected(name: str, df: DataFrame) -> pa.Table:
+    if not isinstance(df, DataFrame):
+        raise DataError("NOT_A_TABLE", f"table {name} is a DataFrame or a pyarrow.Table, not a {type(df).__name__}")
     if df.isStreaming:
         raise DataError("IS_STREAMING", f"table {name} is a streaming DataFrame; declare it with `stream`")
     return df.toArrow()

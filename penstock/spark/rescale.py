@@ -59,6 +59,7 @@ def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     if target.names():
         raise DataError("FOLDER_IN_USE", f"{new} is not empty; give a new place for the new checkpoint", place=new)
     batch = _committed(source)
+    _ended(source, batch)
     before = Layout(_spec(ledger.declared, ledger.schedule.at(batch + 1), ledger.declared["cells"]))
     plan = Plan(tuple(_labelled(before, query) for query in before.spec.queries), before.spec.orders)
     after = Layout(_spec(ledger.declared, plan, cells))
@@ -70,9 +71,24 @@ def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     return sum(table.num_rows for tables in moved for table in tables.values())
 
 
+def _ended(folder: Folder, batch: int) -> None:
+    """The sinks may have been given a micro-batch that does not count yet; the new run would give it them once more."""
+    begun = max(_numbers(folder.child("offsets")), default=-1)
+    if begun > batch:
+        message = (
+            f"{folder.place} was stopped within micro-batch {begun}: start the pipeline once more, let it end "
+            "(`run.processAllAvailable()`, or `penstock run --once`), then rescale"
+        )
+        raise DataError("BATCH_UNFINISHED", message, checkpoint=folder.place)
+
+
+def _numbers(folder: Folder) -> list[int]:
+    return [int(name) for name in folder.names() if name.isdigit()]
+
+
 def _committed(folder: Folder) -> int:
     """The last micro-batch that counts."""
-    done = [int(name) for name in folder.child("commits").names() if name.isdigit()]
+    done = _numbers(folder.child("commits"))
     if not done:
         raise QueryError(
             "NOTHING_COMMITTED", f"{folder.place} has no finished micro-batch; start with a new checkpoint"

@@ -23,7 +23,7 @@ from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
 from penstock.spark.outlets import Done, Listener, Outlets
 from penstock.spark.plans import ORDERS
-from penstock.spark.sinks import Console, Sink
+from penstock.spark.sinks import Console, Sink, as_sink
 from penstock.spark.steering import Pace, Steering
 
 _POLL_SECONDS = 1.0
@@ -168,7 +168,8 @@ class Run:
         if read:
             message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
             raise UnsupportedError("DERIVED_EARLIER", message, query=name)
-        self._change("add", {"name": name, "text": text, "plan": plan}, sink or Console())
+        into = Console() if sink is None else as_sink(sink)
+        self._change("add", {"name": name, "text": text, "plan": plan}, into)
 
     def drop(self, name: str) -> None:
         """Stop a query and forget what it remembers."""
@@ -187,7 +188,7 @@ class Run:
 
         A time such as "500 ms" is what a cell's engine may take for a micro-batch. With `query` it binds that one only.
         """
-        share = probes / self.cells if isinstance(probes, int | float) else probes
+        share = probes / self.cells if isinstance(probes, int | float) and not isinstance(probes, bool) else probes
         others = {"policy": policy, "query": query}
         self._change("budget", {"probes": share, **{key: value for key, value in others.items() if value is not None}})
 
@@ -227,7 +228,16 @@ class Run:
         with self._changing:
             self._check_running()
             spelled = self._pipeline.change(do, arguments, sink, self.cells)
+            if sink is not None:
+                self._opened(arguments, sink)
             return self._now.outlets.given(partial(self._now.desk.give, do, **spelled), sink, done)
+
+    def _opened(self, arguments: Mapping[str, Any], sink: Sink) -> None:
+        try:
+            self._now.outlets.open(arguments["name"], arguments["text"], sink)
+        except PenstockError:
+            self._pipeline.change("drop", {"name": arguments["name"]}, None, self.cells)
+            raise
 
     def _adapt(self, command: Decided, done: Done) -> None:
         """Give what the pipeline has decided by itself."""

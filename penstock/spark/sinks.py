@@ -10,13 +10,13 @@ from __future__ import annotations
 import json as json_text
 import sys
 from collections.abc import Callable
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from penstock.errors import QueryError, UnsupportedError
+from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.storage import Folder, as_file_name
 
 
@@ -28,6 +28,22 @@ class Sink(Protocol):
 
     def write(self, batch: int, rows: pa.Table) -> None:
         """The rows of a micro-batch, in temporal order; perhaps none."""
+
+
+def as_sink(what: object) -> Sink:
+    """A sink, or a QueryError that says how one is made."""
+    if not all(callable(getattr(what, method, None)) for method in ("open", "write")):
+        raise QueryError("NOT_A_SINK", f"{what!r} is not a sink; use ps.sinks, such as ps.sinks.parquet(path)")
+    return cast(Sink, what)
+
+
+def opened(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
+    """Open a sink; whatever it raises, nothing has been given to it."""
+    try:
+        sink.open(run, name, schema)
+    except Exception as error:
+        message = f"the sink of {name} cannot be opened: {type(error).__name__}: {error}"
+        raise PenstockError("SINK_FAILED", message, query=name) from error
 
 
 class Files:
@@ -51,13 +67,15 @@ class Files:
 
 
 class Memory:
-    """Keeps everything in the driver."""
+    """Keeps everything in the driver, of one run or of several."""
 
     def __init__(self) -> None:
+        self._runs: dict[str, dict[int, pa.Table]] = {}
         self._batches: dict[int, pa.Table] = {}
         self._schema: pa.Schema | None = None
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002
+        self._batches = self._runs.setdefault(run, {})
         self._schema = schema
 
     def write(self, batch: int, rows: pa.Table) -> None:
@@ -67,7 +85,8 @@ class Memory:
         """Everything so far."""
         if self._schema is None:
             raise QueryError("SINK_NOT_OPEN", "this sink has not been given to a pipeline that was started")
-        return pa.concat_tables([self._schema.empty_table(), *(self._batches[n] for n in sorted(self._batches))])
+        kept = (run[batch] for run in self._runs.values() for batch in sorted(run))
+        return pa.concat_tables([self._schema.empty_table(), *kept])
 
 
 class Console:

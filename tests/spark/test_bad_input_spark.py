@@ -107,6 +107,67 @@ def test_a_sink_that_fails_is_named_and_given_the_micro_batch_again(spark: Any, 
     assert any(what == "terminated" and run_id == run.runId and "disk is full" in said for what, run_id, said in heard)
 
 
+class Shut:
+    """A sink that cannot be opened."""
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        del run, schema
+        raise ValueError(f"no door for {name}")
+
+    def write(self, batch: int, rows: pa.Table) -> None:
+        del batch, rows
+        raise AssertionError("it was never opened")
+
+
+def test_a_sink_that_cannot_be_opened_changes_nothing(spark: Any, tmp_path: Path) -> None:
+    """Given to a run it ended it; now only the one who gave it hears of it."""
+    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
+    with pytest.raises(ps.PenstockError, match=r"SINK_FAILED.*sink of q cannot be opened: ValueError: no door for q"):
+        started(spark, tmp_path, Shut())
+    kept = sinks.memory()
+    run = started(spark, tmp_path, kept)
+    try:
+        for sink, condition in ((Shut(), "SINK_FAILED"), ("out/folder", "NOT_A_SINK"), (3, "NOT_A_SINK")):
+            with pytest.raises(ps.PenstockError, match=condition):
+                run.add("more", "SELECT ts FROM t [NOW]", sink=sink)
+        with pytest.raises(ps.QueryError, match="BAD_BUDGET"):
+            run.budget(True)
+        more = sinks.memory()
+        run.add("more", "SELECT ts FROM t [NOW]", sink=more)
+        write_file(tmp_path / "t" / "1.parquet", rows(1), 1)
+        run.processAllAvailable()
+    finally:
+        run.stop()
+    assert kept.table().num_rows == 20
+    assert more.table().num_rows == 10
+
+
+def test_a_place_that_cannot_be_a_checkpoint_is_said_and_left_alone(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "ck").write_text("a file")
+    with pytest.raises(ps.DataError, match="FOLDER_UNREACHABLE"):
+        started(spark, tmp_path)
+    (tmp_path / "ck").unlink()
+    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
+    writer = read(spark, SCHEMA, tmp_path / "t").writeStream.format("noop")
+    other = writer.option("checkpointLocation", str(tmp_path / "ck")).start()
+    other.processAllAvailable()
+    other.stop()
+    with pytest.raises(ps.QueryError, match=r"CHECKPOINT_DIFFERS.*another streaming query"):
+        started(spark, tmp_path)
+    assert not (tmp_path / "ck" / "penstock.json").exists()
+
+
+def test_memory_keeps_what_several_runs_gave(spark: Any, tmp_path: Path) -> None:
+    """The micro-batches of every checkpoint are counted from 0."""
+    kept = sinks.memory()
+    for number in range(2):
+        write_file(tmp_path / str(number) / "t" / "0.parquet", rows(number), 0)
+        run = started(spark, tmp_path / str(number), kept)
+        run.processAllAvailable()
+        run.stop()
+    assert kept.table().column("v").to_pylist() == [0.0] * 10 + [1.0] * 10
+
+
 def test_what_spark_says_without_a_class_is_kept() -> None:
     said = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: It broke. SQLSTATE: XXKST\n=== plan"
     assert str(translated(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")

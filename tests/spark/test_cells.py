@@ -10,6 +10,7 @@ import pytest
 from cellkit import Cluster, spec_of
 from sparkkit import embedded, in_batches
 
+from penstock.cql.catalog import Stream
 from penstock.spark.keeper import Cache, Output
 from penstock.testing import Case, Push, another_query, difference, random_case
 
@@ -119,3 +120,19 @@ def test_rows_that_live_long_do_not_keep_others() -> None:
     head = Head.unpacked(*cluster.states[0].map.pop(HEAD))
     assert head.segments[0].rows < 10
     assert sum(segment.rows for segment in head.segments) < 5 * 2001
+
+
+def test_a_column_may_have_any_name() -> None:
+    """One that was named like a column of the packing's own, in a stream that two queries cut in different ways."""
+    schema = pa.schema([("ts", pa.int64()), ("_own", pa.int64()), ("k", pa.int64())])
+    streams = tuple(Stream(name, schema, "ts") for name in "AB")
+    queries = {
+        "one": "SELECT A._own AS a, B._own AS b FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k",
+        "two": "SELECT A._own AS a, B.k AS b FROM A [RANGE 5], B [RANGE 5] WHERE A._own = B._own AND A.k > 1",
+    }
+    table = pa.table([[1, 2, 3], [3, 2, 1], [1, 2, 3]], schema=schema)
+    case = Case(0, streams, {}, queries["one"], "", (Push(dict.fromkeys("AB", table)),))
+    cluster = Cluster(spec_of(case, queries, 3))
+    outputs = cluster.push(Push(dict.fromkeys("AB", table)))
+    assert embedded(case, queries)["two"].num_rows
+    check(0, case, cluster, outputs, queries)

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from sparkkit import drained, embedded, in_batches, pipeline, write
+from faults import Flaky
+from sparkkit import declared, drained, embedded, in_batches, pipeline, write
 from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
+from penstock.spark import sinks
 from penstock.spark.rescale import rescale
+from penstock.spark.run import Run
 from penstock.testing import another_query, difference, random_case
 
 
@@ -37,6 +41,31 @@ def test_a_run_goes_on_with_other_cells(spark: Any, tmp_path: Path, seed: int) -
     for name, text in queries.items():
         fault = difference(pa.concat_tables(found[name]), wanted[name])
         assert fault is None, f"seed {seed}, {cells} cells, {name}: {text}\n{fault}"
+
+
+def test_a_run_that_was_stopped_within_a_micro_batch_ends_it_before_it_is_rescaled(spark: Any, tmp_path: Path) -> None:
+    """Its sinks have been given rows that the run with other cells would give them again."""
+    case = in_batches(random_case(1, limit=100), 2)
+    write(case, tmp_path)
+
+    def sink() -> sinks.Sink:
+        return sinks.parquet(str(tmp_path / "out"))
+
+    def started(place: str, cells: int, into: sinks.Sink) -> Run:
+        pipe = declared(spark, case, tmp_path)
+        pipe.query("q", case.query, sink=into)
+        return pipe.start(tmp_path / place, cells=cells)
+
+    with pytest.raises(ps.PenstockError, match="the disk is full"):
+        drained(started("ck", 2, Flaky(sink(), 1)))
+    with pytest.raises(ps.DataError, match=r"BATCH_UNFINISHED.*within micro-batch 1"):
+        rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
+    drained(started("ck", 2, sink()))
+    rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
+    drained(started("new", 3, sink()), finish=True)
+    files = sorted((tmp_path / "out").glob("*.parquet"))
+    parts = [pq.read_table(file).cast(case.expected.schema) for file in files]
+    assert difference(pa.concat_tables([case.expected.schema.empty_table(), *parts]), case.expected) is None
 
 
 def test_what_cannot_be_rescaled_is_said(spark: Any, tmp_path: Path) -> None:

@@ -111,7 +111,13 @@ def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
         (lambda: pipe.table("u", frame), "IS_STREAMING"),
         (pipe.start, "NO_QUERY"),
         (lambda: pipe.query("q", "SELECT x FROM t [NOW]"), "UNKNOWN_COLUMN"),
+        (lambda: pipe.stream("u", None, "ts"), "NOT_STREAMING"),
+        (lambda: pipe.stream("u", frame, None), "UNKNOWN_COLUMN"),
+        (lambda: pipe.stream("u", frame, "ts", late="folder"), "NOT_A_SINK"),
+        (lambda: pipe.table("v", {"x": [1]}), "NOT_A_TABLE"),
         (lambda: pipe.query("", "SELECT ts FROM t [NOW]"), "BAD_NAME"),
+        (lambda: pipe.query("q", "SELECT ts FROM t [NOW]", sink="folder"), "NOT_A_SINK"),
+        (lambda: pipe.start(trigger="1 second"), "BAD_TRIGGER"),
         (lambda: pipe.start(cells=0), "BAD_CELLS"),
         (lambda: ps.sinks.foreach(3), "NOT_CALLABLE"),
     ):
