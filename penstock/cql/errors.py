@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -61,7 +62,7 @@ class Origin:
     def unsupported(self, construct: str, span: Span, advice: str = "") -> CqlUnsupportedError:
         """Refuses a construct by name: ORDER BY becomes condition UNSUPPORTED_ORDER_BY."""
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
-        condition = "UNSUPPORTED_" + "_".join(construct.upper().split())
+        condition = "_".join(["UNSUPPORTED", *re.findall(r"\w+", construct.upper())])
         return CqlUnsupportedError(condition, message, self.text, span, construct=construct)
 
 

@@ -34,9 +34,10 @@ _SCALARS = ("abs", "coalesce", "cast")
 _CALLED: dict[type[exp.Expr], str] = {
     exp.Window: "OVER",
     exp.Bracket: "SUBSCRIPT",
-    exp.DPipe: "||",
+    exp.DPipe: "concatenation",
     exp.IntDiv: "DIV",
-    exp.NullSafeEQ: "<=>",
+    exp.NullSafeEQ: "null-safe equality",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 # What a handled node may carry besides its operands; anything else it carries is refused.
 _PLAIN_ARGS = frozenset({"this", "expression", "expressions", "to", "typed", "safe", "table", "unit", "low", "high"})

@@ -34,7 +34,7 @@ def expand(node: exp.Expr, scope: Scope) -> list[Column] | None:
     else:
         return None
     if any(star.args.values()):
-        raise scope.origin.unsupported("modified *", span(node), "name the columns")
+        raise scope.origin.unsupported("modified star", span(node), "name the columns")
     found = [find_column(source, name) for source in sources for name in column_names(source) if name != RESERVED]
     return [column for column in found if column]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cql_catalog import catalog
 
@@ -162,12 +164,13 @@ def test_mistakes(text: str, condition: str, at: str, says: str) -> None:
         ("SELECT value FROM temperature EXCEPT ALL SELECT value FROM humidity", "EXCEPT_ALL", "EXCEPT ALL"),
         ("SELECT value FROM temperature INTERSECT SELECT value FROM humidity", "INTERSECT", "INTERSECT"),
         ("SELECT value[0] FROM temperature", "SUBSCRIPT", "value[0]"),
-        ("SELECT value FROM temperature WHERE value <=> 1", "<=>", "value <=> 1"),
+        ("SELECT value FROM temperature WHERE value <=> 1", "NULL_SAFE_EQUALITY", "value <=> 1"),
+        ("SELECT sym FROM trades WHERE sym IS DISTINCT FROM 'a'", "IS_DISTINCT_FROM", "sym IS DISTINCT"),
         ("SELECT value FROM temperature WHERE value IS TRUE", "IS", "value IS TRUE"),
-        ("SELECT 'a' || 'b' FROM temperature", "||", "'a' || 'b'"),
+        ("SELECT 'a' || 'b' FROM temperature", "CONCATENATION", "'a' || 'b'"),
         ("SELECT sym FROM trades WHERE sym LIKE sym", "LIKE_PATTERN", "sym"),
         ("SELECT sym FROM trades WHERE sym LIKE 'a' ESCAPE 'b'", "ESCAPE", "sym LIKE 'a'"),
-        ("SELECT * EXCEPT (value) FROM temperature", "MODIFIED_*", "*"),
+        ("SELECT * EXCEPT (value) FROM temperature", "MODIFIED_STAR", "*"),
         ("SELECT /*+ BROADCAST(t) */ value FROM temperature t", "HINT", "/*+"),
         ("SELECT value FROM explode(1)", "TABLE_FUNCTION", "explode"),
         ("SELECT value FROM temperature [RANGE 1 DAY SLIDE 1 HOUR]", "SLIDE_WITHOUT_AGGREGATE", "[RANGE"),
@@ -180,6 +183,7 @@ def test_mistakes(text: str, condition: str, at: str, says: str) -> None:
 def test_unsupported_by_name(text: str, construct: str, at: str) -> None:
     error = mistake(text)
     assert error.condition == f"UNSUPPORTED_{construct}"
+    assert re.fullmatch(r"[A-Z_]+", error.condition)
     assert isinstance(error, UnsupportedError)
     assert text[error.column - 1 :].startswith(at)
 
