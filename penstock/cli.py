@@ -173,9 +173,9 @@ def rescale(
 ) -> None:
     """Make a checkpoint for another number of cells; the run goes on from it where it stopped."""
     from penstock.spark.rescale import rescale as made  # noqa: PLC0415 (see run)
-    from penstock.spark.session import local_session  # noqa: PLC0415
+    from penstock.spark.session import local_session, log_file  # noqa: PLC0415
 
-    rows = made(local_session(), str(checkpoint), str(new), cells)
+    rows = made(local_session(log=log_file()), str(checkpoint), str(new), cells)
     print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
 
 

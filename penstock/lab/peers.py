@@ -24,7 +24,7 @@ from penstock.lab.report import Check, Report, Section, at_least, equals
 from penstock.progress import steps
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.session import local_session, query_settings, sourced
+from penstock.spark.session import local_session, log_file, query_settings, sourced
 
 CELLS = 2
 GOALS = {"W2": 1.0, "W3": 3.0, "W5": 10.0, "W12": 5.0}
@@ -57,7 +57,7 @@ def run(quick: bool = False, chosen: Sequence[Load] | None = None) -> Report:
     embedded: list[dict[str, Any]] = []
     with steps("lab peers", 3 * len(chosen) + (len(others) + 1) * len(alone) + 1) as step:
         step("starting Spark")
-        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"})
+        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"}, log_file())
         for load in chosen:
             wanted = load.counts()
             found: dict[str, float] = {}

@@ -23,7 +23,7 @@ from penstock.lab.report import Report, Section, at_most, equals
 from penstock.progress import steps
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.session import local_session, query_settings
+from penstock.spark.session import local_session, log_file, query_settings
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
     rows: list[dict[str, Any]] = []
     with steps("lab spark", 6) as step:
         step("starting Spark")
-        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"})
+        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"}, log_file())
         small, large = scale.small_load, scale.large_load
         found = {}
         for name, measure, load in (

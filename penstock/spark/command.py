@@ -10,14 +10,16 @@ from rich.console import Console
 from penstock.script import Script
 from penstock.spark.run import Run
 from penstock.spark.scripted import pipeline_of
+from penstock.spark.session import local_session, log_file
 
 _POLL_SECONDS = 1
 
 
 def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
     """Run until the end of the data (`once`) or until interrupted; what failed is raised."""
-    console.print("starting Spark ...")
-    pipe = pipeline_of(script)
+    log = log_file()
+    console.print(f"starting Spark; its own log is {log}", soft_wrap=True, markup=False)
+    pipe = pipeline_of(script, local_session(log=log))
     trigger = {"availableNow": True} if once else None
     run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
     runs = [run]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -48,14 +50,20 @@ LOCAL_CHECKPOINT = {
 """Spark's own choice for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
 
 
-def local_session(master: str = "local[*,4]", settings: Mapping[str, str] | None = None) -> SparkSession:
+def local_session(
+    master: str = "local[*,4]", settings: Mapping[str, str] | None = None, log: Path | None = None
+) -> SparkSession:
     """The active session, or a local one that listens on the loopback interface only.
 
-    By default a task has four attempts, as on a cluster: a worker that dies does not end the run.
+    By default a task has four attempts, as on a cluster: a worker that dies does not end the run. With `log` a new
+    session's Java and its workers write there what they would write to the terminal.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if log is not None:
+        with _errors_to(log):
+            return local_session(master, settings)
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
@@ -67,6 +75,28 @@ def local_session(master: str = "local[*,4]", settings: Mapping[str, str] | None
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def log_file() -> Path:
+    """A new file for the log of a session that a command of the command line starts."""
+    handle, name = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+    os.close(handle)
+    return Path(name)
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Processes that are started meanwhile have the file as their standard error."""
+    sys.stderr.flush()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def trigger_seconds(spark: SparkSession, processing_time: str) -> float:

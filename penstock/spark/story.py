@@ -93,7 +93,7 @@ def tell(console: Console, out: Path) -> bool:
 
 
 def _pipeline(out: Path) -> Pipeline:
-    pipe = Pipeline(local_session(settings=SHORT_LIVED))
+    pipe = Pipeline(local_session(settings=SHORT_LIVED, log=out / "spark.log"))
     for name in depot.STREAMS:
         rows = generated(pipe.spark, depot.maker(name), MINUTES)
         pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.spark import java
+from penstock.spark import java, session
 
 PROGRAM = """
 from penstock.spark.session import local_session
@@ -58,3 +58,13 @@ def test_a_java_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.
     command.chmod(0o755)
     with pytest.raises(ps.ResourceError, match="found Java 11"):
         java.java_home({"JAVA_HOME": str(tmp_path)})
+
+
+def test_what_spark_says_goes_to_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "new" / "spark.log"
+    speaks = [sys.executable, "-c", "import sys; print('said', file=sys.stderr)"]
+    with session._errors_to(log):
+        subprocess.run(speaks, check=True)
+    subprocess.run(speaks, check=True)
+    assert log.read_text() == "said\n"
+    assert capfd.readouterr().err == "said\n"
