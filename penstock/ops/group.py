@@ -38,7 +38,7 @@ from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import SCATTERED, LeafStore
 from penstock.state.rows import Rows
 
-_TIGHT = 1 / 20
+_TIGHT = 1 / 40
 SLICE_OVERHEAD = 0.15
 """What a slice costs for each tuple that comes, in comparisons (C_sys), as measured by `penstock lab slice`."""
 

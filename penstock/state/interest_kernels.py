@@ -48,11 +48,15 @@ def probe_wanted(
             other = row_born[slot]
             if b > other and longest != forever and b - other >= longest:
                 break
-            both = meets[mine, row_wanted[row & told]]
+            theirs = row_wanted[row & told]
+            both = meets[mine, theirs]
             if row < limit and both != 0:
                 low = max(b, other)
-                high = min(d, row_dies[slot])
-                high = min(high, _end(other, row_reach[both]), _end(b, probe_reach[both]))
+                high = min(d, row_dies[slot])  # the ends for all who want one of the two
+                if both != theirs:
+                    high = min(high, _end(other, row_reach[both]))
+                if both != mine:
+                    high = min(high, _end(b, probe_reach[both]))
                 if low < high:
                     if n == room:
                         return n, at, row

@@ -1,8 +1,8 @@
 """Room for large arrays, from Arrow's memory pool.
 
 The C library gives large blocks back to the system as soon as they are free, and every new one is a page fault for
-each of its pages: that costs several times what it takes to fill it. The pool keeps some of what is freed, and results
-are handed out as Arrow data anyway.
+each of its pages: that costs several times what it takes to fill it. The pool keeps what is freed for a while, and
+results are handed out as Arrow data anyway.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_LARGE = 1 << 13
-"""Places; below, the C library is faster."""
+_LARGE = 1 << 16
+"""Places, of eight bytes mostly; below, the C library mostly keeps what is freed, and is faster."""
 
 T = TypeVar("T", bound=np.generic)
 

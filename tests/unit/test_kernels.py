@@ -289,7 +289,7 @@ def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
     assert ring.take(np.arange(base, len(kept))).tolist() == kept[base:]
 
 
-@pytest.mark.parametrize("rows", [0, 7, 20_000])
+@pytest.mark.parametrize("rows", [0, 7, 70_000])
 def test_room_for_large_arrays_changes_nothing(rows: int) -> None:
     values = RANDOM(rows).integers(0, 99, (3, rows))
     places = np.flatnonzero(values[0] < 60)
