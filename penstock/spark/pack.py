@@ -21,7 +21,7 @@ from penstock.ingest import fitted
 from penstock.plan.placement import Route, cell_keys
 from penstock.spark.frames import decoded, encoded
 from penstock.spark.hashing import hashed, hashed_rows
-from penstock.spark.layout import ALWAYS, Inlet, Layout, layout_of
+from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout, layout_of
 from penstock.spark.spec import Spec
 from penstock.spark.workers import planned, settle
 
@@ -70,14 +70,14 @@ class Packer:
         """The rows for the cells, as a batch of SCHEMA."""
         columns = fitted(self._stream.name, table, self._stream.schema)
         out: list[tuple[int, int, bytes | None]] = []
-        times = columns[self._stream.time]
-        if times.null_count:
-            bad = pc.invert(times.is_valid())
-            rows = pa.table({name: column.filter(bad) for name, column in columns.items()})
+        times = columns[self._stream.time].cast(pa.int64())
+        timed = pc.fill_null(pc.less(times, FOREVER), fill_value=False)  # the end of time is none that a row can have
+        if timed.true_count < len(timed):
+            rows = pa.table({name: column.filter(pc.invert(timed)) for name, column in columns.items()})
             out.append((0, BAD, encoded(rows)))
-            columns = {name: column.filter(times.is_valid()) for name, column in columns.items()}
-            times = columns[self._stream.time]
-        top = pc.max(times.cast(pa.int64())).as_py()
+            columns = {name: column.filter(timed) for name, column in columns.items()}
+            times = times.filter(timed)
+        top = pc.max(times).as_py()
         if top is not None:
             out += self._for_inlets(columns, len(times))
             sent = {cell for cell, inlet, _ in out if inlet >= 0}

@@ -21,6 +21,7 @@ from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 
 X = pa.schema([("x", pa.int64())])
+TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
 
 
@@ -33,6 +34,18 @@ def test_a_clock_that_goes_back_is_not_followed() -> None:
     assert table.column("ts").cast(pa.int64()).to_pylist() == [7, 9]
     assert batch.late == {}
     assert batch.frontiers == {"s": 9}
+
+
+def test_the_end_of_time_is_no_time_of_a_row() -> None:
+    """It would end its stream, and all that came later would be late."""
+    stream = ps.cql.catalog.Stream("s", TICKS, "ts")
+    layout = Layout(Spec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
+    table = pa.table({"ts": [5, 2**63 - 1, None], "x": [1, 2, 3]}, schema=TICKS)
+    rows = Packer(layout, stream).packed(table, 0, 0).to_pylist()
+    batch = CellBatch(layout, 0, {}, 0, [tuple(row.values())[1:] for row in rows])
+    assert [each.column("x").to_pylist() for each in batch.rows.values()] == [[1]]
+    assert [each.column("x").to_pylist() for each in batch.dead.values()] == [[2, 3]]
+    assert batch.frontiers == {"s": 5}
 
 
 class Failing:
