@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 _PROC = Path("/proc")
@@ -68,6 +69,11 @@ class Meter:
         self._seen = now
         living = sum(process.seconds for process in now.values())
         return Usage(self._ended + living, sum(process.resident for process in now.values()))
+
+
+def scratch() -> TemporaryDirectory[str]:
+    """A folder for one run. Spark's stores may write there for a moment after their query has stopped: that is left."""
+    return TemporaryDirectory(prefix="penstock-lab-", ignore_cleanup_errors=True)
 
 
 def kill_workers() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from penstock.engine import Engine
 from penstock.errors import ResourceError
 from penstock.lab.join_loads import Load
+from penstock.lab.meters import scratch
 from penstock.lab.report import Check, at_least, equals
 from penstock.progress import Step
 
@@ -126,7 +126,7 @@ def with_peer(load: Load, peer: Peer, python: str) -> Ran:
     """The loads of one common key, `k`."""
     program = Path(__file__).parent / peer.program
     queries = [{"micros": asked.millis * 1000, "below": asked.below} for asked in load.asked]
-    with tempfile.TemporaryDirectory(prefix="penstock-lab-") as place:
+    with scratch() as place:
         load.write(Path(place))
         asked = json.dumps({"folder": place, "streams": load.names, "queries": queries})
         said = json.loads(_run(peer, [python, str(program), asked]).splitlines()[-1])

@@ -8,7 +8,6 @@ so the most that any pipeline on these sources could reach. Other engines stand 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.lab.join_loads import Load, clique, one_key, twelve
-from penstock.lab.meters import Metered, metered
+from penstock.lab.meters import Metered, metered, scratch
 from penstock.lab.others import PEERS, compared, interpreters
 from penstock.lab.report import Check, Report, Section, at_least, equals
 from penstock.progress import steps
@@ -86,7 +85,7 @@ Measure = Callable[[SparkSession, Load, Path], tuple[Metered, list[int]]]
 
 
 def _measured(measure: Measure, spark: SparkSession, load: Load) -> tuple[Metered, list[int]]:
-    with tempfile.TemporaryDirectory(prefix="penstock-lab-") as place:
+    with scratch() as place:
         load.write(Path(place) / "data")
         return measure(spark, load, Path(place))
 

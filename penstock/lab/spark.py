@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.engine import Engine
 from penstock.lab.join_loads import Load, one_key
-from penstock.lab.meters import Metered, kill_workers, metered, size
+from penstock.lab.meters import Metered, kill_workers, metered, scratch, size
 from penstock.lab.peers import CELLS, with_penstock, with_spark
 from penstock.lab.report import Report, Section, at_most, equals
 from penstock.progress import steps
@@ -74,7 +73,7 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
             ("rows as columns", as_columns, large),
         ):
             step(name)
-            with tempfile.TemporaryDirectory(prefix="penstock-lab-") as place:
+            with scratch() as place:
                 load.write(Path(place) / "data")
                 found[name], _ = measure(spark, load, Path(place))
             rows.append(_row(name, load, found[name]))
@@ -177,7 +176,7 @@ def as_columns(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, l
 
 def _restart(spark: SparkSession, load: Load) -> dict[str, Any]:
     """Fill the windows, stop, kill the workers; then start on the checkpoint with one more micro-batch to read."""
-    with tempfile.TemporaryDirectory(prefix="penstock-lab-") as folder:
+    with scratch() as folder:
         place = Path(folder)
         load.write(place / "data")
         held = {name: place / "data" / name / f"{load.batches - 1:05}.parquet" for name in load.names}
