@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -80,8 +80,11 @@ class Report:
 
     def show(self, console: Console) -> None:
         for section in self.sections:
-            console.print(_rich(section))
-        console.print(_rich(Section("checks", f"{self.lab}: checks", [_shown(check) for check in self.checks])))
+            for part, names in enumerate(fitting(section.rows, console.width)):
+                title = f"{section.title}, continued" if part else section.title
+                console.print(_rich(title, section.rows, {name: _longest(name, section.rows) for name in names}))
+        checks = [_shown(check) for check in self.checks]
+        console.print(_rich(f"{self.lab}: checks", checks, dict.fromkeys(checks[0] if checks else ())))
         for note in self.notes:
             console.print(note, highlight=False, soft_wrap=True, markup=False)
         facts = machine()
@@ -130,14 +133,40 @@ def _shown(check: Check) -> dict[str, Any]:
     return {"check": check.name, "value": check.value, "unit": check.unit, "goal": check.goal, "": verdict}
 
 
-def _rich(section: Section) -> Table:
-    table = Table(title=section.title, title_justify="left", header_style="bold")
-    for name in section.rows[0] if section.rows else ():
-        numeric = all(isinstance(row[name], int | float) for row in section.rows)
-        heading = f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name
-        table.add_column(heading.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in section.rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+def fitting(rows: Sequence[dict[str, Any]], width: int) -> Iterator[list[str]]:
+    """The columns of a table in parts that fit a width, each with the first columns, which tell the rows apart."""
+    names = list(rows[0]) if rows else []
+    needed = {name: 3 + _longest(name, rows) for name in names}
+    told = (len({tuple(_cell(row[name]) for name in names[:count]) for row in rows}) for count in range(1, len(names)))
+    size = next((count for count, different in enumerate(told, 1) if different == len(rows)), 0)
+    key, part = names[:size], list[str]()
+    for name in names[size:]:
+        if part and 1 + sum(needed[each] for each in (*key, *part, name)) > width:
+            yield key + part
+            part = []
+        part.append(name)
+    yield key + part
+
+
+def _heading(name: str) -> str:
+    return (f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name).replace("_", " ")
+
+
+def _longest(name: str, rows: Sequence[dict[str, Any]]) -> int:
+    """The longest word of a column."""
+    return max((len(word) for text in (_heading(name), *(_cell(row[name]) for row in rows)) for word in text.split()),
+               default=0)  # fmt: skip
+
+
+def _rich(title: str, rows: Sequence[dict[str, Any]], widths: Mapping[str, int | None]) -> Table:
+    """A table of some columns, as wide as is said, or as there is room."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name, width in widths.items():
+        numeric = all(isinstance(row[name], int | float) for row in rows)
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        table.add_column(_heading(name), justify=justify, overflow="fold", width=width)
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in widths))
     return table
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import UnsupportedError
 from penstock.lab import chosen, core
 from penstock.lab.reference import BatchDatabase, CompiledJoin
-from penstock.lab.report import Report, at_most, equals, together
+from penstock.lab.report import Report, at_most, equals, fitting, together
 from penstock.lab.throughput import Grid
 from penstock.lab.workloads import KeyedStreams, joined, steady, w3
 
@@ -73,3 +73,14 @@ def test_checks_know_their_goal() -> None:
 def test_a_lab_that_is_not_there_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"nonsense.*does not exist.*there is: core"):
         chosen("nonsense")
+
+
+def test_a_table_too_wide_is_shown_in_parts_that_tell_its_rows_apart() -> None:
+    figures = {f"figure_{n}": n * 1000 for n in range(8)}
+    rows: list[dict[str, object]] = [{"kind": kind, "rate": rate, **figures} for kind in "ab" for rate in (1, 2)]
+    parts = list(fitting(rows, 60))
+    assert len(parts) > 1
+    assert all(part[:2] == ["kind", "rate"] for part in parts)
+    assert [name for part in parts for name in part[2:]] == list(figures)
+    assert list(fitting(rows, 400)) == [list(rows[0])]
+    assert list(fitting([], 80)) == [[]]
