@@ -42,9 +42,8 @@ from penstock.plan.tree import Outline, Tree, renamed
 from penstock.state.demand import Kept
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.kernels import ALWAYS
+from penstock.state.maintenance import Maintenance
 from penstock.state.rows import Rows
-
-_UNITES_EVERY = 16
 
 Migration = Literal["jisc", "moving-state", "parallel-track"]
 
@@ -86,12 +85,13 @@ class JoinOperator:
         strict: bool,
         state: str,
         demand: Kept,
+        maintenance: Maintenance,
     ) -> None:
         self.id = id_
         self.state = state
         """The name of its policy."""
         self.demand = demand
-        self.group = Group(part, first, since, policy_named(state, demand))
+        self.group = Group(part, first, since, policy_named(state, demand), maintenance)
         self._arrivals = tuple(arrivals)
         self._inlets = [arrival.inlet for arrival in arrivals]
         self._strict = strict or bool(self.group.mortal)
@@ -285,7 +285,7 @@ class JoinOperator:
             group.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         self._runs += 1
-        if not self._runs % _UNITES_EVERY and self._track is None:
+        if not self._runs % self.tree.maintenance.unite_every and self._track is None:
             with self._in_step():
                 group.unite(self._done, self.tree.plan.tree)
 
@@ -368,7 +368,7 @@ class JoinOperator:
         """What only the others want, or have seen already, is left out."""
         assert self.tree.interest is not None
         places = [self.group.sharing.parties.index(party) for party in parties]
-        own = Interest([self.tree.interest.parties[place] for place in places])
+        own = Interest([self.tree.interest.parties[place] for place in places], self.tree.maintenance)
         done, unread, tables = self._done if scope is None else tap.done, {}, {}
         for arrival in self._arrivals:
             alias, store = arrival.alias, self.tree.stores[arrival.alias]

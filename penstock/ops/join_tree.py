@@ -33,6 +33,7 @@ from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import LeafStore, Renumbering
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows
 
@@ -40,19 +41,20 @@ from penstock.state.rows import Rows
 class JoinTree:
     """Leaves, nodes and the codes they share. The leaves outlive a change of the tree."""
 
-    def __init__(self, plan: JoinPlan, policy: Policy) -> None:
+    def __init__(self, plan: JoinPlan, policy: Policy, maintenance: Maintenance = SHIPPED) -> None:
         self.policy = policy
+        self.maintenance = maintenance
         self.exceptions: dict[frozenset[str], Policy] = {}
         """The policies asked for single nodes, by their aliases."""
-        self.keys = KeySpace([class_.type for class_ in plan.classes])
-        self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
+        self.keys = KeySpace([class_.type for class_ in plan.classes], maintenance)
+        self.stores = {leaf.alias: LeafStore(leaf, self.keys, maintenance) for leaf in plan.leaves}
         self.interest: Interest | None = None
         """Who wants which tuples, where queries with different filters share the tree."""
         self.tap: frozenset[str] | None = None
         """The aliases of a node that queries over these streams alone read; while there is one, all rows are built."""
         self._whole = NOBODY
         """The code of those who read the root."""
-        self.scratch = Scratch()
+        self.scratch = Scratch(maintenance.block)
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
         self._batches = 0
@@ -70,7 +72,7 @@ class JoinTree:
         if self.shedding is not None:
             self.shedding.reshape(fixed(plan.tree))
         self.completion = Completion(self.stores)
-        self._gates = Gates(self.stores, self.keys, self.policy_of, self.completion)
+        self._gates = Gates(self.stores, self.keys, self.policy_of, self.completion, maintenance=self.maintenance)
         self.tapped: JoinNode | None = None
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
@@ -228,7 +230,7 @@ class JoinTree:
     def _demand_is_stale(self) -> bool:
         """Whether a quarter of the tuples came since demand was last looked at."""
         new = sum(store.end for store in self.stores.values()) - self._since_forgetting
-        return 4 * new > max(self.policy.looks_every, sum(len(store) for store in self.stores.values()))
+        return 4 * new > max(self.maintenance.demand_rows, sum(len(store) for store in self.stores.values()))
 
     def pace(self, rows: int) -> None:
         """Complete what is missing a little."""

@@ -32,7 +32,7 @@ class ParallelTrack:
         for leaf in plan.leaves:
             _refuse_endless(leaf)
         self._old = old
-        self.tree = JoinTree(plan, old.policy)
+        self.tree = JoinTree(plan, old.policy, old.maintenance)
         self._marks: dict[str, int] = {}
         """For each stream, the first id of a tuple that both tracks have."""
         self.tree.interest = old.interest

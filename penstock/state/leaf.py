@@ -22,23 +22,18 @@ from penstock.expr.nodes import Column
 from penstock.plan.physical import Key, LeafPlan
 from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import Mask
-from penstock.state.columns import (
-    FIRST_CAPACITY,
-    ring_column,
-    ring_read,
-    ring_write,
-)
+from penstock.state.columns import ring_column, ring_read, ring_write
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.interest_kernels import ascending, cut_lives, probe_wanted, reach_ends
 from penstock.state.intern import KeySpace
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, living_rows, probe_chain
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.stored_rows import StoredRows
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
-SCATTERED = 3.0
 _ALL_COUNT = np.empty(0, np.uint8)
 
 Given = Mapping[int, I32]
@@ -62,9 +57,10 @@ class Renumbering:
 class LeafStore(StoredRows):
     """The window of one FROM item."""
 
-    def __init__(self, plan: LeafPlan, keys: KeySpace) -> None:
+    def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
         schema = plan.source.relation.schema
-        super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms])
+        super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
+        self._maintenance = maintenance
         self.plan = plan
         self.keys = keys
         self.fresh_from = 0
@@ -74,13 +70,14 @@ class LeafStore(StoredRows):
         self.rows_window: RowsWindow | None = None
         if window is not None and window.kind == "rows":
             types = [schema.field(name).type for name in window.partition]
-            self.rows_window = RowsWindow(window.size or 0, types)
+            self.rows_window = RowsWindow(window.size or 0, types, maintenance.capacity)
         self._fifo = self.rows_window is None or self.rows_window.fifo
         self._indexes: dict[Key, ChainIndex] = {}
         self._ordered: dict[str, SortedIndex] = {}
-        self.slack = SCATTERED
+        self.slack = maintenance.dead_per_living
         """How many dead rows between living ones are put up with, for each living one."""
-        self._looked_at = 0
+        self._looked_at = self._lived = 0
+        """Where the rows ended when the living ones were last counted, and how many those were."""
         self._last_death = int(ALWAYS)
         self.table: Mapping[str, pa.Array] | None = None
         self._rows_of_table = pa.array([], pa.int64())
@@ -285,10 +282,12 @@ class LeafStore(StoredRows):
     def purge(self, bound: int) -> Renumbering | None:
         """Forget rows that die at or before `bound`; ids may change where rows die out of order."""
         self.base = dead_prefix(self.dies, self._capacity - 1, self.base, self.end, bound)
-        if not self._fifo and self.end - self._looked_at > self.slack * len(self) + FIRST_CAPACITY:
+        lived = min(self._lived, len(self))
+        if not self._fifo and self.end - self._looked_at > self.slack * lived + self._maintenance.dead_rows:
             return self._thin(bound)
-        if self._capacity > 8 * max(len(self), FIRST_CAPACITY):
-            self._resize(max(FIRST_CAPACITY, 1 << (2 * len(self)).bit_length()))
+        least = self._maintenance.capacity
+        if self._capacity > 8 * max(len(self), least):
+            self._resize(max(least, 1 << (2 * len(self)).bit_length()))
         return None
 
     def truncate(self, end: int, tuples: int) -> None:
@@ -308,8 +307,8 @@ class LeafStore(StoredRows):
         """Close the gaps that dead rows leave between living ones, if they are too many."""
         kept = np.empty(len(self), np.int64)
         kept = kept[: living_rows(self.dies, self._capacity - 1, self.base, self.end, bound, kept)]
-        self._looked_at = self.end
-        if len(self) - kept.size <= self.slack * kept.size + FIRST_CAPACITY:
+        self._looked_at, self._lived = self.end, kept.size
+        if len(self) - kept.size <= self.slack * kept.size + self._maintenance.dead_rows:
             return None
         return self._squeeze(kept)
 
@@ -338,9 +337,12 @@ class LeafStore(StoredRows):
         A column that is new is NULL in the tuples there are: the queries that read it do not want them.
         """
         schema = plan.source.relation.schema
-        new = {name: ring_column(schema.field(name).type) for name in plan.columns if name not in self._columns}
+        new = {
+            name: ring_column(schema.field(name).type, self._capacity)
+            for name in plan.columns
+            if name not in self._columns
+        }
         for name, column in new.items():
-            column.resize(self._capacity, self.base, self.end)
             if self.table is not None:
                 column.append(self.base, self.base, self.table[name].take(self._rows_of_table))
             elif len(self):
