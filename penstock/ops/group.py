@@ -166,10 +166,10 @@ class Group:
         places = (place for place, party in enumerate(self.sharing.parties) if (party.scope is not None) is nested)
         return interest.code(places)
 
-    def reslice(self, slicing: Slicing) -> None:
+    def reslice(self, slicing: Slicing, shape: Outline) -> None:
         """Keep tuples by other slices: the fewest tuples (Mem-Opt), or the least work (CPU-Opt)."""
         self.slicing = slicing
-        self._share(list(self.sharing.parties), self.tree.plan.tree)
+        self._share(list(self.sharing.parties), shape)
 
     def _chain(self) -> tuple[int, ...]:
         """The ages at which slices should end."""

@@ -155,7 +155,7 @@ class JoinOperator:
     def reslice(self, slicing: Slicing) -> None:
         """Keep tuples by other slices."""
         with self._in_step():
-            self.group.reslice(slicing)
+            self.group.reslice(slicing, self._shape())
 
     def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
@@ -248,22 +248,21 @@ class JoinOperator:
         if taken and self.tree.shedding is not None:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
             self.tree.shedding.begin(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
-        self.tree.pace(int(taken * self.tree.policy.pace))  # before the batch: it will ask for less
+        for tree in self._trees:
+            tree.pace(int(taken * tree.policy.pace))  # before the batch: it will ask for less
         for alias, batches in arrived.items():
             store = self.tree.stores[alias]
             store.settle()
             if batches:
                 batch, wanted = self.group.admission.admitted(alias, concat(batches), self.tree.interest)
                 store.ingest(batch.times, batch.columns, wanted)
-                if self._track is not None:
-                    self._track.ingest(alias, batch.times, batch.columns, wanted)
         return taken
 
     def _step(self, until: int) -> Rows:
         rows = self.tree.step(until)
         if self.tree.shedding is not None:
             self.unprobed += self.tree.shedding.taken_unprobed()
-        return rows if self._track is None else self._track.step(rows)
+        return rows if self._track is None else self._track.step(rows, until)
 
     def _emit(self, rows: Rows | None, until: int) -> None:
         group = self.group
@@ -274,14 +273,14 @@ class JoinOperator:
         if harvest is not None and group.asking():
             self._harvests.append(harvest)
             group.count(harvest)
-        renumbered = self.tree.settle(until)
+        renumbered = self.tree.settle(until, self._trees[1:])
         if self._tap is not None:
             self._tap.follow(until)
         if isinstance(self.tree.root, LeafNode) and not any(m.ends for m in group.members) and not group.mortal:
             self.tree.root.store.clear()
         for member in group.writing:
             member.renumber(renumbered, group.mortal)
-        if self._track is not None and self._track.settle(until):
+        if self._track is not None and self._track.ends:
             group.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         self._runs += 1
@@ -308,7 +307,8 @@ class JoinOperator:
     def adopt(self, state: str, demand: Kept, node: frozenset[str] | None = None) -> None:
         """Change what is kept, in the whole tree or in the node over some aliases."""
         with self._in_step():
-            self.tree.adopt(policy_named(state, demand), node)
+            for tree in self._trees:
+                tree.adopt(policy_named(state, demand), node)
         if node is None:
             self.state, self.demand = state, demand
 
@@ -337,7 +337,12 @@ class JoinOperator:
     @property
     def plans(self) -> list[JoinPlan]:
         """The plan it runs by, and the one it changes to on a parallel track."""
-        return [tree.plan for tree in (self.tree, *([self._track.tree] if self._track else ()))]
+        return [tree.plan for tree in self._trees]
+
+    @property
+    def _trees(self) -> list[JoinTree]:
+        """The tree, and the one that runs beside it on a parallel track."""
+        return [self.tree] if self._track is None else [self.tree, self._track.tree]
 
     def shed(self, shedding: Shedding | None) -> None:
         """Keep to a budget from now on, or no longer. A parallel track ends as a change of the plan in place."""

@@ -329,13 +329,14 @@ class JoinNode:
         if self.state is None or not (self.state.due or changed or self._outlived(self.state)):
             return
         self._marked = 0
-        rows = self.living()
+        rows = self.state.rows()
         rows = rows.take(rows.dies > bound)
-        for place in changed:
+        for place in changed:  # before anything is looked up in the leaves, which know the new ids only
             ids, alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
             rows.ids[place] = ids
             rows = rows.take(alive)
-        rows = self.demanded(rows)
+        rows = self.refreshed(rows)
+        rows = self.demanded(rows.take(rows.dies > bound))
         self.state.rebuild(rows, self._state_codes(rows))
 
     def _outlived(self, state: JoinState) -> bool:

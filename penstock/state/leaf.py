@@ -39,6 +39,9 @@ _ALL_COUNT = np.empty(0, np.uint8)
 Given = Mapping[int, I32]
 """For some classes, the code that each probe demands."""
 
+Span = tuple[int, int]
+"""Rows from an id to before another."""
+
 
 @dataclass(frozen=True)
 class Renumbering:
@@ -52,6 +55,10 @@ class Renumbering:
         place = np.minimum(np.searchsorted(self.kept, ids), max(self.kept.size - 1, 0))
         alive = self.kept[place] == ids if self.kept.size else np.zeros(ids.size, np.bool_)
         return place + self.first, alive
+
+    def place(self, row: int) -> int:
+        """The new id of the first row that is still alive from an old id on."""
+        return self.first + int(np.searchsorted(self.kept, row))
 
 
 class LeafStore(StoredRows):
@@ -202,16 +209,16 @@ class LeafStore(StoredRows):
         return np.arange(self.fresh_from, self.end)
 
     def probe(
-        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, oldest: I64 | None = None
+        self, given: Given, born: I64, dies: I64, span: Span, scratch: Scratch, oldest: I64 | None = None
     ) -> Iterator[Block]:
-        """Blocks of (probe, row id) where the row has the given codes and the two lives overlap.
+        """Blocks of (probe, row id) where the row has the given codes, and the two lives overlap.
 
-        `oldest` is for each probe a time after which the row must be born.
+        Rows of the span count. `oldest` is for each probe a time after which the row must be born.
         """
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        stored = self._stored(old_only)
+        stored = self._stored(span)
         since = ANY_AGE if oldest is None else oldest
         yield from scratch.blocks(
             lambda at, row, out: probe_chain(
@@ -222,14 +229,14 @@ class LeafStore(StoredRows):
         )  # fmt: skip
 
     def probe_wanted(
-        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, wanted: I32, probing: str
+        self, given: Given, born: I64, dies: I64, span: Span, scratch: Scratch, wanted: I32, probing: str
     ) -> Iterator[Block]:
         """As `probe`, for tuples of another leaf, that of the alias `probing`, and only pairs that somebody wants."""
         assert self.interest is not None
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        stored, meets = self._stored(old_only), self.interest.meets()  # first: intersections are sets of their own
+        stored, meets = self._stored(span), self.interest.meets()  # first: intersections are sets of their own
         reaches = self.interest.reaches(probing), self.interest.reaches(self.alias)
         yield from scratch.wanted_blocks(
             lambda at, row, out: probe_wanted(
@@ -239,19 +246,22 @@ class LeafStore(StoredRows):
             codes.size,
         )  # fmt: skip
 
-    def _stored(self, old_only: bool) -> Stored:
-        limit = self.fresh_from if old_only else self.end
-        return Stored(self._capacity - 1, self.base, limit, self.born, self.dies, _ALL_COUNT)
+    def span(self, first: int, *, old_only: bool) -> Span:
+        """The rows from an id on, those of the batch in progress included or not."""
+        return max(first, self.base), self.fresh_from if old_only else self.end
+
+    def _stored(self, span: Span) -> Stored:
+        return Stored(self._capacity - 1, *span, self.born, self.dies, _ALL_COUNT)
 
     def probe_range(
-        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, scratch: Scratch
+        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, span: Span, scratch: Scratch
     ) -> Iterator[Block]:
         """Blocks of (probe, row id) where the row's column lies in the probe's range and the two lives overlap."""
         ordered = self._ordered.get(column.name)
         if ordered is None:
             ordered = self._ordered[column.name] = SortedIndex()
             self._order_rows(column.name, ordered, self.base)
-        return ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
+        return ordered.probe(lows, highs, born, dies, self._stored(span), scratch)
 
     def _order_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
         ids = np.arange(first, self.end)
