@@ -29,8 +29,6 @@ class ParallelTrack:
     """The new track beside an old tree. `tree` takes the old one's place when `settle` says so."""
 
     def __init__(self, old: JoinTree, plan: JoinPlan) -> None:
-        for leaf in plan.leaves:
-            _refuse_endless(leaf)
         self._old = old
         self.tree = JoinTree(plan, old.policy)
         self._marks: dict[str, int] = {}
@@ -65,6 +63,12 @@ class ParallelTrack:
         """End the batch, after the old tree did; whether the old tree has nothing left that the new one lacks."""
         self.tree.settle(bound)
         return all(self._old.stores[alias].base >= mark for alias, mark in self._marks.items())
+
+
+def refuse_endless(plan: JoinPlan) -> None:
+    """Refuse a plan under which two tracks would never be one again."""
+    for leaf in plan.leaves:
+        _refuse_endless(leaf)
 
 
 def _refuse_endless(leaf: LeafPlan) -> None:
