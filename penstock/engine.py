@@ -464,6 +464,11 @@ class Engine:
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
         parts = snapshot.Parts.unpacked(blob)
+        with snapshot.refuse_misfits():
+            return cls._restored(parts, clock, aggregates or {})
+
+    @classmethod
+    def _restored(cls, parts: snapshot.Parts, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
         options = parts.options()
         budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
         engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False)
@@ -475,7 +480,7 @@ class Engine:
             saved.apply(source, outlet)
             engine._graph.resume(source.id, saved.entry["habits"])
             engine._relations.know(saved.stream)
-        engine._relations.resume(*parts.names(), aggregates or {})
+        engine._relations.resume(*parts.names(), aggregates)
         queries = list(parts.queries())
         engine._groups.seat(seat for query in queries for seat in query.seats)
         for query in queries:
