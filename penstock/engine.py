@@ -13,7 +13,6 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock import snapshot
 from penstock.adapt.budget import Budgets, Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
@@ -33,6 +32,7 @@ from penstock.ops.join import Migration
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.relations import Duration, Relations, described
 from penstock.roster import Roster
+from penstock.snapshot import Parts, refuse_misfits
 from penstock.stages import Told
 from penstock.starter import Starter, require_plan
 from penstock.state.demand import Kept
@@ -439,7 +439,7 @@ class Engine:
 
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
-        parts = snapshot.Parts()
+        parts = Parts()
         parts.add_options({
             "state": self._starter.state, "demand": self._starter.demand, "schedule": self._schedule,
             "batch": self._batch, "share": self._share, "slicing": self._groups.slicing,
@@ -463,12 +463,12 @@ class Engine:
 
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
-        parts = snapshot.Parts.unpacked(blob)
-        with snapshot.refuse_misfits():
+        parts = Parts.unpacked(blob)
+        with refuse_misfits():
             return cls._restored(parts, clock, aggregates or {})
 
     @classmethod
-    def _restored(cls, parts: snapshot.Parts, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
+    def _restored(cls, parts: Parts, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
         options = parts.options()
         budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
         engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False)
