@@ -19,6 +19,7 @@ from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.lookout import Lookout
 from penstock.adapt.monitor import Sample
 from penstock.adapt.overload import Overload
+from penstock.changes import Changes
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
@@ -96,6 +97,7 @@ class Engine:
         self._starter = Starter(
             state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, self._guard
         )
+        self._changes = Changes(self._relations, self._roster, self._groups, self._starter, self._guard)
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
         self._pushes = 0
@@ -168,16 +170,7 @@ class Engine:
         Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
         goes on as it was.
         """
-        running = self._roster[name]
-        if running.feeds is not None:
-            message = f"{running.name} is a stream that others may read; drop it and declare it again"
-            raise QueryError("DERIVED_STREAM", message, stream=running.name)
-        demand = running.demand if state is None and running.demanding else None
-        altered = self._starter.started(running.name, text, plan, state or running.state, demand, history=True)
-        with self._guard.change():
-            self._roster.replace(altered)
-            self._budgets.retire(running)
-            running.remove()
+        self._changes.alter(name, text, plan, state, self._budgets)
 
     def derive(
         self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
@@ -201,19 +194,7 @@ class Engine:
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
-        running = self._roster[name]
-        if running.feeds is not None:
-            readers = self._roster.readers(running)
-            if readers:
-                message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
-                raise QueryError("STREAM_IN_USE", message, stream=running.name)
-        with self._guard.change():
-            if running.feeds is not None:
-                self._relations.forget(running.feeds)
-            self._budgets.dismiss(running)
-            self._roster.remove(running)
-            running.remove()
-        self._starter.apart(join for join in running.joins if len(join.tapped) == len(join.group.members))
+        self._changes.drop(name, self._budgets)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
@@ -222,24 +203,11 @@ class Engine:
         """
         require_known(how, get_args(Migration), "way to migrate")
         require_plan(plan)
-        self._starter.apart(self._roster[name].broken_by(plan))
-        running = self._roster[name]
-        running.check_migration(plan, how)  # type: ignore[arg-type]
-        with self._guard.change():
-            running.migrate(plan, how)  # type: ignore[arg-type]
+        self._changes.migrate(name, plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        state, kept = self._starter.chosen(state, demand)
-        self._starter.apart(self._roster[name].joins)
-        running = self._roster[name]
-        kept = running.demand if demand is None else kept
-        place = None if node is None else running.node(node)
-        with self._guard.change():
-            if place is None:
-                running.adopt(state, kept)
-            else:
-                place[0].adopt(state, kept, place[1])
+        self._changes.adopt(name, state, node, demand)
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -329,21 +297,11 @@ class Engine:
         (a seed) a random choice. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
-        if query is not None:
-            self._roster[query]  # before anything changes
-        self._starter.apart(self._groups)
-        running = None if query is None else self._roster[query]
-        if budget is not None:
-            self._budgets.check_set(running)
-        with self._guard.change():
-            self._budgets.set(budget, running)
+        self._changes.bind(budget, query, self._budgets)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
-        running = self._roster[name]
-        self._budgets.check_free(running)
-        with self._guard.change():
-            self._budgets.free(running)
+        self._changes.unbind(name, self._budgets)
 
     def decisions(self) -> list[Decision]:
         """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
@@ -397,12 +355,7 @@ class Engine:
         "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
         """
         require_known(slicing, get_args(Slicing), "slicing")
-        joins = [] if query is None else self._roster[query].joins
-        with self._guard.change():
-            if query is None:
-                self._groups.reslice(slicing)
-            for join in joins:
-                join.reslice(slicing)
+        self._changes.reslice(slicing, query)
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
