@@ -55,10 +55,7 @@ class Results(dict[str, pa.Table]):
             return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            return default
+        return self[name] if name in self else default
 
     def pop(self, name: str, *default: Any) -> Any:
         value = self.get(name, *default) if default else self[name]

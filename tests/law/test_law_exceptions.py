@@ -85,6 +85,7 @@ class RandomRun:
             "adapt": rng.choice((False, False, False, RESTLESS)),
         }
         self.running = ["q"]
+        self.texts: dict[str, str] = {}
         self.coming = [f"o{number}" for number in range(rng.choice((0, 1, 3)))]
         self.calls = list(self._calls())
 
@@ -107,12 +108,20 @@ class RandomRun:
         if self.coming and rng.random() < 0.5:
             name = self.coming.pop()
             self.running.append(name)
-            yield Call("query", (name, self._text()), (("history", rng.random() < 0.3),))
+            self.texts[name] = self._text()
+            yield Call("query", (name, self.texts[name]), (("history", rng.random() < 0.3),))
         if rng.random() < 0.5:
             return
         name = rng.choice(self.running)
-        what = rng.choice(("restart", "migrate", "policy", "reslice", "schedule", "metrics", "explain", "drop"))
+        what = rng.choice(
+            ("restart", "migrate", "policy", "reslice", "schedule", "metrics", "explain", "drop", "alter", "budget")
+        )
         match what:
+            case "alter" if name != "q":
+                yield Call("alter", (name, resized(self.texts[name], rng.choice((1, 2, 3)))))
+            case "budget":  # so large that nothing is shed; lifted at once
+                yield Call("budget", (1e12,))
+                yield Call("budget", (None,))
             case "policy":
                 yield Call("policy", (name, rng.choice(STATES)))
             case "reslice":
@@ -133,9 +142,13 @@ class RandomRun:
     def _text(self) -> str:
         """The case's query with other windows, to share its join, or another one."""
         if self.rng.random() < 0.6:
-            wider = self.rng.choice((1, 2))
-            return re.sub(r"RANGE (\d+)", lambda found: f"RANGE {int(found[1]) * wider}", self.case.query)
+            return resized(self.case.query, self.rng.choice((1, 2)))
         return another_query(self.case, self.rng.randrange(10_000))
+
+
+def resized(text: str, times: int) -> str:
+    """A query with larger windows."""
+    return re.sub(r"RANGE (\d+)", lambda found: f"RANGE {int(found[1]) * times}", text)
 
 
 @dataclass(frozen=True)
