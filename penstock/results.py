@@ -55,7 +55,7 @@ class Results(dict[str, pa.Table]):
             return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - this is that get
 
     def pop(self, name: str, *default: Any) -> Any:
         value = self.get(name, *default) if default else self[name]
