@@ -28,6 +28,7 @@ from penstock.stages import JoinStage, Rest, Stage, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
+from penstock.state.maintenance import Maintenance
 
 
 class RunningQuery:
@@ -51,6 +52,7 @@ class RunningQuery:
         feeds: Stream | None = None,
         *,
         planned: bool = False,
+        maintenance: Maintenance,
         history: bool = False,
     ) -> None:
         self.name = name
@@ -60,7 +62,7 @@ class RunningQuery:
         self._graph = graph
         self._part = part
         self._groups = groups
-        compiler = Compiler(name, graph, tables, state, demand, classes, groups, planned, history)
+        compiler = Compiler(name, graph, tables, state, demand, classes, groups, planned, history, maintenance)
         last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
@@ -270,11 +272,19 @@ class RunningQuery:
             "plan": self.plan_text,
             "state": self.state,
             "demand": self.demand,
-            **(self._joins[0].told() if len(self._joins) == 1 else {}),
+            **(self._told_of_join(self._joins[0]) if len(self._joins) == 1 else {}),
             **emitted,
             "operators": {_id(stage): stage.told() for stage in self._stages},
             **error,
         }
+
+    def _told_of_join(self, stage: JoinStage) -> dict[str, object]:
+        told = stage.told()
+        since = told["complete_since"]
+        slides = [each for each in self._aggregates if isinstance(each, SlidingAggregateOperator)]
+        if slides and isinstance(since, int):
+            told["complete_since"] = slides[0].whole_after(since)
+        return told
 
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ from penstock.roster import Roster
 from penstock.running import RunningQuery
 from penstock.stages import Told
 from penstock.state.demand import Kept
+from penstock.state.maintenance import Maintenance
 
 _DEMANDS = get_args(Kept)
 
@@ -30,7 +31,7 @@ class Starter:
 
     def __init__(
         self, state: str, demand: Kept, graph: Graph, relations: Relations, groups: Groups, roster: Roster,
-        budgets: Budgets, guard: Guard,
+        budgets: Budgets, maintenance: Maintenance, guard: Guard,
     ) -> None:  # fmt: skip
         require_known(state, tuple(POLICIES), "state policy")
         require_known(demand, _DEMANDS, "way to keep demand")
@@ -42,6 +43,7 @@ class Starter:
         self._roster = roster
         self._budgets = budgets
         self._guard = guard
+        self._maintenance = maintenance
 
     def chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
         """What is kept: as asked for, else as the engine has it."""
@@ -80,7 +82,8 @@ class Starter:
             self._groups.purse = self._budgets.purse(name)
             running = RunningQuery(
                 name, query, part, state, demand, self._graph, tables, self._relations.catalog.aggregates,
-                self._groups, feeds, planned=plan is not None, history=history,
+                self._groups, feeds, planned=plan is not None, maintenance=self._maintenance,
+                history=history,
             )  # fmt: skip
             self._budgets.admit(running)
         return running
