@@ -98,16 +98,9 @@ class Engine:
         self._roster = Roster(self._guard)
         self._budgets = Budgets(self._roster, timer)
         self._starter = Starter(
-            state,
-            demand,
-            self._graph,
-            self._relations,
-            self._groups,
-            self._roster,
-            self._budgets,
-            maintenance,
+            state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, maintenance,
             self._guard,
-        )
+        )  # fmt: skip
         self._changes = Changes(self._relations, self._roster, self._groups, self._starter, self._guard)
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None

@@ -35,6 +35,8 @@ ERRORS: tuple[Callable[[], BaseException], ...] = (
 )
 FAULTS = 4
 """How many calls of a run fail."""
+MOST = 6 if SEEDS <= 300 else 1_000_000
+"""How many fault points of one call are tried; with many seeds all of them."""
 SAVED = 0.25
 """How often a snapshot is kept to go back to."""
 
@@ -319,3 +321,81 @@ def faults() -> Iterator[fault_points.Faults]:
 def test_results_are_exact_or_refused(chunk: int, faults: fault_points.Faults) -> None:
     for seed in range(chunk, min(chunk + CHUNK, FIRST + max(1, SEEDS // 8))):
         check(seed, faults)
+
+
+# ── every point of one call ──────────────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = {
+    "q": "SELECT A.x AS a, B.y AS b FROM A [RANGE 9], B [RANGE 9], C [RANGE 9] WHERE A.x = B.x AND B.x = C.x",
+    "p": "SELECT A.x AS a, C.y FROM A [RANGE 5], B [RANGE 4], C [RANGE 9] WHERE A.x = B.x AND B.x = C.x AND A.y > 0",
+    "n": "SELECT A.x, COUNT(*) AS n, MAX(B.y) AS m FROM A [RANGE 9], B [ROWS 4] WHERE A.x = B.x GROUP BY A.x",
+    "d": "DSTREAM (SELECT DISTINCT A.x FROM A [RANGE 3])",
+}
+CALLS = {
+    "push": lambda number: Call("push", (rows_of(number),)),
+    "query": lambda _: Call("query", ("new", TEXTS["p"])),
+    "alter": lambda _: Call("alter", ("p", TEXTS["p"].replace("RANGE 5", "RANGE 8"))),
+    "migrate": lambda _: Call("migrate", ("q", "(B (C A))", "moving-state")),
+    "policy": lambda _: Call("policy", ("q", "eager")),
+    "drop": lambda _: Call("drop", ("p",)),
+    "restart": lambda _: Call("restart"),
+    "flush": lambda _: Call("flush"),
+}
+
+
+def rows_of(number: int) -> dict[str, pa.Table]:
+    rng = random.Random(number)
+    times = [3 * number + place for place in range(4)]
+    return {
+        name: pa.table({"ts": times, "x": [rng.randrange(3) for _ in times], "y": [rng.randrange(3) for _ in times]})
+        for name in "ABC"
+    }
+
+
+def saved(state: str) -> bytes:
+    engine = ps.Engine(state=state, batch=5)
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", lateness=3)
+    for name, text in TEXTS.items():
+        engine.query(name, text)
+    for number in range(3):
+        engine.push(rows_of(number))
+    return engine.snapshot()
+
+
+def rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
+    """What the queries answer to a call and to a push after it."""
+    outs = [*([first] if isinstance(first, dict) and first else []), engine.push(rows_of(5)), engine.flush()]
+    found: dict[str, Counter[str]] = {}
+    for out in outs:
+        for name, table in out.items():
+            found.setdefault(name, Counter()).update(map(str, table.to_pylist()))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("state", ["eager", "jit"])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_point_of_a_call(name: str, state: str, faults: fault_points.Faults) -> None:
+    blob, call = saved(state), CALLS[name](4)
+
+    def begun() -> ps.Engine:
+        engine = ps.Engine.restore(blob)
+        engine.push(rows_of(3))
+        return engine
+
+    engine = begun()
+    with faults.armed():
+        made = call.make(engine)
+    points = faults.calls
+    exact = rest(made if name == "restart" else engine, made)
+    for point in range(0, points, max(1, points // MOST)):
+        engine, error = begun(), ERRORS[point % 2]()
+        with faults.armed(point, error), pytest.raises(MemoryError) as caught:
+            call.make(engine)
+        assert caught.value is error
+        if is_broken(engine):
+            check_refuses(engine, error)
+        else:
+            made = call.make(engine)
+            assert rest(made if name == "restart" else engine, made) == exact, f"{name} failed at {point}"
