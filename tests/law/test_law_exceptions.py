@@ -21,7 +21,7 @@ from typing import Any
 import fault_points
 import pyarrow as pa
 import pytest
-from lawkit import FIRST, SEEDS, STATES
+from lawkit import FIRST, SEEDS, STATES, engine
 from test_law_adapt import RESTLESS
 
 import penstock as ps
@@ -176,7 +176,7 @@ class Play:
         self._begin()
 
     def _begin(self) -> None:
-        self.engine = ps.Engine(**self.run.options)
+        self.engine: ps.Engine = engine(**self.run.options)
         self.answers = Answers()
         self.saved: tuple[bytes, int, Answers] | None = None
 
@@ -353,14 +353,14 @@ def rows_of(number: int) -> dict[str, pa.Table]:
 
 
 def saved(state: str) -> bytes:
-    engine = ps.Engine(state=state, batch=5)
+    made = engine(state=state, batch=5)
     for name in "ABC":
-        engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", lateness=3)
+        made.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", lateness=3)
     for name, text in TEXTS.items():
-        engine.query(name, text)
+        made.query(name, text)
     for number in range(3):
-        engine.push(rows_of(number))
-    return engine.snapshot()
+        made.push(rows_of(number))
+    return made.snapshot()
 
 
 def rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
