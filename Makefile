@@ -27,8 +27,8 @@ demo: $(READY) ## a short story on local Spark: five streams, a dozen queries; r
 test: $(READY) ## every test but those of make faults and make soak
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not faults"
 
-mutants: $(READY) ## break every rule of just-in-time state and see that the tests notice
-	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py
+mutants: $(READY) ## break every rule of just-in-time state and of maintenance and see that the tests notice
+	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py tests/law/test_maintenance_mutants.py
 
 faults: $(READY) ## fifty seeded faults on Spark: tasks, workers, sinks, Java and commands; results exact each time
 	$(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_faults_spark.py

@@ -266,11 +266,16 @@ class Group:
         """The longest time a tuple lives; nobody knows how long one does that dies by a count."""
         return int(FOREVER) if self.mortal else max((life for _, life in need.lives), default=0)
 
+    @property
+    def may_unite(self) -> bool:
+        """Whether two parties have the same filters."""
+        parties = self.sharing.parties
+        return self.tree.interest is not None and len({(each.filters, each.scope) for each in parties}) < len(parties)
+
     def unite(self, done: int, shape: Outline) -> None:
         """Make one of two parties with the same filters, once tuples that only one of them wants are gone."""
         interest, before = self.tree.interest, list(self.sharing.parties)
-        if interest is None or len({(party.filters, party.scope) for party in before}) == len(before):
-            return
+        assert interest is not None
         held = [store.wanted(store.stored()) for store in self.tree.stores.values() if not store.plan.source.is_table]
         for later, earlier in combinations(reversed(before), 2):
             drained = max(later.since.drained, earlier.since.drained) < done

@@ -285,7 +285,7 @@ class JoinOperator:
             group.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         self._runs += 1
-        if not self._runs % self.tree.maintenance.unite_every and self._track is None:
+        if not self._runs % self.tree.maintenance.unite_every and self._track is None and group.may_unite:
             with self._in_step():
                 group.unite(self._done, self.tree.plan.tree)
 

@@ -8,7 +8,7 @@ import pytest
 from penstock.state.maintenance import SHIPPED, SMALLEST
 
 MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
-BOTH_BY_THEMSELVES = ("test_mutants",)
+BOTH_BY_THEMSELVES = ("test_mutants", "test_maintenance_mutants")
 """Modules whose cases choose their own thresholds."""
 
 
