@@ -78,12 +78,8 @@ CASES: dict[Mutant, Holds] = {
     mutants.rows_windows_keep_old_queues: partial(law, 19),
     mutants.codes_of_interest_stay_where_they_were: partial(test_law_groups.holds_together, 2),
     mutants.indexes_keep_old_ids: partial(law, 16),
-    mutants.parallel_track_keeps_old_marks: partial(
-        test_regressions.test_parallel_track_on_a_shared_join, "ABC", "(A C B)"
-    ),
-    mutants.parallel_track_is_not_told: partial(
-        test_regressions.test_parallel_track_on_a_shared_join, "ABC", "(A C B)"
-    ),
+    mutants.parallel_track_keeps_old_marks: parallel_track,
+    mutants.parallel_track_is_not_told: parallel_track,
     mutants.columns_kept_later_keep_old_marks: test_regressions.test_column_kept_later_in_a_window_that_is_squeezed,
     mutants.heaps_keep_old_labels: partial(operators, 19),
     mutants.codes_of_leaves_are_not_marked: partial(law, 0),
