@@ -74,9 +74,9 @@ def read(spark: Any, schema: pa.Schema, folder: Path) -> Any:
     return spark.readStream.schema(ddl(schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def declared(spark: Any, case: Case, folder: Path, kind: type[Pipeline] = Pipeline) -> Pipeline:
+def declared(spark: Any, case: Case, folder: Path, kind: type[Pipeline] = Pipeline, **options: Any) -> Pipeline:
     """A pipeline with the streams and tables of a case, read from a folder; late and bad rows stay in memory."""
-    pipe = kind(spark)
+    pipe = kind(spark, **options)
     for stream in case.declarations:
         late, dead = sinks.memory(), sinks.memory()
         pipe.stream(stream.name, read(spark, stream.schema, folder / stream.name), stream.time, stream.lateness,
@@ -86,9 +86,11 @@ def declared(spark: Any, case: Case, folder: Path, kind: type[Pipeline] = Pipeli
     return pipe
 
 
-def pipeline(spark: Any, case: Case, queries: Mapping[str, str], folder: Path) -> tuple[Pipeline, dict[str, Any]]:
+def pipeline(
+    spark: Any, case: Case, queries: Mapping[str, str], folder: Path, **options: Any
+) -> tuple[Pipeline, dict[str, Any]]:
     """A pipeline for a case and queries over its streams, all with memory sinks."""
-    pipe = declared(spark, case, folder)
+    pipe = declared(spark, case, folder, **options)
     answers = {name: sinks.memory() for name in queries}
     for name, text in queries.items():
         pipe.query(name, text, sink=answers[name])
