@@ -330,11 +330,8 @@ class JoinNode:
             return
         self._marked = 0
         rows = self.state.rows()
-        rows = rows.take(rows.dies > bound)
-        for place in changed:  # before anything is looked up in the leaves, which know the new ids only
-            ids, alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
-            rows.ids[place] = ids
-            rows = rows.take(alive)
+        if changed:  # before anything is looked up in the leaves, which know the new ids only
+            rows = _renumbered(rows.take(rows.dies > bound), {p: renumbered[self.plan.aliases[p]] for p in changed})
         rows = self.refreshed(rows)
         rows = self.demanded(rows.take(rows.dies > bound))
         self.state.rebuild(rows, self._state_codes(rows))
@@ -385,6 +382,14 @@ class JoinNode:
 
 
 TreeNode = LeafNode | JoinNode
+
+
+def _renumbered(rows: Rows, changes: Mapping[int, Renumbering]) -> Rows:
+    """The rows with the new ids of leaf rows, by place; without those that hold a leaf row which is dead."""
+    for place, change in changes.items():
+        rows.ids[place], alive = change.apply(rows.ids[place])
+        rows = rows.take(alive)
+    return rows
 
 
 def parts(node: TreeNode) -> Iterator[TreeNode]:
