@@ -35,6 +35,7 @@ from penstock.plan.share import need
 from penstock.stages import JoinStage, PipeStage, SequenceStage, Stage
 from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.state.maintenance import Maintenance
 from penstock.state.windows import lifetime
 
 
@@ -55,6 +56,7 @@ class Compiler:
     groups: Groups
     planned: bool
     history: bool
+    maintenance: Maintenance
     stages: list[Stage] = field(default_factory=list)
 
     def query(self, part: Part, emit: Emit, *, read_on: bool) -> Stage:
@@ -94,20 +96,22 @@ class Compiler:
             sides = [self._part(side, ends=True, whole=True) for side in part.inputs]
 
             def subtracting(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
-                return DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order)
+                return DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order, self.maintenance)
 
             return self._behind("except", sides, subtracting)
         below = [self._part(part.input, ends=True, whole=True)]
         if isinstance(part, DistinctPart):
             return self._behind(
-                "distinct", below, lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, dict(part.columns))
+                "distinct",
+                below,
+                lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, dict(part.columns), self.maintenance),
             )
         plan = part.plan
 
         def grouping(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
             if plan.slide is None:
-                return AggregateOperator(id_, arcs[0], outlet, plan, self.classes)
-            return SlidingAggregateOperator(id_, arcs[0], outlet, plan, self.classes, plan.slide)
+                return AggregateOperator(id_, arcs[0], outlet, plan, self.classes, self.maintenance)
+            return SlidingAggregateOperator(id_, arcs[0], outlet, plan, self.classes, plan.slide, self.maintenance)
 
         return self._behind("aggregate", below, grouping)
 
@@ -132,7 +136,7 @@ class Compiler:
         tables = {source.alias: self.tables[source.relation.name] for source in part.sources if source.is_table}
         join = JoinOperator(
             self._free_id(member.name), part, member, since, arrivals, tables,
-            strict=whole, state=self.state, demand=self.demand,
+            strict=whole, state=self.state, demand=self.demand, maintenance=self.maintenance,
         )  # fmt: skip
         node = self.graph.add(join, Buffer(), {readers[alias]: producers[alias] for alias in readers})
         self.groups.add(node, join, whole)
@@ -159,6 +163,7 @@ class Compiler:
                 outlet,
                 ends=ends and last,
                 strict=whole and last,
+                maintenance=self.maintenance,
             )
             producers = {**({arcs[0]: stage.node} if stage is not None else {}), **readers}
             node = self.graph.add(operator, outlet, producers)

@@ -36,6 +36,7 @@ from penstock.stages import Told
 from penstock.starter import Starter, require_plan
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.streams import Clock
 
 
@@ -65,12 +66,13 @@ class Engine:
         max_queries: int = 10_000,
         adapt: bool | Rules = False,
         timer: Timer = perf_counter,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
 
         `max_queries`: how many queries there may be. With `adapt` plans, state policies and budgets follow what is
         measured, by some `Rules`; see docs/adapt.md. `timer` tells the seconds that pushes take, for `adapt` and for
-        budgets per push.
+        budgets per push. `maintenance`: when state is reorganised, which no result depends on.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
@@ -81,13 +83,16 @@ class Engine:
         self._batch = batch
         self._share = share
         self._max_queries = max_queries
+        self._maintenance = maintenance
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
         self._relations = Relations(self._graph, clock)
         self._groups = Groups(share=share, slicing=slicing, nest=rules is None)
         self._roster = Roster()
         self._budgets = Budgets(self._roster, timer)
-        self._starter = Starter(state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets)
+        self._starter = Starter(
+            state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, maintenance
+        )
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
         self._pushes = 0
@@ -402,6 +407,7 @@ class Engine:
             "max_queries": self._max_queries,
             "budgets": self._budgets.dump(self._controller.bound if self._controller else ()),
             "adapt": asdict(self._controller.rules) if self._controller else None, "pushes": self._pushes,
+            "maintenance": asdict(self._maintenance),
         })  # fmt: skip
         for name, table in self._relations.tables.items():
             parts.add_table(name, table)
@@ -422,7 +428,8 @@ class Engine:
         parts = snapshot.Parts.unpacked(blob)
         options = parts.options()
         budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
-        engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False)
+        upkeep = Maintenance(**options.pop("maintenance", {}))
+        engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False, maintenance=upkeep)
         engine._pushes = pushes or 0
         for name, table in parts.tables():
             engine.table(name, table)

@@ -28,6 +28,7 @@ from penstock.stages import JoinStage, Rest, Stage, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
+from penstock.state.maintenance import Maintenance
 
 
 class RunningQuery:
@@ -51,6 +52,7 @@ class RunningQuery:
         groups: Groups,
         feeds: Stream | None = None,
         *,
+        maintenance: Maintenance,
         history: bool = False,
     ) -> None:
         self.name = name
@@ -61,7 +63,7 @@ class RunningQuery:
         rows = {table: data.num_rows for table, data in tables.items()}
         self._part = plan_body(query.body, plan, rows, ranks)
         self._groups = groups
-        compiler = Compiler(name, graph, tables, state, demand, classes, groups, plan is not None, history)
+        compiler = Compiler(name, graph, tables, state, demand, classes, groups, plan is not None, history, maintenance)
         last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))

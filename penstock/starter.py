@@ -19,6 +19,7 @@ from penstock.roster import Roster
 from penstock.running import RunningQuery
 from penstock.stages import Told
 from penstock.state.demand import Kept
+from penstock.state.maintenance import Maintenance
 
 _DEMANDS = get_args(Kept)
 
@@ -28,7 +29,7 @@ class Starter:
 
     def __init__(
         self, state: str, demand: Kept, graph: Graph, relations: Relations, groups: Groups, roster: Roster,
-        budgets: Budgets,
+        budgets: Budgets, maintenance: Maintenance,
     ) -> None:  # fmt: skip
         require_known(state, tuple(POLICIES), "state policy")
         require_known(demand, _DEMANDS, "way to keep demand")
@@ -39,6 +40,7 @@ class Starter:
         self._groups = groups
         self._roster = roster
         self._budgets = budgets
+        self._maintenance = maintenance
 
     def chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
         """What is kept: as asked for, else as the engine has it."""
@@ -72,7 +74,7 @@ class Starter:
         self._groups.purse = self._budgets.purse(name)
         running = RunningQuery(
             name, query, plan, state, demand, self._graph, self._relations.tables, self._relations.ranks,
-            self._relations.catalog.aggregates, self._groups, feeds, history=history,
+            self._relations.catalog.aggregates, self._groups, feeds, maintenance=self._maintenance, history=history,
         )  # fmt: skip
         try:
             self._budgets.admit(running)

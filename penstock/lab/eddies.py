@@ -92,8 +92,9 @@ class Cacq:
 
     def _probed(self, stem: int, routed: Routed, *, old_only: bool) -> Iterator[Routed]:
         rows = routed.rows
-        scratch = self._tree.scratch
-        for block in self._stores[stem].probe({0: routed.codes}, rows.born, rows.dies, old_only, scratch):
+        store, scratch = self._stores[stem], self._tree.scratch
+        span = store.span(store.base, old_only=old_only)
+        for block in store.probe({0: routed.codes}, rows.born, rows.dies, span, scratch):
             ids = rows.ids[:, block.probe]
             ids[stem] = block.row
             yield Routed(

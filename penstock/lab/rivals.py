@@ -86,13 +86,11 @@ class Parallel:
 
     def feed(self, ticks: Ticks) -> int:
         take_in(self.tree, ticks)
-        rows = self.tree.step()
+        rows, until = self.tree.step(), int(ticks.times[-1])
         if self._track is not None:
-            take_in(self._track.tree, ticks)
-            rows = self._track.step(rows)
-        until = int(ticks.times[-1])
-        self.tree.settle(until)
-        if self._track is not None and self._track.settle(until):
+            rows = self._track.step(rows, until)
+        self.tree.settle(until, [] if self._track is None else [self._track.tree])
+        if self._track is not None and self._track.ends:
             self.tree, self._track = self._track.tree, None
         return len(rows)
 

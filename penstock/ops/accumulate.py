@@ -25,6 +25,7 @@ from penstock.ops.groups import Counts, Mask, Points, grown, present
 from penstock.ops.kernels import limb_points, limbs_to_double
 from penstock.ops.operator import I8
 from penstock.state.kernels import I64
+from penstock.state.maintenance import Maintenance
 
 F64 = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -39,7 +40,7 @@ class Accumulator(Protocol):
         """
 
 
-def accumulator(aggregate: Aggregate) -> Accumulator:
+def accumulator(aggregate: Aggregate, maintenance: Maintenance) -> Accumulator:
     """The accumulator of a built-in aggregate with an argument."""
     if aggregate.function == "count":
         return CountOf()
@@ -47,7 +48,7 @@ def accumulator(aggregate: Aggregate) -> Accumulator:
         return SumOf(aggregate.args[0].type, aggregate.type)
     if aggregate.function == "avg":
         return AverageOf(aggregate.args[0].type)
-    return ExtremeOf(aggregate.type, smallest=aggregate.function == "min")
+    return ExtremeOf(aggregate.type, maintenance, smallest=aggregate.function == "min")
 
 
 class CountOf:
@@ -73,7 +74,7 @@ class _Whole:
 
     def __init__(self, type_: pa.DataType) -> None:
         self._words = 2 if pt.is_decimal(type_) else 1
-        self.limbs: I64 = np.zeros((64, 2 * self._words + 1), np.int64)
+        self.limbs: I64 = np.zeros((1, 2 * self._words + 1), np.int64)
 
     def pieces(self, values: pa.Array) -> tuple[I64, I64]:
         buffer = values.buffers()[1]
@@ -90,7 +91,7 @@ class _Floating:
     """Doubles: 53 bits somewhere between 2**-1074 and 2**1024. NaN and infinities are counted apart."""
 
     def __init__(self) -> None:
-        self.limbs: I64 = np.zeros((64, 1), np.int64)
+        self.limbs: I64 = np.zeros((1, 1), np.int64)
         self._lowest = 0  # the first limb counts 2**(32 * lowest)
         self._top = 0  # the limbs end before 2**(32 * top), but for carries
 

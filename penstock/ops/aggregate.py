@@ -29,6 +29,7 @@ from penstock.ops.operator import I8, Batch, Inlet, Outlet, Plain, concat
 from penstock.ops.user_aggregate import AggregateFailed, UserAggregate
 from penstock.plan.query import GroupPlan
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 _ROWS = Aggregate("count", (), False, INT)
 """COUNT(*): known for every group, because it says whether there is one."""
@@ -37,9 +38,9 @@ _ROWS = Aggregate("count", (), False, INT)
 class _Distinct:
     """DISTINCT in an aggregate: of equal values in a group only the first coming and the last going count."""
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._groups = Groups([pa.int32(), *types])
-        self._counts: I64 = np.zeros(64, np.int64)
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
+        self._groups = Groups([pa.int32(), *types], maintenance)
+        self._counts: I64 = np.zeros(1, np.int64)
 
     def weights(self, codes: I32, weights: I8, columns: Sequence[pa.Array]) -> tuple[I8, I32]:
         """The weights that are left, and a name for each value of a group."""
@@ -56,15 +57,17 @@ class _Distinct:
 class _Function:
     """One aggregate of the query."""
 
-    def __init__(self, aggregate: Aggregate, plan: GroupPlan, classes: Mapping[str, type]) -> None:
+    def __init__(
+        self, aggregate: Aggregate, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance
+    ) -> None:
         self.columns = [plan.names[arg] for arg in aggregate.args]
-        self._distinct = _Distinct([arg.type for arg in aggregate.args]) if aggregate.distinct else None
+        self._distinct = _Distinct([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
         self._user: UserAggregate | None = None
         self._built_in: Accumulator | None = None
         if aggregate.function in classes:
             self._user = UserAggregate(aggregate.function, classes[aggregate.function], aggregate.type)
         else:
-            self._built_in = accumulator(aggregate)
+            self._built_in = accumulator(aggregate, maintenance)
 
     def apply(self, at: Points, changes: Batch, bound: int) -> pa.Array:
         """The result at every point; `changes` are in the order of the points."""
@@ -88,12 +91,13 @@ class _Function:
 class _Grouping:
     """The answer of a GROUP BY under changes of its input."""
 
-    def __init__(self, plan: GroupPlan, classes: Mapping[str, type]) -> None:
+    def __init__(self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance) -> None:
         self._plan = plan
-        self._groups = Groups([key.type for key in plan.keys])
+        self._groups = Groups([key.type for key in plan.keys], maintenance)
         self._counts = Counts()
         self._functions = [
-            None if aggregate == _ROWS else _Function(aggregate, plan, classes) for aggregate in plan.aggregates
+            None if aggregate == _ROWS else _Function(aggregate, plan, classes, maintenance)
+            for aggregate in plan.aggregates
         ]
         self._items = [(name, plan.shown(expr)) for name, expr in plan.items]
         self._having = None if plan.having is None else plan.shown(plan.having)
@@ -130,12 +134,15 @@ class _Grouping:
 class _Reporting:
     """What aggregate operators share: they read all there is, fail alone and come back from living rows."""
 
-    def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type]) -> None:
+    def __init__(
+        self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
+        maintenance: Maintenance = SHIPPED,
+    ) -> None:  # fmt: skip
         self.id = id_
         self.failure: QueryError | None = None
         self._inlet = inlet
         self._outlet = outlet
-        self._grouping = _Grouping(plan, classes)
+        self._grouping = _Grouping(plan, classes, maintenance)
         self._types = {name: expr.type for name, expr in plan.items}
         self._emitted = 0
 
@@ -186,9 +193,10 @@ class SlidingAggregateOperator(_Reporting):
     """GROUP BY that reports at the multiples of its SLIDE."""
 
     def __init__(
-        self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type], slide: int
-    ) -> None:
-        super().__init__(id_, inlet, outlet, plan, classes)
+        self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type], slide: int,
+        maintenance: Maintenance = SHIPPED,
+    ) -> None:  # fmt: skip
+        super().__init__(id_, inlet, outlet, plan, classes, maintenance)
         self._slide = slide
         self._done = int(ALWAYS)
 

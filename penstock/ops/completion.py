@@ -7,7 +7,7 @@ leaves have died, or have been pushed up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,17 +33,18 @@ class Missing:
 
     def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
         for alias in self.marks.keys() & renumbered.keys():
-            change = renumbered[alias]
-            self.marks[alias] = change.first + int(np.searchsorted(change.kept, self.marks[alias]))
+            self.marks[alias] = renumbered[alias].place(self.marks[alias])
             if alias == self.leaf:
-                self.cursor = change.first + int(np.searchsorted(change.kept, self.cursor))
+                self.cursor = renumbered[alias].place(self.cursor)
 
 
 class Completion:
     """The incomplete nodes of a tree, lower ones first."""
 
-    def __init__(self, stores: Mapping[str, LeafStore]) -> None:
+    def __init__(self, stores: Mapping[str, LeafStore], first_row: Callable[[str], int]) -> None:
+        """`first_row`: by alias, the first row of a leaf that the tree sees."""
         self._stores = stores
+        self._first_row = first_row
         self._missing: dict[JoinNode, Missing] = {}
 
     def __bool__(self) -> bool:
@@ -135,7 +136,7 @@ class Completion:
         while rows > 0 and self._missing:
             node, missing = next(iter(self._missing.items()))
             alias = missing.leaf or self._pushed_leaf(node, missing)
-            first = max(missing.cursor, self._stores[alias].base)
+            first = max(missing.cursor, self._first_row(alias))
             end = max(first, min(first + rows, missing.marks[alias]))
             node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
             missing.leaf, missing.cursor = alias, end

@@ -22,6 +22,7 @@ from penstock.ops.groups import Answer, Counts, Groups, grown, no_changes, point
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, Outlet, concat
 from penstock.state.kernels import ALWAYS
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class DifferenceOperator:
@@ -34,13 +35,14 @@ class DifferenceOperator:
         outlet: Outlet,
         columns: Mapping[str, pa.DataType],
         order: Sequence[int],
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         self.id = id_
         self.order = tuple(order)
         self.inlets = tuple(inlets)
         self._outlet = outlet
         self._types = dict(columns)
-        self._groups = Groups(list(columns.values()))
+        self._groups = Groups(list(columns.values()), maintenance)
         self._counts = tuple(Counts() for _ in inlets)
         self._answer = Answer()
         self._done = int(ALWAYS)

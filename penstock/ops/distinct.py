@@ -15,17 +15,21 @@ import pyarrow as pa
 from penstock.ops.groups import Answer, Counts, Groups, no_changes, points
 from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
 from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class DistinctOperator(Plain):
     """DISTINCT over columns of given types."""
 
-    def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType]) -> None:
+    def __init__(
+        self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType],
+        maintenance: Maintenance = SHIPPED,
+    ) -> None:  # fmt: skip
         self.id = id_
         self._inlet = inlet
         self._outlet = outlet
         self._types = dict(columns)
-        self._groups = Groups(list(columns.values()))
+        self._groups = Groups(list(columns.values()), maintenance)
         self._counts = Counts()
         self._answer = Answer()
         self._emitted = 0

@@ -130,7 +130,7 @@ class EddyNode:
         for alias, mine in self._classes.items():
             others = [classes for other, classes in self._classes.items() if other != alias]
             key = tuple(sorted(mine & frozenset[int]().union(*others)))
-            self.gates[alias] = Gate(key, others, self._tree.keys, kept)
+            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, kept)
 
     def renew(self, bound: int) -> None:
         """Forget the keys of tuples that have died."""

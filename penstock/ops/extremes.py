@@ -21,6 +21,7 @@ from penstock.ops.groups import Mask, Points, grown, present
 from penstock.ops.kernels import heap_points
 from penstock.ops.operator import I8
 from penstock.state.kernels import I64, NONE, U8
+from penstock.state.maintenance import Maintenance
 
 
 class Words:
@@ -54,10 +55,9 @@ class Labels:
     When there is no room between them all get new labels; `moved` are then the old ones and the new ones.
     """
 
-    _GAP = 1 << 40
-
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, gap: int) -> None:
         self._type = type_
+        self._gap = gap
         self._values: list[Any] = []
         self._labels: list[int] = []
         self._known: dict[object, int] = {}
@@ -99,9 +99,9 @@ class Labels:
         low = self._labels[place - 1] if place else None
         high = self._labels[place] if place < len(self._labels) else None
         if low is None:
-            label = 0 if high is None else high - self._GAP
+            label = 0 if high is None else high - self._gap
         elif high is None:
-            label = low + self._GAP
+            label = low + self._gap
         else:
             label = (low + high) // 2
         self._values.insert(place, value)
@@ -114,7 +114,7 @@ class Labels:
 
     def _relabel(self, place: int) -> None:
         old = np.array(self._labels, np.int64)
-        labels = (np.arange(len(self._values), dtype=np.int64) - len(self._values) // 2) * self._GAP
+        labels = (np.arange(len(self._values), dtype=np.int64) - len(self._values) // 2) * self._gap
         new = np.delete(labels, place)
         if self.moved is None:
             self.moved = old, new
@@ -125,19 +125,17 @@ class Labels:
         self._known = dict(zip(self._values, self._labels, strict=True))
 
 
-_COMPACT_FROM = 4096
-
-
 class ExtremeOf:
     """MIN(x) and MAX(x)."""
 
-    def __init__(self, type_: pa.DataType, *, smallest: bool) -> None:
+    def __init__(self, type_: pa.DataType, maintenance: Maintenance, *, smallest: bool) -> None:
         by_label = pt.is_string(type_) or pt.is_binary(type_) or pt.is_decimal(type_)
-        self._order: Words | Labels = Labels(type_) if by_label else Words(type_)
+        self._order: Words | Labels = Labels(type_, maintenance.label_gap) if by_label else Words(type_)
+        self._maintenance = maintenance
         self._flip = np.int64(0 if smallest else -1)
-        self._roots: I64 = np.full((64, 2), NONE, np.int64)
+        self._roots: I64 = np.full((1, 2), NONE, np.int64)
         self._live = 0
-        self._clear(64)
+        self._clear(1)
 
     def _clear(self, capacity: int) -> None:
         self._key, self._child, self._sibling = (np.zeros(capacity, np.int64) for _ in range(3))
@@ -155,7 +153,7 @@ class ExtremeOf:
         out, found = self._changed(at, weights, words, bound)
         self._live += int(weights.sum())
         result = self._order.back(out ^ self._flip, found.view(np.bool_))
-        if self._pool[1] > 4 * self._live + _COMPACT_FROM:
+        if self._pool[1] > 2 * self._maintenance.regrowth * self._live + self._maintenance.compact_rows:
             self._compact()
         return result
 
@@ -176,6 +174,10 @@ class ExtremeOf:
         )  # fmt: skip
         return out, found
 
+    def _kept_labels(self, used: int) -> float:
+        """How many labels may be kept while so many values are used."""
+        return self._maintenance.regrowth * used + self._maintenance.compact_rows
+
     def _compact(self) -> None:
         """Build the heaps anew from what came and has not left."""
         used = np.flatnonzero(self._owner >= 0)
@@ -187,8 +189,8 @@ class ExtremeOf:
         left = np.add.reduceat(weights, starts) if starts.size else starts
         codes, key = np.repeat(codes[starts], left), np.repeat(key[starts], left)
         self._roots.fill(NONE)
-        self._clear(max(64, 1 << (2 * codes.size).bit_length()))
-        if isinstance(self._order, Labels) and len(self._order) > 2 * codes.size + _COMPACT_FROM:
+        self._clear(max(1, 1 << (2 * codes.size).bit_length()))
+        if isinstance(self._order, Labels) and len(self._order) > self._kept_labels(codes.size):
             self._order.keep(key ^ self._flip)
         if codes.size:
             ends = np.append(np.flatnonzero(codes[1:] != codes[:-1]) + 1, codes.size)

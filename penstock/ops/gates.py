@@ -20,6 +20,7 @@ from penstock.plan.physical import Part
 from penstock.state.demand import Gate
 from penstock.state.intern import KeySpace
 from penstock.state.leaf import LeafStore
+from penstock.state.maintenance import Maintenance
 
 
 class Gates:
@@ -31,11 +32,14 @@ class Gates:
         keys: KeySpace,
         policy_of: Callable[[Part], Policy],
         completion: Completion,
+        *,
+        maintenance: Maintenance,
     ) -> None:
         self._stores = stores
         self._keys = keys
         self._policy_of = policy_of
         self._completion = completion
+        self._maintenance = maintenance
         self._looks: dict[Gate, Look] = {}
 
     def hang(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
@@ -48,7 +52,7 @@ class Gates:
         policy = self._policy_of(lazy.plan)
         if policy.gated != "never" and isinstance(lazy, JoinNode) and lazy.state is not None:
             below = (part.plan.classes for part in parts(lazy))
-            lazy.gate = Gate(node.plan.key, below, self._keys, policy.demand)
+            lazy.gate = Gate(node.plan.key, below, self._keys, self._maintenance, policy.demand)
             above = (*above, lazy.gate)
         self.hang(lazy, above)
 

@@ -128,7 +128,7 @@ def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int,
     """Measure on the newest tuples; `newest` are the codes of about a batch's rows of the driver."""
     above = [other for other in lazy.gates if other is not gate and other.shut]
     leaves = [part for part in parts(lazy) if isinstance(part, LeafNode)]
-    brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys)
+    brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
     brief.add(newest, rows)
     unused = weight = 0.0
     seen: Counter[JoinNode] = Counter()

@@ -35,10 +35,10 @@ from penstock.plan.slices import Rates, Windows, cpu_opt
 from penstock.plan.tree import Outline
 from penstock.state.interest import NO_CODES, NOBODY, Interest
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.leaf import SCATTERED, LeafStore
+from penstock.state.leaf import LeafStore
+from penstock.state.maintenance import Maintenance
 from penstock.state.rows import Rows
 
-_TIGHT = 1 / 40
 SLICE_OVERHEAD = 0.15
 """What a slice costs for each tuple that comes, in comparisons (C_sys), as measured by `penstock lab slice`."""
 
@@ -62,11 +62,11 @@ class Slice:
 class Group:
     """The members of one join."""
 
-    def __init__(self, host: JoinPart, first: Member, since: Since, policy: Policy) -> None:
+    def __init__(self, host: JoinPart, first: Member, since: Since, policy: Policy, maintenance: Maintenance) -> None:
         self.members: list[Member] = []
         self.writing: list[Member] = []
         """The members that write what they show at once; the others show it when asked."""
-        self.sharing = Sharing(host)
+        self.sharing = Sharing(host, maintenance)
         self.slicing: Slicing = "mem-opt"
         self.chain: tuple[int, ...] = ()
         """The ages at which slices end, where there are several."""
@@ -80,7 +80,7 @@ class Group:
         self._united = 0
         self._asking: Counter[frozenset[str] | None] = Counter()
         self._admit(first, since)
-        self.tree = JoinTree(self.sharing.plan(host.plan.tree), policy)
+        self.tree = JoinTree(self.sharing.plan(host.plan.tree), policy, maintenance)
         self._overlook()
 
     # ── coming and going ─────────────────────────────────────────────────────────────────────────────────────────
@@ -157,18 +157,19 @@ class Group:
         self.tree.share(plan, interest if self.sharing.divided else None, wanted, sides)
         if older:
             self.tree.restart()
+        upkeep, tight = self.tree.maintenance, len(parties) > 1 and len(self.tree.stores) == 2
         for store in self.tree.stores.values():
-            store.slack = _TIGHT if len(parties) > 1 and len(self.tree.stores) == 2 else SCATTERED
+            store.slack = upkeep.dead_per_living_shared if tight else upkeep.dead_per_living
 
     def _side(self, interest: Interest, *, nested: bool) -> int:
         """The code of those who read the node that is tapped, or of those who read the root."""
         places = (place for place, party in enumerate(self.sharing.parties) if (party.scope is not None) is nested)
         return interest.code(places)
 
-    def reslice(self, slicing: Slicing) -> None:
+    def reslice(self, slicing: Slicing, shape: Outline) -> None:
         """Keep tuples by other slices: the fewest tuples (Mem-Opt), or the least work (CPU-Opt)."""
         self.slicing = slicing
-        self._share(list(self.sharing.parties), self.tree.plan.tree)
+        self._share(list(self.sharing.parties), shape)
 
     def _chain(self) -> tuple[int, ...]:
         """The ages at which slices should end."""
@@ -311,6 +312,7 @@ class Group:
             holding,
             self.tree.shedding is not None,
             self._united,
+            self.tree.maintenance,
             scope,
         )
 

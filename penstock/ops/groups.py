@@ -20,10 +20,9 @@ from penstock.ops.kernels import count_points
 from penstock.ops.operator import I8, Batch
 from penstock.state.intern import CodeTable, interner
 from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-_RECYCLE_FROM = 4096
 
 
 def grown(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> I64:
@@ -45,11 +44,12 @@ def present(weights: I8, values: pa.Array) -> I8:
 class Groups:
     """Codes for keys of several columns, exact; no columns make one group."""
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
         self._types = tuple(types)
-        self._columns = tuple(interner(type_) for type_ in types)
-        self._pairs = tuple(CodeTable() for _ in self._columns[1:])
-        self._kept = _RECYCLE_FROM
+        self._maintenance = maintenance
+        self._columns = tuple(interner(type_, maintenance.capacity) for type_ in types)
+        self._pairs = tuple(CodeTable(maintenance.capacity) for _ in self._columns[1:])
+        self._kept = maintenance.recycle_codes
 
     @property
     def bound(self) -> int:
@@ -88,7 +88,7 @@ class Groups:
 
     def recycle(self, counts: I64) -> None:
         """Free the codes of groups without rows, if enough were added."""
-        if not self._columns or self._live <= 2 * self._kept:
+        if not self._columns or self._live <= self._maintenance.regrowth * self._kept:
             return
         used: U8 = (counts[: self.bound] > 0).view(np.uint8)
         for place in range(len(self._pairs) - 1, -1, -1):
@@ -98,7 +98,7 @@ class Groups:
             self._recycle_column(place + 1, live & 0xFFFFFFFF)
             used = _marked(self._bound_of(place), live >> 32)
         self._recycle_column(0, np.flatnonzero(used))
-        self._kept = max(_RECYCLE_FROM, self._live)
+        self._kept = max(self._maintenance.recycle_codes, self._live)
 
     @property
     def _live(self) -> int:
@@ -171,7 +171,7 @@ class Counts:
     """How many rows each group has."""
 
     def __init__(self) -> None:
-        self.counts: I64 = np.zeros(64, np.int64)
+        self.counts: I64 = np.zeros(1, np.int64)
 
     def apply(self, at: Points, weights: I8, bound: int) -> I64:
         """Make changes (+1 or -1, in the order of the points); returns the count at every point."""
@@ -190,7 +190,7 @@ class Answer:
     """The rows of groups in the answer: what enters and leaves it, with numbers that pair ends with beginnings."""
 
     def __init__(self) -> None:
-        self._numbers: I64 = np.zeros(64, np.int64)
+        self._numbers: I64 = np.zeros(1, np.int64)
         self._next = 0
 
     def changes(self, at: Points, present: Mask, columns: Mapping[str, pa.Array], bound: int) -> Batch | None:

@@ -25,11 +25,9 @@ from penstock.state.columns import RingColumn
 from penstock.state.interest import NO_CODES
 from penstock.state.kernels import FOREVER, I32, I64
 from penstock.state.leaf import LeafStore
+from penstock.state.maintenance import Maintenance
 from penstock.state.room import room, taken
 from penstock.state.rows import Rows
-
-_FEW = 8
-_SORTED_AFTER = 16
 
 Named = tuple[str, str]
 """A column: the alias of its leaf, and its name."""
@@ -95,6 +93,7 @@ class Harvest:
     """Whether it was made under a budget: what is stale must not leave then."""
     parties: int
     """How many times parties had become one by then."""
+    maintenance: Maintenance
     scope: frozenset[str] | None = None
     """The items of the node they are of, if it is not the root."""
     _at: I64 | None = None
@@ -125,10 +124,10 @@ class Harvest:
         if life is None and self.holding is None:
             return None
         self._looks[0] += 1
-        if life is not None and self._looks[0] > _SORTED_AFTER:
+        if life is not None and self._looks[0] > self.maintenance.order_after:
             order, ages = self._by_age
             count = int(np.searchsorted(ages, life))
-            if _FEW * count < len(self):
+            if self.maintenance.order_share * count < len(self):
                 return self.wanted_of(party, np.sort(order[:count]))
         has, codes = self._interest(party)
         out = room(len(self), np.int64)

@@ -42,9 +42,8 @@ from penstock.plan.tree import Outline, Tree, renamed
 from penstock.state.demand import Kept
 from penstock.state.interest import NOBODY, Interest, ends
 from penstock.state.kernels import ALWAYS
+from penstock.state.maintenance import Maintenance
 from penstock.state.rows import Rows
-
-_UNITES_EVERY = 16
 
 Migration = Literal["jisc", "moving-state", "parallel-track"]
 
@@ -86,12 +85,13 @@ class JoinOperator:
         strict: bool,
         state: str,
         demand: Kept,
+        maintenance: Maintenance,
     ) -> None:
         self.id = id_
         self.state = state
         """The name of its policy."""
         self.demand = demand
-        self.group = Group(part, first, since, policy_named(state, demand))
+        self.group = Group(part, first, since, policy_named(state, demand), maintenance)
         self._arrivals = tuple(arrivals)
         self._inlets = [arrival.inlet for arrival in arrivals]
         self._strict = strict or bool(self.group.mortal)
@@ -155,7 +155,7 @@ class JoinOperator:
     def reslice(self, slicing: Slicing) -> None:
         """Keep tuples by other slices."""
         with self._in_step():
-            self.group.reslice(slicing)
+            self.group.reslice(slicing, self._shape())
 
     def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
@@ -248,22 +248,21 @@ class JoinOperator:
         if taken and self.tree.shedding is not None:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
             self.tree.shedding.begin(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
-        self.tree.pace(int(taken * self.tree.policy.pace))  # before the batch: it will ask for less
+        for tree in self._trees:
+            tree.pace(int(taken * tree.policy.pace))  # before the batch: it will ask for less
         for alias, batches in arrived.items():
             store = self.tree.stores[alias]
             store.settle()
             if batches:
                 batch, wanted = self.group.admission.admitted(alias, concat(batches), self.tree.interest)
                 store.ingest(batch.times, batch.columns, wanted)
-                if self._track is not None:
-                    self._track.ingest(alias, batch.times, batch.columns, wanted)
         return taken
 
     def _step(self, until: int) -> Rows:
         rows = self.tree.step(until)
         if self.tree.shedding is not None:
             self.unprobed += self.tree.shedding.taken_unprobed()
-        return rows if self._track is None else self._track.step(rows)
+        return rows if self._track is None else self._track.step(rows, until)
 
     def _emit(self, rows: Rows | None, until: int) -> None:
         group = self.group
@@ -274,18 +273,18 @@ class JoinOperator:
         if harvest is not None and group.asking():
             self._harvests.append(harvest)
             group.count(harvest)
-        renumbered = self.tree.settle(until)
+        renumbered = self.tree.settle(until, self._trees[1:])
         if self._tap is not None:
             self._tap.follow(until)
         if isinstance(self.tree.root, LeafNode) and not any(m.ends for m in group.members) and not group.mortal:
             self.tree.root.store.clear()
         for member in group.writing:
             member.renumber(renumbered, group.mortal)
-        if self._track is not None and self._track.settle(until):
+        if self._track is not None and self._track.ends:
             group.tree, self._track = self._track.tree, None
         self._done = max(self._done, until)
         self._runs += 1
-        if not self._runs % _UNITES_EVERY and self._track is None:
+        if not self._runs % self.tree.maintenance.unite_every and self._track is None:
             with self._in_step():
                 group.unite(self._done, self.tree.plan.tree)
 
@@ -308,7 +307,8 @@ class JoinOperator:
     def adopt(self, state: str, demand: Kept, node: frozenset[str] | None = None) -> None:
         """Change what is kept, in the whole tree or in the node over some aliases."""
         with self._in_step():
-            self.tree.adopt(policy_named(state, demand), node)
+            for tree in self._trees:
+                tree.adopt(policy_named(state, demand), node)
         if node is None:
             self.state, self.demand = state, demand
 
@@ -337,7 +337,12 @@ class JoinOperator:
     @property
     def plans(self) -> list[JoinPlan]:
         """The plan it runs by, and the one it changes to on a parallel track."""
-        return [tree.plan for tree in (self.tree, *([self._track.tree] if self._track else ()))]
+        return [tree.plan for tree in self._trees]
+
+    @property
+    def _trees(self) -> list[JoinTree]:
+        """The tree, and the one that runs beside it on a parallel track."""
+        return [self.tree] if self._track is None else [self.tree, self._track.tree]
 
     def shed(self, shedding: Shedding | None) -> None:
         """Keep to a budget from now on, or no longer. A parallel track ends as a change of the plan in place."""
@@ -368,7 +373,7 @@ class JoinOperator:
         """What only the others want, or have seen already, is left out."""
         assert self.tree.interest is not None
         places = [self.group.sharing.parties.index(party) for party in parties]
-        own = Interest([self.tree.interest.parties[place] for place in places])
+        own = Interest([self.tree.interest.parties[place] for place in places], self.tree.maintenance)
         done, unread, tables = self._done if scope is None else tap.done, {}, {}
         for arrival in self._arrivals:
             alias, store = arrival.alias, self.tree.stores[arrival.alias]

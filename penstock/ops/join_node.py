@@ -38,9 +38,6 @@ from penstock.state.sorted_index import F64, numbers, span
 if TYPE_CHECKING:
     from penstock.ops.join_tree import JoinTree
 
-_FEW = 1024
-"""So many dead rows are put up with in any state."""
-
 
 class JoinNode:
     """A join of two children on the classes they share.
@@ -53,7 +50,7 @@ class JoinNode:
         self.left = left
         self.right = right
         self.state_key = state_key
-        self.state = None if state_key is None else JoinState(len(plan.aliases))
+        self.state = None if state_key is None else JoinState(len(plan.aliases), tree.maintenance)
         self.gate: Gate | None = None
         self.gates: tuple[Gate, ...] = ()
         self.complete_keys: CodeSet | None = None
@@ -142,7 +139,7 @@ class JoinNode:
             self._tree.keys.codes(self.plan.key, [side.codes(i, some) for i in self.plan.key], len(some), insert=True)
             for side, some in sides
         ]
-        for at, to in equal_pairs(*codes):
+        for at, to in equal_pairs(codes[0], codes[1], self._tree.scratch.block):
             born, dies = np.maximum(rows.born[at], partners.born[to]), np.minimum(rows.dies[at], partners.dies[to])
             met = self._combine(one, taken(rows.ids, at), Rows(taken(partners.ids, to), born, dies)).take(born < dies)
             yield self._fitting(at[born < dies], met).rows
@@ -332,13 +329,14 @@ class JoinNode:
         if self.state is None or not (self.state.due or changed or self._outlived(self.state)):
             return
         self._marked = 0
-        rows = self.living()
+        rows = self.state.rows()
         rows = rows.take(rows.dies > bound)
-        for place in changed:
+        for place in changed:  # before anything is looked up in the leaves, which know the new ids only
             ids, alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
             rows.ids[place] = ids
             rows = rows.take(alive)
-        rows = self.demanded(rows)
+        rows = self.refreshed(rows)
+        rows = self.demanded(rows.take(rows.dies > bound))
         self.state.rebuild(rows, self._state_codes(rows))
 
     def _outlived(self, state: JoinState) -> bool:
@@ -351,7 +349,7 @@ class JoinNode:
             return False
         dead, self._marked = self._marked, len(state)
         self._marks = {alias: stores[alias].end for alias in self.plan.aliases}
-        return dead > max(len(state) - dead, _FEW)
+        return dead > max(len(state) - dead, self._tree.maintenance.rebuild_rows)
 
     def retreat(self, marks: Mapping[str, int]) -> None:
         """Drop the rows that are made of leaf rows from `marks` on."""

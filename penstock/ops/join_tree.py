@@ -10,8 +10,9 @@ stay, everything else is completed when it is needed, or a few rows per batch (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ from penstock.state.intern import KeySpace
 from penstock.state.join_state import JoinState
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.leaf import LeafStore, Renumbering
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.matches import Scratch
 from penstock.state.rows import Rows
 
@@ -40,19 +42,28 @@ from penstock.state.rows import Rows
 class JoinTree:
     """Leaves, nodes and the codes they share. The leaves outlive a change of the tree."""
 
-    def __init__(self, plan: JoinPlan, policy: Policy) -> None:
+    def __init__(
+        self, plan: JoinPlan, policy: Policy, maintenance: Maintenance = SHIPPED, *, beside: JoinTree | None = None
+    ) -> None:
+        """`beside`: a tree whose leaves it shares; it sees the rows that come from now on, and those of tables."""
         self.policy = policy
+        self.maintenance = maintenance
         self.exceptions: dict[frozenset[str], Policy] = {}
         """The policies asked for single nodes, by their aliases."""
-        self.keys = KeySpace([class_.type for class_ in plan.classes])
-        self.stores = {leaf.alias: LeafStore(leaf, self.keys) for leaf in plan.leaves}
+        self._since: dict[str, int] = {}
+        """By alias, the first row that it sees, where it does not see all."""
         self.interest: Interest | None = None
         """Who wants which tuples, where queries with different filters share the tree."""
         self.tap: frozenset[str] | None = None
         """The aliases of a node that queries over these streams alone read; while there is one, all rows are built."""
         self._whole = NOBODY
         """The code of those who read the root."""
-        self.scratch = Scratch()
+        if beside is None:
+            self.keys = KeySpace([class_.type for class_ in plan.classes], maintenance)
+            self.stores = {leaf.alias: LeafStore(leaf, self.keys, maintenance) for leaf in plan.leaves}
+        else:
+            self._share_leaves(beside)
+        self.scratch = Scratch(maintenance.block)
         self._bound = int(ALWAYS)
         self._since_forgetting = 0
         self._batches = 0
@@ -62,6 +73,17 @@ class JoinTree:
         self._arrange(plan)
         self.shut_gates()
 
+    def _share_leaves(self, other: JoinTree) -> None:
+        self.keys, self.stores = other.keys, other.stores
+        streams = {alias: store for alias, store in other.stores.items() if store.table is None}
+        self._since = {alias: store.end for alias, store in streams.items()}
+        self.exceptions = dict(other.exceptions)
+        self.interest, self._whole, self._bound = other.interest, other._whole, other._bound
+
+    def first_row(self, alias: str) -> int:
+        """The first row of a leaf that the tree sees."""
+        return max(self._since.get(alias, 0), self.stores[alias].base)
+
     # ── shape ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _arrange(self, plan: JoinPlan) -> None:
@@ -69,8 +91,8 @@ class JoinTree:
         self.plan = plan
         if self.shedding is not None:
             self.shedding.reshape(fixed(plan.tree))
-        self.completion = Completion(self.stores)
-        self._gates = Gates(self.stores, self.keys, self.policy_of, self.completion)
+        self.completion = Completion(self.stores, self.first_row)
+        self._gates = Gates(self.stores, self.keys, self.policy_of, self.completion, maintenance=self.maintenance)
         self.tapped: JoinNode | None = None
         self.root: TreeNode | EddyNode
         if isinstance(plan.root, EddyPlan):
@@ -208,27 +230,41 @@ class JoinTree:
         if self.completion:
             self.completion.complete_ahead(list(self.nodes()))
 
-    def settle(self, bound: int) -> Mapping[str, Renumbering]:
-        """End the batch: nothing is new any more, and what dies by `bound` may be forgotten."""
-        self._bound = bound
-        if self._discarded:  # to give back the memory of a large state takes its time: one a batch
-            self._discarded.pop()
-        self.root.settle()
+    def settle(self, bound: int, beside: Sequence[JoinTree] = ()) -> Mapping[str, Renumbering]:
+        """End the batch: nothing is new any more, and what dies by `bound` may be forgotten.
+
+        `beside` are the trees that share the leaves: what happens to rows and codes happens to all of them.
+        """
+        trees = (self, *beside)
+        for tree in trees:
+            tree._bound = bound
+            tree.root.settle()
+            if tree._discarded:  # to give back the memory of a large state takes its time: one a batch
+                tree._discarded.pop()
         changes = {alias: store.purge(bound) for alias, store in self.stores.items()}
         renumbered = {alias: change for alias, change in changes.items() if change is not None}
+        for tree in trees:
+            tree._follow(bound, renumbered)
+        if self.keys.recycle(lambda key: chain.from_iterable(tree._used(key) for tree in trees)):
+            for tree in trees:
+                tree.completion.forget_keys()
+        for tree in trees:
+            if tree._demand_is_stale():
+                tree.shut_gates()
+        return renumbered
+
+    def _follow(self, bound: int, renumbered: Mapping[str, Renumbering]) -> None:
+        """Leaf rows have died or got new ids."""
+        for alias in self._since.keys() & renumbered.keys():
+            self._since[alias] = renumbered[alias].place(self._since[alias])
         for node in self.nodes():
             node.purge(bound, renumbered)
         self.completion.follow(renumbered)
-        if self.keys.recycle(self._used):
-            self.completion.forget_keys()
-        if self._demand_is_stale():
-            self.shut_gates()
-        return renumbered
 
     def _demand_is_stale(self) -> bool:
         """Whether a quarter of the tuples came since demand was last looked at."""
         new = sum(store.end for store in self.stores.values()) - self._since_forgetting
-        return 4 * new > max(self.policy.looks_every, sum(len(store) for store in self.stores.values()))
+        return 4 * new > max(self.maintenance.demand_rows, sum(len(store) for store in self.stores.values()))
 
     def pace(self, rows: int) -> None:
         """Complete what is missing a little."""

@@ -82,7 +82,7 @@ class LeafNode:
 
     def living(self) -> Rows:
         """All rows, dead ones that were not cleared away yet included."""
-        return self._rows(np.arange(self.store.base, self.store.end))
+        return self._rows(np.arange(self._tree.first_row(self.plan.alias), self.store.end))
 
     def demanded(self, rows: Rows) -> Rows:
         return demanded(self, rows)
@@ -93,15 +93,16 @@ class LeafNode:
     def match(self, probes: Probes) -> Iterator[Found]:
         self.probes += len(probes)
         scratch = self._tree.scratch
+        span = self.store.span(self._tree.first_row(self.plan.alias), old_only=probes.old_only)
         if probes.spans is not None and self.ordered_by is not None:
             column = self.ordered_by.left if self.ordered_by.left.alias == self.plan.alias else self.ordered_by.right
-            blocks = self.store.probe_range(column, *probes.spans, probes.born, probes.dies, probes.old_only, scratch)
+            blocks = self.store.probe_range(column, *probes.spans, probes.born, probes.dies, span, scratch)
         elif probes.tuples is not None:
             alias, wanted = probes.tuples
-            asked = probes.given, probes.born, probes.dies, probes.old_only
+            asked = probes.given, probes.born, probes.dies, span
             blocks = self.store.probe_wanted(*asked, scratch, wanted, alias)
         else:
-            blocks = self.store.probe(probes.given, probes.born, probes.dies, probes.old_only, scratch, probes.oldest)
+            blocks = self.store.probe(probes.given, probes.born, probes.dies, span, scratch, probes.oldest)
         for block in blocks:
             yield Found(block.probe, Rows(block.row[np.newaxis, :], block.born, block.dies, block.wanted))
 

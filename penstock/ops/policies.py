@@ -22,16 +22,14 @@ class Policy:
     gated: Literal["never", "always", "measured"] = "never"
     pace: float = 16.0
     """How many older rows are pushed up an incomplete state for each tuple that arrives."""
-    looks_every: int = 0
-    """Demand is not looked at again before a quarter of so many tuples have come."""
     demand: Kept = "exact"
 
 
 POLICIES = {
     "eager": Policy(),
     "lazy": Policy(lazy=True),
-    "jit": Policy(lazy=True, gated="always", looks_every=4096),
-    "auto": Policy(lazy=True, gated="measured", looks_every=4096),
+    "jit": Policy(lazy=True, gated="always"),
+    "auto": Policy(lazy=True, gated="measured"),
     "none": Policy(states=False),
 }
 

@@ -29,6 +29,7 @@ from penstock.ops.operator import Batch, Inlet, Outlet, concat, in_order
 from penstock.ops.waiting import Waiting
 from penstock.plan.query import SequenceStep
 from penstock.state.kernels import ALWAYS, FOREVER, I64
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.windows import deaths
 
 _DIES = "_dies"
@@ -97,6 +98,7 @@ class SequenceOperator:
         *,
         ends: bool,
         strict: bool,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         self.id = id_
         self._step = step
@@ -106,7 +108,7 @@ class SequenceOperator:
         self._ends = ends
         self._strict = strict
         kept = [column for column in step.needed if column.alias != right.alias]
-        self._waiting = Waiting([term.type for term, _ in step.keys], {qualified(c): c.type for c in kept})
+        self._waiting = Waiting([term.type for term, _ in step.keys], {qualified(c): c.type for c in kept}, maintenance)
         self._lives = Lives([])
         self._immortal: list[Batch] = []
         self._number = 0

@@ -21,6 +21,7 @@ from penstock.plan.query import JoinPart
 from penstock.plan.share import ENDLESS, Need, widest
 from penstock.plan.tree import Outline
 from penstock.state.interest import Interest, Party
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ class Sharers:
 class Sharing:
     """The sum of what some queries need of one join. `host` is the query that founded it; its aliases are used."""
 
-    def __init__(self, host: JoinPart) -> None:
+    def __init__(self, host: JoinPart, maintenance: Maintenance = SHIPPED) -> None:
         self.host = host
+        self._maintenance = maintenance
         self.parties: list[Sharers] = []
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
@@ -181,7 +183,7 @@ class Sharing:
         for party in self.parties:
             kept = {alias: min(_end_of_slice(life, chain), longest[alias]) for alias, life in party.longest.items()}
             reaches.append({**dict.fromkeys(filter(party.reads, items), ENDLESS), **kept})
-        return Interest([Party(reach) for reach in reaches])
+        return Interest([Party(reach) for reach in reaches], self._maintenance)
 
     def ends(self) -> list[int]:
         """The ages at which a party may want tuples no more, ascending."""

@@ -13,25 +13,26 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ops.kernels import queue_append, queue_remove, sequence_candidates, sequence_limits, sequence_match
-from penstock.state.columns import FIRST_CAPACITY, ring_column
+from penstock.state.columns import ring_column
 from penstock.state.intern import KeySpace
 from penstock.state.kernels import I32, I64, NONE, U8
-
-_COMPACT_FROM = 4096
-_PAIRS = 65536
+from penstock.state.maintenance import Maintenance
 
 
 class Waiting:
     """Rows with their times, numbers, deaths, keys and columns."""
 
-    def __init__(self, keys: Sequence[pa.DataType], columns: Mapping[str, pa.DataType]) -> None:
+    def __init__(
+        self, keys: Sequence[pa.DataType], columns: Mapping[str, pa.DataType], maintenance: Maintenance
+    ) -> None:
+        self._maintenance = maintenance
         self._types = dict(columns)
         self._key = tuple(range(len(keys)))
-        self._space = KeySpace(keys)
-        self._head: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
+        self._space = KeySpace(keys, maintenance)
+        self._head: I64 = np.full(maintenance.capacity, NONE, np.int64)
         self._tail = self._head.copy()
-        self._compact_at = _COMPACT_FROM
-        self._clear(FIRST_CAPACITY)
+        self._compact_at = float(maintenance.compact_rows)
+        self._clear(maintenance.capacity)
 
     def _clear(self, capacity: int) -> None:
         self._size = self._queued = 0
@@ -40,9 +41,7 @@ class Waiting:
         )
         self._codes: I32 = np.zeros(capacity, np.int32)
         self._gone: U8 = np.zeros(capacity, np.uint8)
-        self._columns = {name: ring_column(type_) for name, type_ in self._types.items()}
-        for column in self._columns.values():
-            column.resize(capacity, 0, 0)
+        self._columns = {name: ring_column(type_, capacity) for name, type_ in self._types.items()}
         self._head.fill(NONE)
         self._tail.fill(NONE)
 
@@ -117,7 +116,7 @@ class Waiting:
         end = int(limits[-1])
         queue_append(self._queued, end, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
         self._queued = max(self._queued, end)
-        room = 2 * self._size + _PAIRS
+        room = 2 * self._size + self._maintenance.block
         right, left = np.empty(room, np.int64), np.empty(room, np.int64)
         start = 0
         while start < times.size:
@@ -153,11 +152,11 @@ class Waiting:
         queued = int(np.searchsorted(kept, self._queued))
         columns = {name: column.take(kept) for name, column in self._columns.items()}
         rows = self._times[kept], self._numbers[kept], self._dies[kept], self._codes[kept]
-        self._clear(max(FIRST_CAPACITY, 1 << (2 * kept.size).bit_length()))
+        self._clear(max(self._maintenance.capacity, 1 << (2 * kept.size).bit_length()))
         self.append(*rows, columns)
         queue_append(0, queued, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
         self._queued = queued
-        self._compact_at = max(_COMPACT_FROM, 2 * kept.size)
+        self._compact_at = max(self._maintenance.compact_rows, self._maintenance.regrowth * kept.size)
         self._space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
 
     def dump(self) -> pa.Table:

@@ -24,7 +24,7 @@ class Cell:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._newest = max((query.since for query in layout.spec.queries), default=0)
-        self._engine = Engine(state=layout.spec.state)
+        self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance)
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table)
         self._lookout = None if layout.spec.watch is None else Lookout(layout.spec.watch.effort)

@@ -16,12 +16,8 @@ from numpy.typing import NDArray
 
 from penstock.spark.layout import Inlet
 from penstock.state.instants import ticks
+from penstock.state.maintenance import Maintenance
 from penstock.state.windows import lifetime
-
-UNTOUCHED = 4
-"""So many of the newest segments are never merged: a worker that lags behind catches up from them."""
-FANOUT = 8
-_SMALL = 1024
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,11 @@ class Segment:
     rows: int
     spans: Mapping[int, tuple[int, int, int]]
 
-    @property
-    def tier(self) -> int:
-        tier, size = 0, self.rows // _SMALL
+    def tier(self, maintenance: Maintenance) -> int:
+        """Segments of about the same number of rows are of one tier."""
+        tier, size = 0, self.rows // maintenance.segment_rows
         while size >= 1:
-            tier, size = tier + 1, size // FANOUT
+            tier, size = tier + 1, size // maintenance.merged_segments
         return tier
 
 
@@ -94,19 +90,23 @@ def _following(inlet: int, top: int, bound: int, later: Sequence[Segment]) -> in
     return sum(rows for rows, low, high in spans if low >= top and high < bound)
 
 
-def due(segments: Sequence[Segment], alive: Sequence[frozenset[int]]) -> tuple[int, int] | None:
-    """The next segments to write again, as a slice; the newest are left alone. `alive` as `needed` tells it.
+def due(
+    segments: Sequence[Segment], alive: Sequence[frozenset[int]], maintenance: Maintenance
+) -> tuple[int, int] | None:
+    """The next segments to write again, as a slice; `alive` as `needed` tells it.
 
-    One whose rows are mostly of inlets that need none of them any more; else FANOUT neighbours of a size.
+    The newest are left alone: workers that lag catch up from them.
+
+    One whose rows are mostly of inlets that need none of them any more; else some neighbours of a size.
     """
-    end = len(segments) - UNTOUCHED
+    end, count = len(segments) - maintenance.newest_segments, maintenance.merged_segments
     for place in range(end):
         if 2 * sum(segments[place].spans[number][0] for number in alive[place]) < segments[place].rows:
             return place, place + 1
-    for start in range(end - FANOUT, -1, -1):
-        group = segments[start : start + FANOUT]
-        if len({item.tier for item in group}) == 1:
-            return start, start + FANOUT
+    for start in range(end - count, -1, -1):
+        group = segments[start : start + count]
+        if len({item.tier(maintenance) for item in group}) == 1:
+            return start, start + count
     return None
 
 

@@ -34,8 +34,6 @@ from penstock.spark.layout import Layout
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 Output = tuple[int, str, str, int, bytes]
 """cell, kind, name, rows, data: what a cell writes."""
-_LINEAGE = 16
-_CACHED = 64
 
 
 HEAD = (0, 0)
@@ -96,7 +94,7 @@ class Cache:
 
     def put(self, run: str, cell: int, item: Cached) -> None:
         self._items[run, cell] = item
-        while len(self._items) > _CACHED:
+        while len(self._items) > item.cell.layout.spec.maintenance.cached_cells:
             self._items.popitem(last=False)
 
 
@@ -193,9 +191,10 @@ class Keeper:
         for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
             self._state.removeKey((item.first, item.last))
         segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
-        while (again := due(segments, alive := needed(segments, self._layout.inlets, bounds))) is not None:
+        upkeep, inlets = self._layout.spec.maintenance, self._layout.inlets
+        while (again := due(segments, alive := needed(segments, inlets, bounds), upkeep)) is not None:
             segments = self._rewritten(segments, alive, *again, bounds)
-        lineage = [*head.lineage, (head.version, head.token)][-_LINEAGE:]
+        lineage = [*head.lineage, (head.version, head.token)][-upkeep.lineage :]
         new = Head(version, token, batch.frontiers, lineage, segments, batch.seen)
         self._state.updateValue(HEAD, (new.packed(),))
         return new

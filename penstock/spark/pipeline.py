@@ -38,6 +38,7 @@ from penstock.spark.sinks import Console, Sink, as_sink, parquet
 from penstock.spark.spec import Spec, Watch
 from penstock.spark.steering import Pace
 from penstock.spark.storage import Folder, as_file_name
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class Pipeline:
@@ -45,9 +46,13 @@ class Pipeline:
 
     processor: type[Processor] = Processor
 
-    def __init__(self, spark: SparkSession | None = None, *, state: str = "auto") -> None:
+    def __init__(
+        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = SHIPPED
+    ) -> None:
+        """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
         self.spark = spark or local_session()
         self._state = state
+        self._maintenance = maintenance
         self._streams: Names[Stream] = Names()
         self._frames: dict[str, DataFrame] = {}
         self._packed: set[str] = set()
@@ -171,7 +176,7 @@ class Pipeline:
 
     def _spec(self, cells: int, plan: Plan) -> Spec:
         streams, tables = tuple(self._streams.values()), dict(self._tables)
-        return Spec(streams, tables, plan.queries, cells, self._state, plan.orders)
+        return Spec(streams, tables, plan.queries, cells, self._state, plan.orders, maintenance=self._maintenance)
 
     def explain(self, cells: int = 1) -> str:
         """How the queries are placed on so many cells."""

@@ -17,6 +17,7 @@ from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import sql_type
 from penstock.spark.frames import encoded
 from penstock.spark.plans import Order, Plan, QuerySpec
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Spec:
     orders: tuple[Order, ...] = ()
     watch: Watch | None = None
     """How cells look at their joins, for the driver to decide by."""
+    maintenance: Maintenance = SHIPPED
 
     def planned(self, plan: Plan) -> Spec:
         """The same pipeline with these queries and orders."""
@@ -93,12 +95,19 @@ class Spec:
     @cached_property
     def id(self) -> str:
         """Equal for specs that do the same."""
-        parts = [self.declared(), self.plan.as_json(), self.state, self.tables_id, repr(self.watch)]
+        parts = [
+            self.declared(),
+            self.plan.as_json(),
+            self.state,
+            self.tables_id,
+            repr(self.watch),
+            repr(self.maintenance),
+        ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be worked out again cheaply."""
-        kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch")
+        kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch", "maintenance")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
 
 

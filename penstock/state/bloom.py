@@ -11,21 +11,22 @@ import numpy as np
 
 from penstock.state.codeset import Mask
 from penstock.state.kernels import I32, U8, bloom_add, bloom_has
+from penstock.state.maintenance import Maintenance
 
-_FIRST_BITS = 1 << 10
-_BITS_PER_KEY = 8  # at least; a filter that has grown has twice as many
 HASHES = 4
 
 
 class BloomFilter:
     """A lossy set of keys, each a code in every class of some classes."""
 
-    def __init__(self, keys: int = 0) -> None:
-        self._bytes: U8 = np.zeros(max(_FIRST_BITS, 1 << (2 * _BITS_PER_KEY * keys).bit_length()) // 8, np.uint8)
+    def __init__(self, maintenance: Maintenance, keys: int = 0) -> None:
+        self._bits_per_key = maintenance.bloom_bits_per_key
+        bits = max(maintenance.bloom_bits, 1 << (2 * self._bits_per_key * keys).bit_length())
+        self._bytes: U8 = np.zeros(bits // 8, np.uint8)
 
     def takes(self, keys: int) -> bool:
         """Whether it is large enough for so many keys."""
-        return _BITS_PER_KEY * keys <= 8 * self._bytes.size
+        return self._bits_per_key * keys <= 8 * self._bytes.size
 
     def add(self, parts: Sequence[I32]) -> None:
         bloom_add(np.stack(parts), self._bytes, HASHES)

@@ -14,7 +14,7 @@ class CodeSet:
     """An exact set of codes."""
 
     def __init__(self) -> None:
-        self._marks: U8 = np.zeros(64, np.uint8)
+        self._marks: U8 = np.zeros(1, np.uint8)
         self.size = 0
 
     def __len__(self) -> int:

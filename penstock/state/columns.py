@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from penstock.state.kernels import I64, U8, ring_gather, text_gather
 from penstock.state.room import room
 
-FIRST_CAPACITY = 64
-
 T = TypeVar("T", bound=np.generic)
 C = TypeVar("C", "FixedColumn", "TextColumn")
 
@@ -126,14 +124,14 @@ def _bitmap(valid: U8 | None) -> pa.Buffer | None:
 class FixedColumn:
     """Values of a fixed width: one numpy ring."""
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
         self._is_bool = pa.types.is_boolean(type_)
         width = 1 if self._is_bool else type_.bit_width // 8
         words = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
         self._dtype: np.dtype[np.generic] = np.dtype(words.get(width, np.dtype((np.void, width))))
-        self._ring = np.zeros(FIRST_CAPACITY, self._dtype)
-        self._validity = Validity(FIRST_CAPACITY)
+        self._ring = np.zeros(capacity, self._dtype)
+        self._validity = Validity(capacity)
 
     def append(self, base: int, first: int, values: pa.Array) -> None:  # noqa: ARG002
         if self._is_bool:
@@ -169,13 +167,13 @@ class FixedColumn:
 class TextColumn:
     """Strings and binaries: a ring of (start, length) over a ring of bytes."""
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
-        self._starts: I64 = np.zeros(FIRST_CAPACITY, np.int64)
-        self._lengths = np.zeros(FIRST_CAPACITY, np.int32)
-        self._pool: U8 = np.zeros(FIRST_CAPACITY, np.uint8)
+        self._starts: I64 = np.zeros(capacity, np.int64)
+        self._lengths = np.zeros(capacity, np.int32)
+        self._pool: U8 = np.zeros(capacity, np.uint8)
         self._next_byte = 0
-        self._validity = Validity(FIRST_CAPACITY)
+        self._validity = Validity(capacity)
 
     def append(self, base: int, first: int, values: pa.Array) -> None:
         offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
@@ -226,7 +224,8 @@ class TextColumn:
         return self._starts.nbytes + self._lengths.nbytes + self._pool.nbytes + self._validity.nbytes
 
 
-def ring_column(type_: pa.DataType) -> FixedColumn | TextColumn:
+def ring_column(type_: pa.DataType, capacity: int) -> FixedColumn | TextColumn:
+    """An empty column with space for `capacity` rows."""
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return TextColumn(type_)
-    return FixedColumn(type_)
+        return TextColumn(type_, capacity)
+    return FixedColumn(type_, capacity)

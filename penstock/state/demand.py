@@ -21,6 +21,7 @@ from penstock.state.bloom import BloomFilter
 from penstock.state.codeset import CodeSet, Mask
 from penstock.state.intern import KeySpace
 from penstock.state.kernels import I32
+from penstock.state.maintenance import Maintenance
 
 CodesOf = Callable[[int], I32]
 """The codes of some rows in a class."""
@@ -32,7 +33,9 @@ Kept = Literal["exact", "bloom"]
 class Gate:
     """The demanded keys of one state, with their projections on everything below it."""
 
-    def __init__(self, key: Key, below: Iterable[frozenset[int]], keys: KeySpace, kept: Kept = "exact") -> None:
+    def __init__(
+        self, key: Key, below: Iterable[frozenset[int]], keys: KeySpace, maintenance: Maintenance, kept: Kept = "exact"
+    ) -> None:
         self.key = key
         self.shut = False
         """Whether the gate holds anything back; an open gate demands everything."""
@@ -42,10 +45,11 @@ class Gate:
         self.unwanted = self.mistaken = 0
         """Rows tested by a filter that nobody demands, and how many of these passed it."""
         self.keys = keys
+        self.maintenance = maintenance
         self._demanded = CodeSet()
         parts = dict.fromkeys([key, *(self.projection(classes) for classes in below)])
         self._sets = {part: CodeSet() for part in parts if part not in (key, ())}
-        self._filters = {part: BloomFilter() for part in parts if part} if kept == "bloom" else {}
+        self._filters = {part: BloomFilter(maintenance) for part in parts if part} if kept == "bloom" else {}
 
     def projection(self, classes: frozenset[int]) -> Key:
         return tuple(id_ for id_ in self.key if id_ in classes)
@@ -88,7 +92,7 @@ class Gate:
         if not all(each.takes(len(self)) for each in self._filters.values()):
             codes = self._demanded.codes()
             new = dict(zip(self.key, self.keys.parts(self.key, codes), strict=True))
-            self._filters = {part: BloomFilter(len(self)) for part in self._filters}
+            self._filters = {part: BloomFilter(self.maintenance, len(self)) for part in self._filters}
         for part, demanded in self._filters.items():
             demanded.add([new[id_] for id_ in part])
 

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from penstock.state.codeset import Mask
 from penstock.state.intern import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64, U8
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 NOBODY = 0
 NO_CODES: I32 = np.empty(0, np.int32)
-_FEW = 256
-_FEW_CLAIMS = 3
 
 U64 = NDArray[np.uint64]
 
@@ -45,14 +44,15 @@ class Party:
 class Interest:
     """The codes for sets of parties."""
 
-    def __init__(self, parties: Sequence[Party]) -> None:
+    def __init__(self, parties: Sequence[Party], maintenance: Maintenance = SHIPPED) -> None:
         self.parties = tuple(parties)
+        self._maintenance = maintenance
         self._patterns: dict[tuple[int, ...], _Patterns] = {}
         self._codes: dict[int, int] = {0: NOBODY}
         self.sets = [0]
         """For each code, its parties as the bits of a number."""
         self._met: NDArray[np.int32] = np.zeros((1, 1), np.int32)
-        self._pairs = CodeTable()
+        self._pairs = CodeTable(maintenance.capacity)
         self._paired: I32 = np.empty(0, np.int32)
         self._reach: dict[str, I64] = {}
         self._has: dict[int, Mask] = {}
@@ -65,7 +65,7 @@ class Interest:
             return np.full(rows, self._code(always), np.int32)
         asked = (always, *(parties for parties, _ in some))
         if asked not in self._patterns:
-            self._patterns[asked] = _Patterns(always, asked[1:], self._code)
+            self._patterns[asked] = _Patterns(always, asked[1:], self._code, self._maintenance)
         return self._patterns[asked].codes([wanted for _, wanted in some])
 
     def _code(self, parties: int) -> int:
@@ -92,7 +92,7 @@ class Interest:
     @property
     def few(self) -> bool:
         """Whether there are so few sets that the intersections of all pairs can be kept."""
-        return len(self.sets) <= _FEW
+        return len(self.sets) <= self._maintenance.narrow_sets
 
     def meets(self) -> NDArray[np.int32]:
         """For every pair of codes that of their intersection, with those the intersections themselves have."""
@@ -162,21 +162,22 @@ class Interest:
 class _Patterns:
     """Codes of tuples by the claims they satisfy; `sets` are the parties that make each claim."""
 
-    def __init__(self, always: int, sets: Sequence[int], code: Callable[[int], int]) -> None:
+    def __init__(self, always: int, sets: Sequence[int], code: Callable[[int], int], maintenance: Maintenance) -> None:
         self._always = always
         self._sets = sets
         self._code = code
         self._words = -(-len(sets) // 64)
-        self._tables = [CodeTable() for _ in range(2 * self._words - 1)]
+        self._tables = [CodeTable(maintenance.capacity) for _ in range(2 * self._words - 1)]
         self._coded: I32 = np.empty(0, np.int32)
-        if len(sets) <= _FEW_CLAIMS:  # all patterns there can be, by the bits of their places
+        self._listed = len(sets) <= maintenance.listed_claims
+        if self._listed:  # all patterns there can be, by the bits of their places
             places = range(len(sets))
             self._coded = np.array(
                 [self._set([bool(at >> p & 1) for p in places]) for at in range(1 << len(sets))], np.int32
             )
 
     def codes(self, passes: Sequence[Mask]) -> I32:
-        if len(passes) > _FEW_CLAIMS:
+        if not self._listed:
             return self._interned(np.array(passes))
         pattern: U8 = passes[0].view(np.uint8)
         for place, wanted in enumerate(passes[1:], 1):

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from penstock.plan.physical import Key
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
+from penstock.state.maintenance import SHIPPED, Maintenance
 
-_FIRST_CAPACITY = 64
-_RECYCLE_FROM = 4096
 _INT64 = pa.int64()
 
 
@@ -29,10 +28,10 @@ def empty_codes(capacity: int) -> I32:
 class CodeTable:
     """An exact map from int64 keys to dense codes."""
 
-    def __init__(self) -> None:
-        self._table = empty_codes(_FIRST_CAPACITY)
-        self._values: I64 = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._free: I32 = np.zeros(_FIRST_CAPACITY, np.int32)
+    def __init__(self, capacity: int = SHIPPED.capacity) -> None:
+        self._table = empty_codes(capacity)
+        self._values: I64 = np.zeros(capacity, np.int64)
+        self._free: I32 = np.zeros(capacity, np.int32)
         self._counts: I64 = np.zeros(3, np.int64)
 
     @property
@@ -108,9 +107,9 @@ class Interner(Protocol):
 class NumberInterner:
     """Integers, floats, booleans, dates, timestamps and durations: whatever is one 64-bit word."""
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
-        self._codes = CodeTable()
+        self._codes = CodeTable(capacity)
 
     @property
     def bound(self) -> int:
@@ -209,7 +208,7 @@ class ObjectInterner:
         return code
 
 
-def interner(type_: pa.DataType) -> Interner:
+def interner(type_: pa.DataType, capacity: int) -> Interner:
     by_word = (
         pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
@@ -218,14 +217,15 @@ def interner(type_: pa.DataType) -> Interner:
         or pa.types.is_timestamp(type_)
         or pa.types.is_duration(type_)
     )
-    return NumberInterner(type_) if by_word else ObjectInterner(type_)
+    return NumberInterner(type_, capacity) if by_word else ObjectInterner(type_)
 
 
 class KeySpace:
     """The codes of every key of a join: single classes, and pairs of codes interned again for longer keys."""
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self.classes = tuple(interner(type_) for type_ in types)
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
+        self._maintenance = maintenance
+        self.classes = tuple(interner(type_, maintenance.capacity) for type_ in types)
         self._composites: dict[Key, CodeTable] = {}
         self._kept: dict[Key, int] = {}
 
@@ -264,7 +264,7 @@ class KeySpace:
         return [*self.parts(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
 
     def _composite(self, key: Key) -> CodeTable:
-        return self._composites.setdefault(key, CodeTable())
+        return self._composites.setdefault(key, CodeTable(self._maintenance.capacity))
 
     def recycle(self, used: Callable[[Key], Iterable[I32]]) -> bool:
         """Free the codes no row uses, if enough were added; `used` yields the codes of a key that rows hold.
@@ -274,11 +274,12 @@ class KeySpace:
         """
         tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.classes)}
         tables |= self._composites
-        if not any(table.live > 2 * self._kept.get(key, _RECYCLE_FROM) for key, table in tables.items()):
+        regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
+        if not any(table.live > regrowth * self._kept.get(key, least) for key, table in tables.items()):
             return False
         for key in sorted(tables, key=len, reverse=True):
             tables[key].recycle(_marks(tables[key].bound, (*used(key), *self._parts(key))))
-            self._kept[key] = max(_RECYCLE_FROM, tables[key].live)
+            self._kept[key] = max(least, tables[key].live)
         return True
 
     def _parts(self, key: Key) -> Iterable[I64]:

@@ -17,23 +17,24 @@ from numpy.typing import NDArray
 from penstock.state.codeset import Mask
 from penstock.state.intern import empty_codes
 from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
+from penstock.state.maintenance import Maintenance
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.rows import Rows
 from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import F64, SortedIndex
 
-_FIRST_CAPACITY = 256
 _NO_RING = -1  # as a mask it leaves every position as it is
 
 
 class JoinState:
     """A growing table of rows with one chain per key code."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, maintenance: Maintenance) -> None:
         self._width = width
-        self._clear(_FIRST_CAPACITY)
+        self._maintenance = maintenance
+        self._clear(maintenance.state_capacity)
         self._settled = 0
-        self._rebuild_at = 4 * _FIRST_CAPACITY
+        self._rebuild_at = float(maintenance.rebuild_rows)
 
     def _clear(self, capacity: int) -> None:
         self.size = 0
@@ -132,16 +133,16 @@ class JoinState:
 
     def postpone(self, rows: int) -> None:
         """Rows that were completed, not born, are alive: they are no reason to look for dead ones soon."""
-        self._rebuild_at += 2 * rows
+        self._rebuild_at += self._maintenance.regrowth * rows
 
     def rebuild(self, rows: Rows, codes: I32) -> None:
         """Hold exactly these rows, none of them fresh; they may be views of what is held now."""
-        capacity = max(_FIRST_CAPACITY, 1 << (2 * len(rows)).bit_length())
+        capacity = max(self._maintenance.state_capacity, 1 << (2 * len(rows)).bit_length())
         bound = int(codes.max(initial=NONE)) + 1
         self._clear(capacity)  # makes new arrays: the old ones live as long as the rows do
         self.insert(rows, codes, bound, fresh=False)
         self._settled = self.size
-        self._rebuild_at = max(4 * _FIRST_CAPACITY, 2 * self.size)
+        self._rebuild_at = max(self._maintenance.rebuild_rows, self._maintenance.regrowth * self.size)
 
     def _grow(self, need: int) -> None:
         capacity = 1 << (need - 1).bit_length()

@@ -171,7 +171,7 @@ def rows_arrive(
         p = parts[i]
         row = oldest[p]
         if row >= 0 and position[row & mask] == counts[p] - size:
-            row_dies[row & mask] = times[i]
+            row_dies[row & mask] = min(row_dies[row & mask], times[i])  # one that was freed stays dead
             oldest[p] = successor[row & mask]
             if oldest[p] < 0:
                 newest[p] = NONE

@@ -22,27 +22,25 @@ from penstock.expr.nodes import Column
 from penstock.plan.physical import Key, LeafPlan
 from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import Mask
-from penstock.state.columns import (
-    FIRST_CAPACITY,
-    ring_column,
-    ring_read,
-    ring_write,
-)
+from penstock.state.columns import ring_column, ring_read, ring_write
 from penstock.state.index import ChainIndex
 from penstock.state.interest import NOBODY, Interest
 from penstock.state.interest_kernels import ascending, cut_lives, probe_wanted, reach_ends
 from penstock.state.intern import KeySpace
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, living_rows, probe_chain
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.stored_rows import StoredRows
 from penstock.state.windows import RowsWindow, deaths, lifetime
 
-SCATTERED = 3.0
 _ALL_COUNT = np.empty(0, np.uint8)
 
 Given = Mapping[int, I32]
 """For some classes, the code that each probe demands."""
+
+Span = tuple[int, int]
+"""Rows from an id to before another."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,18 @@ class Renumbering:
         alive = self.kept[place] == ids if self.kept.size else np.zeros(ids.size, np.bool_)
         return place + self.first, alive
 
+    def place(self, row: int) -> int:
+        """The new id of the first row that is still alive from an old id on."""
+        return self.first + int(np.searchsorted(self.kept, row))
+
 
 class LeafStore(StoredRows):
     """The window of one FROM item."""
 
-    def __init__(self, plan: LeafPlan, keys: KeySpace) -> None:
+    def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
         schema = plan.source.relation.schema
-        super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms])
+        super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
+        self._maintenance = maintenance
         self.plan = plan
         self.keys = keys
         self.fresh_from = 0
@@ -74,13 +77,14 @@ class LeafStore(StoredRows):
         self.rows_window: RowsWindow | None = None
         if window is not None and window.kind == "rows":
             types = [schema.field(name).type for name in window.partition]
-            self.rows_window = RowsWindow(window.size or 0, types)
+            self.rows_window = RowsWindow(window.size or 0, types, maintenance.capacity)
         self._fifo = self.rows_window is None or self.rows_window.fifo
         self._indexes: dict[Key, ChainIndex] = {}
         self._ordered: dict[str, SortedIndex] = {}
-        self.slack = SCATTERED
+        self.slack = maintenance.dead_per_living
         """How many dead rows between living ones are put up with, for each living one."""
-        self._looked_at = 0
+        self._looked_at = self._lived = 0
+        """Where the rows ended when the living ones were last counted, and how many those were."""
         self._last_death = int(ALWAYS)
         self.table: Mapping[str, pa.Array] | None = None
         self._rows_of_table = pa.array([], pa.int64())
@@ -205,16 +209,16 @@ class LeafStore(StoredRows):
         return np.arange(self.fresh_from, self.end)
 
     def probe(
-        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, oldest: I64 | None = None
+        self, given: Given, born: I64, dies: I64, span: Span, scratch: Scratch, oldest: I64 | None = None
     ) -> Iterator[Block]:
-        """Blocks of (probe, row id) where the row has the given codes and the two lives overlap.
+        """Blocks of (probe, row id) where the row has the given codes, and the two lives overlap.
 
-        `oldest` is for each probe a time after which the row must be born.
+        Rows of the span count. `oldest` is for each probe a time after which the row must be born.
         """
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        stored = self._stored(old_only)
+        stored = self._stored(span)
         since = ANY_AGE if oldest is None else oldest
         yield from scratch.blocks(
             lambda at, row, out: probe_chain(
@@ -225,14 +229,14 @@ class LeafStore(StoredRows):
         )  # fmt: skip
 
     def probe_wanted(
-        self, given: Given, born: I64, dies: I64, old_only: bool, scratch: Scratch, wanted: I32, probing: str
+        self, given: Given, born: I64, dies: I64, span: Span, scratch: Scratch, wanted: I32, probing: str
     ) -> Iterator[Block]:
         """As `probe`, for tuples of another leaf, that of the alias `probing`, and only pairs that somebody wants."""
         assert self.interest is not None
         key = tuple(sorted(given))
         index = self._index(key)
         codes = self.keys.codes(key, [given[id_] for id_ in key], born.size, insert=False)
-        stored, meets = self._stored(old_only), self.interest.meets()  # first: intersections are sets of their own
+        stored, meets = self._stored(span), self.interest.meets()  # first: intersections are sets of their own
         reaches = self.interest.reaches(probing), self.interest.reaches(self.alias)
         yield from scratch.wanted_blocks(
             lambda at, row, out: probe_wanted(
@@ -242,19 +246,22 @@ class LeafStore(StoredRows):
             codes.size,
         )  # fmt: skip
 
-    def _stored(self, old_only: bool) -> Stored:
-        limit = self.fresh_from if old_only else self.end
-        return Stored(self._capacity - 1, self.base, limit, self.born, self.dies, _ALL_COUNT)
+    def span(self, first: int, *, old_only: bool) -> Span:
+        """The rows from an id on, those of the batch in progress included or not."""
+        return max(first, self.base), self.fresh_from if old_only else self.end
+
+    def _stored(self, span: Span) -> Stored:
+        return Stored(self._capacity - 1, *span, self.born, self.dies, _ALL_COUNT)
 
     def probe_range(
-        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, scratch: Scratch
+        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, span: Span, scratch: Scratch
     ) -> Iterator[Block]:
         """Blocks of (probe, row id) where the row's column lies in the probe's range and the two lives overlap."""
         ordered = self._ordered.get(column.name)
         if ordered is None:
             ordered = self._ordered[column.name] = SortedIndex()
             self._order_rows(column.name, ordered, self.base)
-        return ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
+        return ordered.probe(lows, highs, born, dies, self._stored(span), scratch)
 
     def _order_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
         ids = np.arange(first, self.end)
@@ -285,10 +292,12 @@ class LeafStore(StoredRows):
     def purge(self, bound: int) -> Renumbering | None:
         """Forget rows that die at or before `bound`; ids may change where rows die out of order."""
         self.base = dead_prefix(self.dies, self._capacity - 1, self.base, self.end, bound)
-        if not self._fifo and self.end - self._looked_at > self.slack * len(self) + FIRST_CAPACITY:
+        lived = min(self._lived, len(self))
+        if not self._fifo and self.end - self._looked_at > self.slack * lived + self._maintenance.dead_rows:
             return self._thin(bound)
-        if self._capacity > 8 * max(len(self), FIRST_CAPACITY):
-            self._resize(max(FIRST_CAPACITY, 1 << (2 * len(self)).bit_length()))
+        least = self._maintenance.capacity
+        if self._capacity > 8 * max(len(self), least):
+            self._resize(max(least, 1 << (2 * len(self)).bit_length()))
         return None
 
     def truncate(self, end: int, tuples: int) -> None:
@@ -308,8 +317,8 @@ class LeafStore(StoredRows):
         """Close the gaps that dead rows leave between living ones, if they are too many."""
         kept = np.empty(len(self), np.int64)
         kept = kept[: living_rows(self.dies, self._capacity - 1, self.base, self.end, bound, kept)]
-        self._looked_at = self.end
-        if len(self) - kept.size <= self.slack * kept.size + FIRST_CAPACITY:
+        self._looked_at, self._lived = self.end, kept.size
+        if len(self) - kept.size <= self.slack * kept.size + self._maintenance.dead_rows:
             return None
         return self._squeeze(kept)
 
@@ -338,9 +347,12 @@ class LeafStore(StoredRows):
         A column that is new is NULL in the tuples there are: the queries that read it do not want them.
         """
         schema = plan.source.relation.schema
-        new = {name: ring_column(schema.field(name).type) for name in plan.columns if name not in self._columns}
+        new = {
+            name: ring_column(schema.field(name).type, self._capacity)
+            for name in plan.columns
+            if name not in self._columns
+        }
         for name, column in new.items():
-            column.resize(self._capacity, self.base, self.end)
             if self.table is not None:
                 column.append(self.base, self.base, self.table[name].take(self._rows_of_table))
             elif len(self):

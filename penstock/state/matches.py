@@ -11,8 +11,6 @@ import numpy as np
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.room import copied
 
-_BLOCK = 1 << 16
-
 ANY_AGE: I64 = np.empty(0, np.int64)
 """For probes that do not ask how old a row is."""
 
@@ -49,7 +47,7 @@ class Stored:
     """One byte per row where only rows that are not fresh count; empty where all do."""
 
 
-def equal_pairs(left: I32, right: I32) -> Iterator[tuple[I64, I64]]:
+def equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I64]]:
     """Blocks of positions (i, j) with left[i] == right[j], for rows that no index holds."""
     order = np.argsort(right, kind="stable")
     begin, end = (np.searchsorted(right, left, side, sorter=order) for side in ("left", "right"))
@@ -57,7 +55,7 @@ def equal_pairs(left: I32, right: I32) -> Iterator[tuple[I64, I64]]:
     first = 0
     while first < left.size:
         done = found[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(found, done + _BLOCK, "right")))
+        last = max(first + 1, int(np.searchsorted(found, done + block, "right")))
         counts = (end - begin)[first:last]
         one = np.repeat(np.arange(first, last), counts)
         places = np.arange(one.size) - np.repeat(np.cumsum(counts) - counts, counts) + begin[one]
@@ -69,9 +67,10 @@ def equal_pairs(left: I32, right: I32) -> Iterator[tuple[I64, I64]]:
 class Scratch:
     """Output space that kernels fill again and again."""
 
-    def __init__(self) -> None:
-        self._out: Out = (*(np.empty(_BLOCK, np.int64) for _ in range(4)),)  # type: ignore[assignment]
-        self._wanted_out: WantedOut = (*self._out, np.empty(_BLOCK, np.int32))
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self._out: Out = (*(np.empty(block, np.int64) for _ in range(4)),)  # type: ignore[assignment]
+        self._wanted_out: WantedOut = (*self._out, np.empty(block, np.int32))
 
     def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
         """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""

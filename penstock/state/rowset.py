@@ -17,7 +17,7 @@ class RowSet:
     """
 
     def __init__(self) -> None:
-        self._table = empty_codes(256)
+        self._table = empty_codes(1)
         self._size = 0
 
     @property

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import Mask
 from penstock.state.columns import (
-    FIRST_CAPACITY,
     RingColumn,
     ring_column,
     ring_moved,
@@ -43,13 +42,13 @@ class Borrower(Protocol):
 class StoredRows:
     """Rows under ascending ids."""
 
-    def __init__(self, schema: pa.Schema, columns: Iterable[str], classes: Iterable[int]) -> None:
+    def __init__(self, schema: pa.Schema, columns: Iterable[str], classes: Iterable[int], capacity: int) -> None:
         self.base = 0
         self.end = 0
-        self._capacity = FIRST_CAPACITY
+        self._capacity = capacity
         self.born: I64 = np.zeros(self._capacity, np.int64)
         self.dies: I64 = np.zeros(self._capacity, np.int64)
-        self._columns = {name: ring_column(schema.field(name).type) for name in columns}
+        self._columns = {name: ring_column(schema.field(name).type, capacity) for name in columns}
         self._codes = {id_: empty_codes(self._capacity) for id_ in classes}
         self.interest: Interest | None = None
         self._wanted = CodeRing()

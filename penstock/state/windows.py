@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.bound import Window
-from penstock.state.columns import FIRST_CAPACITY, ring_resized, ring_write
+from penstock.state.columns import ring_resized, ring_write
 from penstock.state.intern import CodeTable, interner
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_arrive, rows_relink
 
@@ -40,16 +40,16 @@ class RowsWindow:
     A tuple counts whether or not its leaf stores it. Stored rows that live queue up per partition.
     """
 
-    def __init__(self, size: int, partition_types: Sequence[pa.DataType]) -> None:
+    def __init__(self, size: int, partition_types: Sequence[pa.DataType], capacity: int) -> None:
         self._size = size
-        self._interners = tuple(interner(type_) for type_ in partition_types)
-        self._pairs = tuple(CodeTable() for _ in self._interners[1:])
-        self._counts: I64 = np.zeros(FIRST_CAPACITY, np.int64)
-        self._oldest: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
-        self._newest: I64 = np.full(FIRST_CAPACITY, NONE, np.int64)
-        self._parts: I32 = np.zeros(FIRST_CAPACITY, np.int32)
-        self._position: I64 = np.zeros(FIRST_CAPACITY, np.int64)
-        self._successor: I64 = np.zeros(FIRST_CAPACITY, np.int64)
+        self._interners = tuple(interner(type_, capacity) for type_ in partition_types)
+        self._pairs = tuple(CodeTable(capacity) for _ in self._interners[1:])
+        self._counts: I64 = np.zeros(capacity, np.int64)
+        self._oldest: I64 = np.full(capacity, NONE, np.int64)
+        self._newest: I64 = np.full(capacity, NONE, np.int64)
+        self._parts: I32 = np.zeros(capacity, np.int32)
+        self._position: I64 = np.zeros(capacity, np.int64)
+        self._successor: I64 = np.zeros(capacity, np.int64)
 
     @property
     def fifo(self) -> bool:

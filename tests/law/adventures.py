@@ -12,12 +12,14 @@ import pytest
 
 import penstock as ps
 from penstock.ops import gating, join_tree
-from penstock.state import bloom
 from penstock.state.demand import Kept
+from penstock.state.maintenance import SMALLEST, Maintenance
 from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")
 EQUALITIES = ("chain", "star", "clique", "cycle", "shared")
+RESTLESS = Maintenance(demand_rows=0, bloom_bits=8, bloom_bits_per_key=2)
+"""Demand is looked at all the time, and Bloom filters are so small that they are often mistaken."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,16 @@ class Adventure:
     demand: Kept = "exact"
     eddies: float = 0.0
     """How often a plan is an eddy."""
+    maintenance: Maintenance = RESTLESS
+    """Bloom filters are so small that they are often mistaken."""
 
     def fault(self) -> str | None:
         """What is wrong with the answer; None if it is the oracle's."""
         with pytest.MonkeyPatch.context() as patch:
             for name, policy in join_tree.POLICIES.items():
-                patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace, looks_every=0))
+                patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace))
             for cost, rows in {"BATCH": 0.0, "TESTED": 0.1, "ASKED": 0.5, "TAKEN": 0.0, "_PATIENCE": 0}.items():
                 patch.setattr(gating, cost, rows)
-            patch.setattr(bloom, "_FIRST_BITS", 8)  # so small that they are often mistaken
-            patch.setattr(bloom, "_BITS_PER_KEY", 2)
             try:
                 answer = run(self._engine, self.case, plan=self.plan, events=self._events())
             except Exception as error:
@@ -52,7 +54,7 @@ class Adventure:
         return difference(answer, self.case.expected)
 
     def _engine(self) -> ps.Engine:
-        return ps.Engine(state=self.state, batch=self.batch, demand=self.demand)
+        return ps.Engine(state=self.state, batch=self.batch, demand=self.demand, maintenance=self.maintenance)
 
     def _events(self) -> Callable[[Any, int], Any]:
         rng, swirl = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
@@ -96,6 +98,7 @@ def adventure(seed: int) -> Adventure:
         pace=rng.choice((0, 0.2, 1, 16)),
         demand=rng.choice(("exact", "bloom")),
         eddies=rng.choice((0, 0.3)),
+        maintenance=rng.choice((SMALLEST, RESTLESS)),
     )
 
 

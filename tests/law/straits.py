@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import lawkit
 import pyarrow as pa
 from adventures import EQUALITIES
 
-import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.testing import Case, Push, random_case, random_plan
 from penstock.testing.compare import _rows
@@ -76,7 +76,7 @@ class Strait:
             if rng.random() < self.migrates:
                 engine.policy("q", rng.choice(STATES))
             if rng.random() < self.restarts:
-                engine = ps.Engine.restore(engine.snapshot())
+                engine = type(engine).restore(engine.snapshot())
             if step is None:
                 some, whole = engine.flush()["q"], twin.flush()["q"]
             elif isinstance(step, Push):
@@ -98,7 +98,7 @@ class Strait:
         return None
 
     def _engine(self, state: str) -> Any:
-        engine = ps.Engine(state=state, batch=self.batch)
+        engine = lawkit.engine(state=state, batch=self.batch)
         declare(engine, self.case)
         engine.query("q", self.case.query, plan=self.plan)
         return engine

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.ops.gating import ASKED, BATCH, MARGIN, TAKEN, TESTED, Look, Sample, Work, may_pay, pays
+from penstock.state.maintenance import Maintenance
 
 
 def test_work_is_counted_since_the_last_look_and_in_rows() -> None:
@@ -77,12 +78,11 @@ def test_auto_shuts_a_gate_over_rows_nobody_can_use() -> None:
     assert built["auto"] < built["eager"] / 4
 
 
-def test_a_filter_tells_how_often_it_is_mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_tells_how_often_it_is_mistaken() -> None:
     exact = fed(futile("jit"), used=True)
     assert exact.metrics("q")["false_positives"] == {}
-    monkeypatch.setattr("penstock.state.bloom._BITS_PER_KEY", 1)
-    monkeypatch.setattr("penstock.state.bloom._FIRST_BITS", 64)
-    engine = fed(futile("jit", demand="bloom"), used=True)
+    few = Maintenance(bloom_bits=64, bloom_bits_per_key=1)
+    engine = fed(futile("jit", demand="bloom", maintenance=few), used=True)
     rates = engine.metrics("q")["false_positives"]["(A B)"]
     assert rates["tested"] > 100
     assert 0 < rates["estimated"] < 1

@@ -15,6 +15,7 @@ from penstock.state.interest import Interest, Party, ends
 from penstock.state.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
 from penstock.state.intern import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
+from penstock.state.maintenance import SHIPPED
 from penstock.state.matches import Scratch, Stored, equal_pairs
 from penstock.state.room import copied, joined, room, taken
 from penstock.state.rowset import RowSet
@@ -53,7 +54,7 @@ def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
     ],
 )
 def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], type_: pa.DataType) -> None:
-    codes = interner(type_).intern(pa.array(values, type_)).tolist()
+    codes = interner(type_, 1).intern(pa.array(values, type_)).tolist()
     for value, code in zip(values, codes, strict=True):
         for other, its in zip(values, codes, strict=True):
             same = value == other or repr(value) == repr(other) == "nan"
@@ -74,7 +75,7 @@ def test_a_composite_key_is_exact() -> None:
     "type_", [pa.int32(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(22, 2), pa.date32()]
 )
 def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
-    rng, column, capacity = RANDOM(2), ring_column(type_), 64
+    rng, column, capacity = RANDOM(2), ring_column(type_, 64), 64
     kept: list[object] = []
     base = 0
     for _ in range(60):
@@ -94,7 +95,7 @@ def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
 def test_a_view_of_a_column_stays_when_the_column_is_resized(type_: pa.DataType) -> None:
-    column, ids = ring_column(type_), np.arange(40)
+    column, ids = ring_column(type_, 64), np.arange(40)
     values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
     column.append(0, 0, values)
     view = column.view()
@@ -165,7 +166,7 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
     store = Stored(-1, 30, 280, born, dies, np.empty(0, np.uint8))
     found = {
         (int(i), int(row))
-        for block in index.probe(lows, highs, probe_born, probe_dies, store, Scratch())
+        for block in index.probe(lows, highs, probe_born, probe_dies, store, Scratch(64))
         for i, row in zip(block.probe, block.row, strict=True)
     }
     for i in range(40):
@@ -179,11 +180,11 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.state.matches._BLOCK", 7)
+def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int) -> None:
     rng = RANDOM(seed)
     left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))
-    found = [pair for one, two in equal_pairs(left, right) for pair in zip(one.tolist(), two.tolist(), strict=True)]
+    blocks = equal_pairs(left, right, 7)
+    found = [pair for one, two in blocks for pair in zip(one.tolist(), two.tolist(), strict=True)]
     wanted = [(i, j) for i, code in enumerate(left) for j, other in enumerate(right) if code == other]
     assert sorted(found) == wanted
 
@@ -195,7 +196,7 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
         [np.arange(first, first + keys, dtype=np.int32), *(rng.integers(0, 9, (classes - 1, keys)).astype(np.int32))]
         for first in (0, keys)
     )
-    demanded = BloomFilter(keys)
+    demanded = BloomFilter(SHIPPED, keys)
     assert not demanded.has(added).any()
     assert demanded.false_positives == 0
     demanded.add(added)
@@ -204,7 +205,7 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     assert demanded.false_positives == pytest.approx(bits.mean() ** bloom.HASHES)
     assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
     assert demanded.takes(keys)
-    assert not BloomFilter().takes(keys)
+    assert not BloomFilter(SHIPPED).takes(keys)
 
 
 @pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
@@ -256,7 +257,7 @@ def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
 def test_rows_of_a_column_move_and_a_view_sees_them_where_they_were(type_: pa.DataType) -> None:
-    column = ring_column(type_)
+    column = ring_column(type_, 64)
     values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
     column.append(0, 0, values)
     seen = column.view()

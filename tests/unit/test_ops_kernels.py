@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
-from penstock.ops import extremes
 from penstock.ops.accumulate import accumulator
 from penstock.ops.groups import Answer, Counts, Groups, points
 from penstock.ops.kernels import choose, count_slices, limbs_to_double, sequence_limits
+from penstock.state.maintenance import Maintenance
 from penstock.testing.naive import key, values
 from penstock.testing.snapshot import exact_sum
 
@@ -77,14 +77,13 @@ ACCUMULATORS = [
 
 
 @pytest.mark.parametrize(("function", "kind"), ACCUMULATORS)
-def test_accumulators_against_plain_python(function: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extremes, "_COMPACT_FROM", 20)
-    monkeypatch.setattr(extremes.Labels, "_GAP", 2)  # new texts hardly fit between their neighbours
+def test_accumulators_against_plain_python(function: str, kind: str) -> None:
+    upkeep = Maintenance(compact_rows=20, label_gap=2)  # new texts hardly fit between their neighbours
     type_, draw = DRAWS[kind]
     result = {"count": INT, "avg": DOUBLE}.get(function, type_)
     for seed in range(8):
         rng = random.Random(f"{function} {kind} {seed}")
-        made = accumulator(Aggregate(function, (Column("a", "x", type_),), False, result))
+        made = accumulator(Aggregate(function, (Column("a", "x", type_),), False, result), upkeep)
         members: defaultdict[int, list[object]] = defaultdict(list)
         for _ in range(30):
             changes: list[tuple[int, int, int, object]] = []
@@ -172,12 +171,8 @@ def test_numbers_pair_ends_with_beginnings() -> None:
     assert changed([0, 0], [3, 4], [-1, -1]) == [(3, -1, 2, 1), (3, 1, 1, 3), (4, -1, 1, 3)]
 
 
-def test_groups_of_several_columns_come_back_and_are_recycled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.ops import groups as module
-
-    monkeypatch.setattr(module, "_RECYCLE_FROM", 4)
-    groups, counts = Groups([INT, pa.string(), DOUBLE]), Counts()
-    groups._kept = 4
+def test_groups_of_several_columns_come_back_and_are_recycled() -> None:
+    groups, counts = Groups([INT, pa.string(), DOUBLE], Maintenance(recycle_codes=4)), Counts()
     rng = random.Random(1)
     living: list[tuple[object, ...]] = []
     for _ in range(200):

@@ -1,0 +1,96 @@
+"""When stored rows, codes and indexes are reorganised.
+
+State is grown, thinned, renumbered, recycled and merged once enough rows have come or died to make it worth its cost.
+These are the thresholds, all of them. Results do not depend on any of these numbers: `SMALLEST` makes maintenance
+happen at almost every step, and the tests of the law run with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """The thresholds of an engine or a pipeline. Capacities are powers of two."""
+
+    capacity: int = 64
+    """The rows for which a window, a code table or a set of codes has space at first, and keeps space."""
+    state_capacity: int = 256
+    """The same for the state of a join node."""
+    regrowth: float = 2.0
+    """States and code tables are cleaned up again once they are so many times as large as after the last time."""
+    rebuild_rows: int = 1024
+    """A join state with fewer rows is not cleaned up."""
+    recycle_codes: int = 4096
+    """Codes of join keys and groups are not recycled while there are fewer."""
+    compact_rows: int = 4096
+    """The heaps of MIN and MAX and the rows of a sequence are not compacted while there are fewer."""
+    dead_per_living: float = 3.0
+    """A window is squeezed when it has more dead rows between living ones, for each living one, ..."""
+    dead_per_living_shared: float = 1 / 40
+    """... the same for a two-way join that queries with different filters share, ..."""
+    dead_rows: int = 64
+    """... and so many besides."""
+    demand_rows: int = 4096
+    """Demand is looked at again once a quarter of so many tuples has come, or a quarter of those stored."""
+    unite_every: int = 16
+    """After so many batches, parties of queries with equal filters are united if they can be."""
+    block: int = 1 << 16
+    """A probe returns its matches in blocks of so many."""
+    narrow_sets: int = 256
+    """Up to so many sets of parties, their codes take one byte and all intersections are kept in a table."""
+    listed_claims: int = 3
+    """Up to so many filters, the sets of parties are listed in advance."""
+    order_after: int = 16
+    """After so many members have chosen results by age, the results are sorted by age, ..."""
+    order_share: int = 8
+    """... and the order is used by members that take fewer than one of so many."""
+    label_gap: int = 1 << 40
+    """The distance between the labels that put texts and decimals in order for MIN and MAX."""
+    bloom_bits: int = 1 << 10
+    """The bits of a Bloom filter at first."""
+    bloom_bits_per_key: int = 8
+    """A Bloom filter with fewer bits for each key is made anew."""
+    newest_segments: int = 4
+    """On Spark: so many of the newest segments of a cell are never merged."""
+    merged_segments: int = 8
+    """On Spark: so many neighbouring segments of a size are merged into one."""
+    segment_rows: int = 1024
+    """On Spark: segments with fewer rows count as being of one size."""
+    lineage: int = 16
+    """On Spark: an engine that is behind by more versions than this is built anew."""
+    cached_cells: int = 64
+    """On Spark: a worker keeps the engines of so many cells."""
+
+
+SHIPPED = Maintenance()
+"""The thresholds by default."""
+
+SMALLEST = Maintenance(
+    capacity=1,
+    state_capacity=1,
+    regrowth=0.0,
+    rebuild_rows=0,
+    recycle_codes=0,
+    compact_rows=0,
+    dead_per_living=0.0,
+    dead_per_living_shared=0.0,
+    dead_rows=0,
+    demand_rows=0,
+    unite_every=1,
+    block=1,
+    narrow_sets=1,
+    listed_claims=0,
+    order_after=0,
+    order_share=0,
+    label_gap=1,
+    bloom_bits=8,
+    bloom_bits_per_key=2,
+    newest_segments=0,
+    merged_segments=2,
+    segment_rows=1,
+    lineage=1,
+    cached_cells=1,
+)
+"""Every threshold at its smallest."""

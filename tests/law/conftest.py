@@ -1,0 +1,23 @@
+"""The tests of the law run with the thresholds of maintenance as shipped, and with all of them at their smallest."""
+
+from __future__ import annotations
+
+import lawkit
+import pytest
+
+from penstock.state.maintenance import SHIPPED, SMALLEST
+
+MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
+BOTH_BY_THEMSELVES = ("test_mutants",)
+"""Modules whose cases choose their own thresholds."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__ not in BOTH_BY_THEMSELVES:
+        metafunc.parametrize("maintenance", list(MAINTENANCE), indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def maintenance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that the law makes have these thresholds."""
+    monkeypatch.setattr(lawkit, "MAINTENANCE", MAINTENANCE[getattr(request, "param", "shipped")])
