@@ -41,7 +41,7 @@ class Scenario:
     case: Case
     texts: Mapping[str, Text]
     events: tuple[Event, ...]
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     look: str
     smallest: bool
     """Whether the engine's maintenance runs at its smallest thresholds."""
@@ -91,7 +91,9 @@ def draw(seed: int, most: int = MOST) -> Scenario:
     case = Case(seed, feed.declarations, tables, "", "", feed.steps)
     scenario = Scenario(seed, scale, case, {}, (), _options(rng, scale), rng.choice(("now", "now", "later", "end")),
                         smallest=bool(seed % 2))  # fmt: skip
-    texts = _texts(rng, Writer(rng, names, scale, table=table), scenario)
+    sharing = rng.random() < 0.4
+    scenario.options["share"] |= sharing
+    texts = _texts(rng, Writer(rng, names, scale, table=table, sharing=sharing), scenario)
     return replace(scenario, texts=texts, events=tuple(_events(rng, texts, len(case.steps), scenario.options)))
 
 
@@ -119,7 +121,7 @@ def _texts(rng: random.Random, writer: Writer, scenario: Scenario) -> dict[str, 
             return False
         return True
 
-    for number in range(rng.choice((1, 2, 3, 5, 8))):
+    for number in range(rng.choice((3, 5, 8) if writer.sharing else (1, 2, 3, 5, 8))):
         name = f"q{number}"
         text = next((text for _ in range(5) if fits(text := writer.write())), None)
         if text is not None:

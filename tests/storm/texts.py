@@ -47,17 +47,23 @@ class Item:
 class Writer:
     """Writes texts over the streams of one storm. Queries of its family share a join if they can."""
 
-    def __init__(self, rng: random.Random, names: Sequence[str], scale: Scale, *, table: bool) -> None:
+    def __init__(
+        self, rng: random.Random, names: Sequence[str], scale: Scale, *, table: bool, sharing: bool = False
+    ) -> None:
+        """`sharing`: all queries are joins over the same streams or some of them, often with the same ROWS windows."""
         self.rng, self.names, self.scale = rng, list(names), scale
-        self.table = table
+        self.table, self.sharing = table, sharing
         self.chain = rng.random() < 0.3
-        self.row_counted = {name: self._counted() for name in names if rng.random() < rng.choice((0, 0, 0.5))}
+        counted = rng.choice((0, 0.4, 0.7)) if sharing else rng.choice((0, 0, 0.5))
+        self.row_counted = {name: self._counted() for name in names if rng.random() < counted}
         self.family = self.some(rng.randint(2, len(names)))
         self.numbers = 0
 
     def write(self) -> Text:
         rng = self.rng
-        kinds = ["family"] * 5 + ["join"] * 3 + ["group", "slide", "distinct", "union", "except", "sequence"]
+        kinds = ["family"] * 5 + ["join"] * 3
+        if not self.sharing:
+            kinds += ["group", "slide", "distinct", "union", "except", "sequence"]
         match rng.choice(kinds):
             case "family":
                 return self.plain(self.family)
