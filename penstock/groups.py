@@ -186,12 +186,17 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
         "done": rest.done,
         "unread": {own[alias]: rows for alias, rows in rest.unread.items()},
         "parties": [
-            {"numbers": {own[a]: n for a, n in party.since.numbers}, "drained": party.since.drained}
+            {
+                "numbers": {own[a]: n for a, n in party.since.numbers},
+                "drained": party.since.drained,
+                "lacks": party.lacks,
+            }
             for party in parties
         ],
         "members": {m.name: parties.index(m.party) for m in join.group.members if m.need.scope == founder.need.scope},
         "complete_since": {m.name: m.complete_since for m in join.group.members},
         "interest": rest.sets,
+        "kept_after": {own[alias]: times for alias, times in rest.kept_after.items()},
         "slicing": join.group.slicing,
         "policies": [
             {"node": sorted(own[alias] for alias in node), "policy": asdict(policy)}
@@ -211,6 +216,7 @@ def revive_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[s
     for each in values["policies"]:
         join.tree.adopt(Policy(**each["policy"]), frozenset(each["node"]))
     sinces = [Since(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
-    join.group.arrange(sinces, values["members"], values["complete_since"])
-    join.revive(tables, values["unread"], values["done"], values["interest"])
+    lacks = [p["lacks"] for p in values["parties"]]
+    join.group.arrange(sinces, lacks, values["members"], values["complete_since"])
+    join.revive(tables, values["kept_after"], values["unread"], values["done"], values["interest"])
     join.reslice(values["slicing"])

@@ -266,11 +266,19 @@ class RunningQuery:
             "plan": self.plan_text,
             "state": self.state,
             "demand": self.demand,
-            **(self._joins[0].told() if len(self._joins) == 1 else {}),
+            **(self._told_of_join(self._joins[0]) if len(self._joins) == 1 else {}),
             **emitted,
             "operators": {_id(stage): stage.told() for stage in self._stages},
             **error,
         }
+
+    def _told_of_join(self, stage: JoinStage) -> dict[str, object]:
+        told = stage.told()
+        since = told["complete_since"]
+        slides = [each for each in self._aggregates if isinstance(each, SlidingAggregateOperator)]
+        if slides and isinstance(since, int):
+            told["complete_since"] = slides[0].whole_after(since)
+        return told
 
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -215,7 +215,7 @@ class SequenceStage(_OwnStage):
 
     def dump(self, shared: Told) -> Rest:  # noqa: ARG002
         values = {"unread": [reader.waiting() for reader in self.readers], "since": self.step.since()}
-        return Rest(values, {**self.step.dump(), **_unread(self.arcs)})
+        return Rest({**values, **_frontiers(self.arcs)}, {**self.step.dump(), **_unread(self.arcs)})
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
         for reader, rows in zip(self.readers, rest.values["unread"], strict=True):
@@ -232,7 +232,7 @@ class PipeStage(_OwnStage):
     arcs: tuple[Reader, ...]
 
     def dump(self, shared: Told) -> Rest:  # noqa: ARG002
-        return Rest({}, _unread(self.arcs))
+        return Rest(_frontiers(self.arcs), _unread(self.arcs))
 
     def revive(self, rest: Rest, living: Sequence[Batch | None]) -> Batch | None:
         before = _restock(self.arcs, rest, living)
@@ -255,8 +255,15 @@ def _unread(arcs: Sequence[Reader]) -> dict[str, pa.Table]:
     return {name: as_table(batch) for name, batch in waiting.items() if batch is not None}
 
 
+def _frontiers(arcs: Sequence[Reader]) -> dict[str, list[int]]:
+    """How far the producers of arcs have come: what merges them by time goes on from there."""
+    return {"frontiers": [arc.frontier for arc in arcs]}
+
+
 def _restock(arcs: Sequence[Reader], rest: Rest, living: Sequence[Batch | None]) -> list[Batch | None]:
     """Put back what waited on the arcs; returns what lived, by input, when the reader stopped."""
+    for arc, frontier in zip(arcs, rest.values["frontiers"], strict=True):
+        arc.buffer.advance(frontier)
     before = list(living)
     for place, (arc, rows) in enumerate(zip(arcs, living, strict=True)):
         table = rest.tables.get(f"arc {place}")

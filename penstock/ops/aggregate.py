@@ -218,7 +218,14 @@ class SlidingAggregateOperator(_Reporting):
 
     def awaits(self) -> int | None:
         time = self._inlet.next_time()
-        return None if time is None else within_time(-(-time // self._slide) * self._slide + 1)
+        return None if time is None else self.whole_after(time)
+
+    def whole_after(self, time: int) -> int:
+        """The first time at which it lacks no report, if its input lacks nothing from a time on.
+
+        A report is of what changed since the one before, which must lack nothing either.
+        """
+        return within_time(-(-time // self._slide) * self._slide + 1)
 
     def _slid(self, times: I64) -> I64:
         return -(-times // self._slide) * self._slide

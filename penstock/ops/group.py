@@ -79,15 +79,19 @@ class Group:
         self._sliced = False
         self._united = 0
         self._asking: Counter[frozenset[str] | None] = Counter()
-        self._admit(first, since)
+        self._admit(first, since, since.drained)
         self.tree = JoinTree(self.sharing.plan(host.plan.tree), policy, maintenance)
         self._overlook()
 
     # ── coming and going ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, member: Member, since: Since) -> None:
+    def _admit(self, member: Member, since: Since, lacks: int) -> None:
+        """`lacks`: a time up to which tuples are missing that the member wants."""
         member.party = self.sharing.enter(member.need, since)
-        member.complete_since = _later(since.drained, self._longest(member.need))
+        member.party.lacks = max(member.party.lacks, lacks)
+        member.complete_since = _later(lacks, self._longest(member.need))
+        if member.ends:  # at that very instant, the end of a row that it never had is missing
+            member.complete_since = _later(member.complete_since, 1)
         member.lives = Lives([partial(self.dies_now, alias) for alias in self.mortal])
         self._sliced = False
         self.members.append(member)
@@ -109,13 +113,14 @@ class Group:
         reach = {party: dict(party.longest) for party in before}
         lacks, looks_back = since.drained, history and self._can_look_back(member)
         if looks_back:
-            lacks = self._lacking(member.need, since, done)
-            since = Since(tuple((alias, 0) for alias, _ in since.numbers), int(ALWAYS))
-        self._admit(member, since)
+            known = self._known_after(member.need)
+            lacks = max(known, self._lacking(member.need, since, done))
+            since = Since(tuple((alias, 0) for alias, _ in since.numbers), known)
+        self._admit(member, since, lacks)
         if self._counts:
             member.before = self._slices(member.party).within(member.need.life or 0)
         if looks_back:
-            member.complete_since = max(_later(lacks, self._longest(member.need)), _later(done, 1))
+            member.complete_since = max(member.complete_since, _later(done, 1))
         self._share(before, shape, older=looks_back and reach.get(member.party) != member.party.longest)
 
     def leave(self, member: Member, shape: Outline) -> None:
@@ -131,10 +136,12 @@ class Group:
         if self.members:
             self._share(before, shape)
 
-    def arrange(self, sinces: Sequence[Since], places: Mapping[str, int], complete: Mapping[str, int]) -> None:
+    def arrange(
+        self, sinces: Sequence[Since], lacks: Sequence[int], places: Mapping[str, int], complete: Mapping[str, int]
+    ) -> None:
         """Divide the members into parties as they were once, before anything has come."""
         needs = [member.need for member in self.members]
-        parties = self.sharing.arrange(needs, [places[member.name] for member in self.members], sinces)
+        parties = self.sharing.arrange(needs, [places[member.name] for member in self.members], sinces, lacks)
         for member, party in zip(self.members, parties, strict=True):
             member.party, member.before, member.complete_since = party, 0, complete[member.name]
         self._counts, self._sliced = {}, False
@@ -222,6 +229,7 @@ class Group:
                 codes = interest.survivors(store.wanted(ids), self.tree.interest, kept)
             if older and kept[-1] is None and parties[-1].reads(alias):
                 passing = mask(parties[-1].filters_of(alias), partial(_read, store, ids), ids.size)
+                passing &= store.births(ids) > parties[-1].since.drained  # those before lack a column that it reads
                 codes = interest.joined(codes, len(parties) - 1, passing)
             wanted[alias] = codes
         return wanted
@@ -233,8 +241,15 @@ class Group:
         filters = {(alias, column.name) for alias, expr in need.filters for column in columns(expr)}
         alike = (p for p in self.sharing.parties if (p.filters, p.scope) == (need.filters, need.scope))
         mine = next(alike, None)
-        told = filters <= known or (mine is not None and mine.since.drained == ALWAYS)
-        return member.outlet is None and need.columns <= known and told
+        whole = mine is not None and mine.since.drained == ALWAYS and self._known_after(need) == ALWAYS
+        return member.outlet is None and need.columns <= known and (filters <= known or whole)
+
+    def _known_after(self, need: Need) -> int:
+        """A time after which the stored tuples have the values of all columns that a query reads."""
+        read = {*need.columns, *((alias, column.name) for alias, expr in need.filters for column in columns(expr))}
+        stores = self.tree.stores.items()
+        known = (store.known_after([name for owner, name in read if owner == alias]) for alias, store in stores)
+        return max(known, default=int(ALWAYS))
 
     def _lacking(self, need: Need, since: Since, done: int) -> int:
         """A time after which no tuple is missing that the query wants: others of its scope held it, NULLs included."""
@@ -243,7 +258,7 @@ class Group:
         for alias, _ in need.lives:
             mine = {expr for owner, expr in need.filters if owner == alias}
             wider = [party for party in parties if set(party.filters_of(alias)) <= mine]
-            held = [max(_earlier(done, party.longest[alias]), party.since.drained) for party in wider]
+            held = [max(_earlier(done, party.longest[alias]), party.lacks) for party in wider]
             horizons.append(min(held, default=since.drained))
         return max(horizons, default=since.drained)
 

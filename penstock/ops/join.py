@@ -14,7 +14,7 @@ whatever the number of members, and for each member what it is asked to show.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -60,13 +60,14 @@ class Arrivals:
 class Dump:
     """A join at rest: the time up to which all is known, unread tuples by alias, who shares it, and its windows.
 
-    `sets` says what the codes of interest in the windows mean.
+    `sets` says what the codes of interest in the windows mean; `kept_after` which columns older tuples lack.
     """
 
     done: int
     unread: Mapping[str, int]
     parties: Sequence[Sharers]
     sets: Sequence[int] | None
+    kept_after: Mapping[str, Mapping[str, int]]
     tables: Mapping[str, pa.Table]
 
 
@@ -366,7 +367,8 @@ class JoinOperator:
         if self._tap is None:
             interest = self.tree.interest
             tables = {a.alias: self.tree.stores[a.alias].dump(self._done) for a in self._arrivals}
-            return Dump(self._done, self.unread(), parties, None if interest is None else interest.sets, tables)
+            sets = None if interest is None else interest.sets
+            return Dump(self._done, self.unread(), parties, sets, self._kept_after(tables), tables)
         return self._dump_apart(self._tap, scope, parties)
 
     def _dump_apart(self, tap: Tap, scope: frozenset[str] | None, parties: list[Sharers]) -> Dump:
@@ -387,10 +389,19 @@ class JoinOperator:
             dies = np.where(codes == NOBODY, ALWAYS, ends(born, own.reach(alias, codes)))
             table = table.set_column(1, "_dies", pa.array(dies)).set_column(2, "_wanted", pa.array(codes))
             tables[alias] = table.filter(pa.array(dies > done))
-        return Dump(done, unread, parties, own.sets if len(parties) > 1 else None, tables)
+        sets = own.sets if len(parties) > 1 else None
+        return Dump(done, unread, parties, sets, self._kept_after(tables), tables)
+
+    def _kept_after(self, aliases: Iterable[str]) -> dict[str, dict[str, int]]:
+        return {alias: self.tree.stores[alias].kept_after for alias in aliases}
 
     def revive(
-        self, windows: Mapping[str, pa.Table], unread: Mapping[str, int], done: int, sets: Sequence[int] | None
+        self,
+        windows: Mapping[str, pa.Table],
+        kept_after: Mapping[str, Mapping[str, int]],
+        unread: Mapping[str, int],
+        done: int,
+        sets: Sequence[int] | None,
     ) -> None:
         """Start from windows dumped at the time `done`: what lived then lives again.
 
@@ -406,7 +417,7 @@ class JoinOperator:
                 place = table.schema.get_field_index("_wanted")
                 codes = interest.recoded(table.column(place).to_numpy(), sets)
                 rows = table.set_column(place, "_wanted", pa.array(codes))
-            self.tree.stores[alias].revive(rows)
+            self.tree.stores[alias].revive(rows, kept_after[alias])
         if self.tree.policy.lazy and not any(member.ends for member in self.group.members):
             for store in self.tree.stores.values():
                 store.settle()

@@ -21,6 +21,7 @@ from penstock.plan.query import JoinPart
 from penstock.plan.share import ENDLESS, Need, widest
 from penstock.plan.tree import Outline
 from penstock.state.interest import Interest, Party
+from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 
@@ -46,6 +47,8 @@ class Sharers:
     lives: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
     longest: dict[str, int] = field(default_factory=dict)
     """The longest window on each stream that has windows in time."""
+    lacks: int = int(ALWAYS)
+    """A time after which no tuple is missing that it wants: up to it, some may have come before it did."""
     failure: QueryError | None = None
     """Why its queries stopped: a filter could not be evaluated."""
 
@@ -112,10 +115,15 @@ class Sharing:
         if not party.lives:
             self.parties.remove(party)
 
-    def arrange(self, needs: Sequence[Need], places: Sequence[int], sinces: Sequence[Since]) -> list[Sharers]:
+    def arrange(
+        self, needs: Sequence[Need], places: Sequence[int], sinces: Sequence[Since], lacks: Sequence[int]
+    ) -> list[Sharers]:
         """Divide the queries into parties by their places in a list of these; returns each query's party."""
         filters = dict(zip(places, (need.filters for need in needs), strict=True))
-        self.parties = [Sharers(filters[place], since) for place, since in enumerate(sinces)]
+        self.parties = [
+            Sharers(filters[place], since, lacks=missing)
+            for place, (since, missing) in enumerate(zip(sinces, lacks, strict=True))
+        ]
         for need, place in zip(needs, places, strict=True):
             self.parties[place].count(need.lives, 1)
         return [self.parties[place] for place in places]
@@ -123,6 +131,7 @@ class Sharing:
     def merge(self, party: Sharers, into: Sharers) -> None:
         """Count the queries of one party to another."""
         self.parties.remove(party)
+        into.lacks = max(into.lacks, party.lacks)
         for lives, queries in party.lives.items():
             into.count(lives, queries)
 

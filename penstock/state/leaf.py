@@ -11,7 +11,7 @@ when first asked for. Cost: O(1) per tuple, and per match when probed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +91,8 @@ class LeafStore(StoredRows):
         self.excused: Mapping[int, int] = {}
         """Classes in which a term may be NULL, each with the code of those who want the tuple nevertheless."""
         self.seen = 0
+        self._kept_from: dict[str, int] = {}
+        """The first row that has its value, for columns that rows before it were stored without."""
 
     @property
     def alias(self) -> str:
@@ -332,7 +334,9 @@ class LeafStore(StoredRows):
             self.rows_window.renumber(kept, first)
         self.settle()
         self._looked_at = self.end
-        return Renumbering(kept, first)
+        change = Renumbering(kept, first)
+        self._kept_from = {name: change.place(row) for name, row in self._kept_from.items()}
+        return change
 
     # ── queries come and go ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -344,7 +348,7 @@ class LeafStore(StoredRows):
     def share(self, plan: LeafPlan, interest: Interest | None, wanted: I32 | None) -> None:
         """Keep other columns, and tuples for other queries: `wanted` are the new codes of the rows that are stored.
 
-        A column that is new is NULL in the tuples there are: the queries that read it do not want them.
+        A column that is new is NULL in the tuples there are: queries that read it must not want them (`known_after`).
         """
         schema = plan.source.relation.schema
         new = {
@@ -357,7 +361,9 @@ class LeafStore(StoredRows):
                 column.append(self.base, self.base, self.table[name].take(self._rows_of_table))
             elif len(self):
                 column.append(self.base, self.base, pa.nulls(len(self), schema.field(name).type))
+                self._kept_from[name] = self.end
         self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
+        self._kept_from = {name: row for name, row in self._kept_from.items() if name in self._columns}
         self.plan, self.interest = plan, interest
         self._lifetime = lifetime(plan.source.window)
         self._wanted = CodeRing()
@@ -372,6 +378,17 @@ class LeafStore(StoredRows):
         in_order = bool((dies[1:] >= dies[:-1]).all())
         self._fifo = in_order and (self.rows_window is None or self.rows_window.fifo)
         self._last_death = int(dies[-1]) if dies.size else int(ALWAYS)
+
+    def known_after(self, names: Iterable[str]) -> int:
+        """A time after which every stored tuple has its values in some columns."""
+        row = max((self._kept_from.get(name, self.base) for name in names), default=self.base)
+        return int(self.births(np.array([row - 1]))[0]) if row > self.base else int(ALWAYS)
+
+    @property
+    def kept_after(self) -> dict[str, int]:
+        """The columns that older tuples were stored without, each with the time of the newest of these."""
+        times = ((name, self.known_after([name])) for name in self._kept_from)
+        return {name: time for name, time in times if time > ALWAYS}
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -390,8 +407,11 @@ class LeafStore(StoredRows):
         columns |= {f"column {name}": self.take(name, ids) for name in self._columns}
         return pa.table(columns)
 
-    def revive(self, table: pa.Table) -> None:
-        """Take the rows of a dump as this batch's rows, so that one pass over the tree rebuilds everything."""
+    def revive(self, table: pa.Table, kept_after: Mapping[str, int]) -> None:
+        """Take the rows of a dump as this batch's rows, so that one pass over the tree rebuilds everything.
+
+        `kept_after` as it was when the rows were dumped.
+        """
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         born, dies = (columns[name].to_numpy() for name in ("_born", "_dies"))
         codes = {id_: self.keys.classes[id_].intern(columns[f"_term{id_}"]) for id_, _ in self.plan.terms}
@@ -403,6 +423,7 @@ class LeafStore(StoredRows):
             self.rows_window.revive(
                 self.rows_window.partitions(partition, born.size), columns["_age"].to_numpy(), first
             )
+        self._kept_from = {name: self.after(time) for name, time in kept_after.items() if name in self._columns}
 
 
 def _positions(chosen: Mask | I32) -> I64 | None:

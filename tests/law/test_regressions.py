@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,19 @@ def rows(*tuples: tuple[int, int, int]) -> pa.Table:
     return pa.table({name: [row[place] for row in tuples] for place, name in enumerate(COLUMNS)})
 
 
-def random_pushes(names: str, pushes: int, rows: int, *, keys: int, values: int) -> Iterator[dict[str, pa.Table]]:
+def random_pushes(
+    names: str, pushes: int, rows: int, *, keys: int, values: int, skew: float = 1.0
+) -> Iterator[dict[str, pa.Table]]:
     rng = np.random.default_rng(0)
     for push in range(pushes):
         yield {
-            name: pa.table({
-                "ts": np.sort(rng.integers(10 * push, 10 * push + 10, rows)),
-                "k": rng.integers(0, keys, rows),
-                "v": rng.integers(0, values, rows),
-            })  # fmt: skip
+            name: pa.table(
+                {
+                    "ts": np.sort(rng.integers(10 * push, 10 * push + 10, rows)),
+                    "k": rng.integers(0, keys, rows),
+                    "v": (values * rng.random(rows) ** skew).astype(np.int64),
+                }
+            )
             for name in names
         }
 
@@ -47,10 +52,11 @@ def expect(text: str, pushes: list[dict[str, pa.Table]]) -> pa.Table:
 @pytest.mark.parametrize("state", ["auto", "eager", "lazy", "jit", "none"])
 def test_partitioned_rows_window_in_three_way_join(state: str) -> None:
     """Rows of an intermediate state were looked up under their old ids after a window had been renumbered."""
-    text = "SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM A [PARTITION BY v ROWS 1], B [RANGE 3], C [RANGE 3] WHERE A.k = B.k AND B.k = C.k"
+    items = "A [PARTITION BY v ROWS 1], B [RANGE 20], C [RANGE 20]"
+    text = f"SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM {items} WHERE A.k = B.k AND B.k = C.k"
     eng = declare("ABC", state=state)
     eng.query("q", text, plan="((A B) C)")
-    pushes = list(random_pushes("ABC", 30, 20, keys=20, values=30))
+    pushes = list(random_pushes("ABC", 60, 40, keys=100, values=60, skew=4.0))
     found = [eng.push(push)["q"] for push in pushes]
     fault = difference(pa.concat_tables([*found, eng.flush()["q"]]), expect(text, pushes))
     assert fault is None, fault
@@ -74,16 +80,16 @@ def test_rows_window_after_query_drop(window: str) -> None:
 @pytest.mark.parametrize("names", ["AB", "ABC"])
 def test_parallel_track_on_a_shared_join(names: str) -> None:
     """The new tree had windows of its own, which were renumbered apart from those of the old one."""
-    joined = " AND ".join(f"{one}.k = {other}.k" for one, other in zip(names, names[1:], strict=False))
+    joined = " AND ".join(f"{one}.k = {other}.k" for one, other in pairwise(names))
     shown = ", ".join(f"{name}.ts AS {name.lower()}" for name in names)
     texts = {}
-    for query, window, value in (("short", 10, 0), ("long", 60 if len(names) > 2 else 400, 1)):
+    for query, window, value in (("short", 10, 0), ("long", 200 if len(names) > 2 else 400, 1)):
         items = ", ".join(f"{name} [RANGE {window}]" for name in names)
         texts[query] = f"SELECT {shown} FROM {items} WHERE {joined} AND A.v = {value}"
     eng = declare(names)
     for query, text in texts.items():
         eng.query(query, text)
-    pushes = list(random_pushes(names, 60, 12 if len(names) == 2 else 5, keys=6, values=3))
+    pushes = list(random_pushes(names, 60, 12, keys=6 if len(names) == 2 else 40, values=3))
     found: dict[str, list[pa.Table]] = {query: [] for query in texts}
     for push, data in enumerate(pushes):
         if push in (15, 40):
@@ -98,7 +104,8 @@ def test_parallel_track_on_a_shared_join(names: str) -> None:
 def test_policies_set_during_a_parallel_track_stay() -> None:
     """The policy of the whole query, and that of one node, were those of the new tree's start when it took over."""
     eng = declare("ABCD", state="eager")
-    eng.query("q", "SELECT A.ts AS a FROM A, B, C, D WHERE A.k = B.k AND B.k = C.k AND C.k = D.k WINDOW 20", plan="(((A B) C) D)")
+    where = "A.k = B.k AND B.k = C.k AND C.k = D.k"
+    eng.query("q", f"SELECT A.ts AS a FROM A, B, C, D WHERE {where} WINDOW 20", plan="(((A B) C) D)")
     pushes = list(random_pushes("ABCD", 12, 3, keys=9, values=2))
     for data in pushes[:2]:
         eng.push(data)
@@ -112,3 +119,95 @@ def test_policies_set_during_a_parallel_track_stay() -> None:
     kept = eng.metrics("q")["state_rows"]
     assert "(A B)" not in kept
     assert "(C D)" in kept
+
+
+NARROW = "SELECT A.k AS k FROM A [RANGE {0}], B [RANGE {0}] WHERE A.k = B.k"
+WIDE = "SELECT A.k AS k, A.v AS v FROM A [RANGE {0}], B [RANGE {0}] WHERE A.k = B.k"
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["", "after a restart"])
+@pytest.mark.parametrize("how", ["history", "alter"])
+def test_column_kept_later_is_not_null(how: str, restart: bool) -> None:
+    """Tuples stored before another query made the window keep a column came out with NULL in it."""
+    eng = declare("AB")
+    eng.query("narrow", NARROW.format(100))
+    eng.query("changed", NARROW.format(100))
+    eng.push({"A": rows((1, 1, 7)), "B": rows((1, -2, 0))})
+    eng.query("wide", WIDE.format(100))
+    eng.push({"A": rows((5, 1, 8)), "B": rows((5, -2, 0))})
+    if restart:
+        eng = type(eng).restore(eng.snapshot())
+    if how == "history":
+        eng.query("late", WIDE.format(100), history=True)
+    else:
+        eng.alter("changed", WIDE.format(100))
+    late = "late" if how == "history" else "changed"
+    since = eng.metrics(late)["complete_since"]
+    found = eng.push({"B": rows((20, 1, 0)), "A": rows((21, -1, 0))})[late].to_pylist() + eng.flush()[late].to_pylist()
+    assert found == [{"k": 1, "v": 8, "_ts": 20}]
+    assert since == 101  # the tuple of 1, whose v was not kept, is in the window until then
+
+
+def test_complete_since_after_a_query_that_looked_back() -> None:
+    """A query that had itself looked back was trusted to hold all tuples of its window."""
+    eng = declare("AB")
+    eng.query("short", NARROW.format(10))
+    eng.push({"A": rows((1, 1, 0)), "B": rows((1, -2, 0))})
+    eng.push({"A": rows((50, -1, 0)), "B": rows((50, -2, 0))})
+    for name in ("first", "second"):
+        eng.query(name, NARROW.format(100), history=True)
+    found = eng.push({"B": rows((100, 1, 0), (101, 1, 0)), "A": rows((102, -1, 0))})
+    assert [found[name].num_rows for name in ("first", "second")] == [0, 0]  # a query from the start has one, at 100
+    assert eng.metrics("first")["complete_since"] == eng.metrics("second")["complete_since"] > 100
+
+
+@pytest.mark.parametrize("emit", ["DSTREAM", "RSTREAM", "COUNT", "SLIDE"])
+def test_complete_since_where_ends_count(emit: str) -> None:
+    """At the first instant of which it said so, the end of a row that the query never had was missing."""
+    join = "FROM A [RANGE 10], B [RANGE 10] WHERE A.k = B.k"
+    text = {
+        "COUNT": f"SELECT A.k AS k, COUNT(*) AS n {join} GROUP BY A.k",
+        "SLIDE": "SELECT A.k AS k, COUNT(*) AS n FROM A [RANGE 10 SLIDE 4] AS A GROUP BY A.k",
+    }.get(emit, f"{emit} (SELECT A.k AS k, A.v AS v {join})")
+    eng = declare("AB")
+    eng.query("whole", text)
+    eng.push({"A": rows((3, 1, 1), (5, 1, 2)), "B": rows((4, 1, 0), (5, 1, 0))})
+    eng.query("late", text)
+    since = eng.metrics("late")["complete_since"]
+    found: dict[str, list[dict[str, Any]]] = {"whole": [], "late": []}
+    outputs = [eng.push({"A": rows((time, 1, time)), "B": rows((time, 1, 0))}) for time in (8, *range(20, 40))]
+    for out in [*outputs, eng.flush()]:
+        for query in found:
+            found[query] += out[query].to_pylist()
+    after = {query: sorted(str(row) for row in each if row["_ts"] >= since) for query, each in found.items()}
+    assert len(after["whole"]) > 2
+    assert after["late"] == after["whole"]
+
+
+def test_partition_that_never_recurs_does_not_pin_the_window() -> None:
+    """One living row at the front of a window kept all dead rows behind it in memory."""
+    eng = declare("AB")
+    eng.query("q", "SELECT A.v AS v FROM A [PARTITION BY k ROWS 1], B [RANGE 5] WHERE A.k = B.k")
+    eng.push({"A": rows((0, 99, 0)), "B": rows((0, -2, 0))})
+    for push in range(40):
+        times = np.arange(1 + 100 * push, 101 + 100 * push)
+        eng.push({"A": pa.table({"ts": times, "k": times % 10, "v": times}), "B": rows((int(times[-1]), -2, 0))})
+    assert eng.metrics("q")["window_rows"]["A"] <= 4 * 11 + 200
+    assert eng.push({"B": rows((4001, 99, 0)), "A": rows((4001, -1, 0))})["q"].to_pylist() == []
+    assert eng.flush()["q"].to_pylist() == [{"v": 0, "_ts": 4001}]
+
+
+@pytest.mark.parametrize("operator", ["UNION ALL", "EXCEPT"])
+def test_restore_keeps_how_far_the_inputs_of_a_set_operation_were(operator: str) -> None:
+    """After a restore, results that were certain waited until every input had moved again."""
+    answers = []
+    for restart in (False, True):
+        eng = engine()
+        eng.stream("A", COLUMNS, time="ts")
+        eng.stream("B", COLUMNS, time="ts", lateness=5)
+        eng.query("q", f"(SELECT k FROM B [RANGE 5]) {operator} (SELECT k FROM A [RANGE 5])")
+        eng.push({"B": rows((3, 1, 0)), "A": rows((15, 2, 0))})
+        if restart:
+            eng = type(eng).restore(eng.snapshot())
+        answers.append(eng.push({"B": rows((13, 3, 0))})["q"].to_pylist())
+    assert answers[0] == answers[1] == [{"k": 1, "_ts": 3}]
