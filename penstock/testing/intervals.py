@@ -1,11 +1,11 @@
 """The oracle on DuckDB: what a query must answer, computed over validity intervals in SQL.
 
-Law: every tuple is valid during [born, dies), as its window says; a combination is in the answer while all of its tuples
-are. Intervals have a common instant exactly if every two of them do, so a join tests them pair by pair. DISTINCT, EXCEPT
-and GROUP BY change only at instants at which a row enters or leaves, and are computed for these.
+Law: every tuple is valid during [born, dies), as its window says; a combination is in the answer while all of its
+tuples are. Intervals have a common instant exactly if every two of them do, so a join tests them pair by pair.
+DISTINCT, EXCEPT and GROUP BY change only at instants at which a row enters or leaves, and are computed for these.
 
-It shares the binder with the engine and nothing else. Tens of thousands of tuples take seconds; `penstock.testing.expected`
-says the same by brute force, for small cases.
+It shares the binder with the engine and nothing else. Tens of thousands of tuples take seconds; for small cases
+`penstock.testing.expected` says the same by brute force.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from penstock.testing.interval_sql import (
     qualify,
     quote,
     to_duckdb,
-    type_name,
     typed_column,
 )
 from penstock.testing.oracle import TooManyRows, bind
@@ -93,7 +92,8 @@ class _Intervals:
         """The answer of a bound query as a stream of rows."""
         rows = self.body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
-        table = self.connection.sql(_emit_sql(rows, columns, query.emit)).to_arrow_table()
+        shown = self.store_rows(_emit_sql(rows, columns, query.emit))
+        table = self.connection.sql(f"SELECT * FROM {shown} ORDER BY instant").to_arrow_table()
         arrays = [typed_column(column, field.type) for column, field in zip(table.columns, query.schema, strict=True)]
         return pa.table(arrays, schema=query.schema)
 
@@ -220,7 +220,7 @@ class _Intervals:
         return name
 
     def store_rows(self, sql: str) -> str:
-        """The rows of a join, if they are not too many."""
+        """The rows of a join or an answer, if they are not too many."""
         if self.limit is None:
             return self.store(sql)
         name = self.store(f"{sql} LIMIT {self.limit + 1}")
@@ -267,21 +267,22 @@ def _group_sql(rows: str, outputs: Sequence[str], having: str) -> str:
     """The answers of groups at their instants, equal ones of consecutive instants made one."""
     columns = [f"c{place}" for place in range(len(outputs))]
     shown = ", ".join(f"{text} AS {name}" for text, name in zip(outputs, columns, strict=True))
-    same = " AND ".join([
-        "lag(until) OVER w IS NOT DISTINCT FROM instant", *(f"lag({c}) OVER w IS NOT DISTINCT FROM {c}" for c in columns),
-    ])  # fmt: skip
+    unchanged = [f"lag({c}) OVER w IS NOT DISTINCT FROM {c}" for c in columns]
+    same = " AND ".join(["lag(until) OVER w IS NOT DISTINCT FROM instant", *unchanged])
     listed = ", ".join(columns)
     return f"""
         WITH instants AS (
             SELECT g, {BORN} AS instant FROM {rows} UNION SELECT g, {DIES} FROM {rows} WHERE {DIES} < {NEVER}
         ), spans AS (
-            SELECT g, instant, coalesce(lead(instant) OVER (PARTITION BY g ORDER BY instant), {NEVER}) AS until FROM instants
+            SELECT g, instant, coalesce(lead(instant) OVER w, {NEVER}) AS until
+            FROM instants WINDOW w AS (PARTITION BY g ORDER BY instant)
         ), answers AS (
             SELECT s.g, s.instant, first(s.until) AS until, {shown}
             FROM spans AS s JOIN {rows} AS r ON r.g = s.g AND r.{BORN} <= s.instant AND s.instant < r.{DIES}
             GROUP BY s.g, s.instant HAVING {having}
         ), marked AS (
-            SELECT *, CASE WHEN {same} THEN 0 ELSE 1 END AS fresh FROM answers WINDOW w AS (PARTITION BY g ORDER BY instant)
+            SELECT *, CASE WHEN {same} THEN 0 ELSE 1 END AS fresh
+            FROM answers WINDOW w AS (PARTITION BY g ORDER BY instant)
         ), runs AS (
             SELECT *, sum(fresh) OVER (PARTITION BY g ORDER BY instant) AS run FROM marked
         )
@@ -294,9 +295,9 @@ def _except_sql(left: str, right: str | None, columns: Sequence[str]) -> str:
     listed = ", ".join(columns)
     sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
     events = " UNION ALL ".join(
-        f"SELECT {listed}, {BORN} AS instant, {l} AS l, {r} AS r FROM {side} "
-        f"UNION ALL SELECT {listed}, {DIES}, {-l}, {-r} FROM {side} WHERE {DIES} < {NEVER}"
-        for side, l, r in sides
+        f"SELECT {listed}, {BORN} AS instant, {one} AS l, {other} AS r FROM {side} "
+        f"UNION ALL SELECT {listed}, {DIES}, {-one}, {-other} FROM {side} WHERE {DIES} < {NEVER}"
+        for side, one, other in sides
     )
     return f"""
         WITH changes AS (
@@ -317,11 +318,12 @@ def _except_sql(left: str, right: str | None, columns: Sequence[str]) -> str:
 def _emit_sql(rows: str, columns: Sequence[str], emit: Emit) -> str:
     listed = ", ".join(columns)
     if emit == "istream":
-        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE} ORDER BY instant"
+        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}"
     if emit == "dstream":
-        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {NEVER} ORDER BY instant"
+        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {NEVER}"
     return f"""
         WITH instants AS (
-            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE} UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {NEVER}
+            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}
+            UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {NEVER}
         )
-        SELECT {listed}, instant FROM instants JOIN {rows} ON {BORN} <= instant AND instant < {DIES} ORDER BY instant"""
+        SELECT {listed}, instant FROM instants JOIN {rows} ON {BORN} <= instant AND instant < {DIES}"""

@@ -1,7 +1,7 @@
 """Seeds in child processes: one that crashes the interpreter is a failure with its number, and the next ones still run.
 
-A child runs a range of seeds of one kind and writes a JSON line before and after each. If it dies, the seed it had begun
-is reported with the signal and the stack that faulthandler wrote, and another child goes on with the next seed.
+A child runs a range of seeds of one kind and writes a JSON line before and after each. If it dies, the seed it had
+begun is reported with the signal and the stack that faulthandler wrote, and another child goes on with the next seed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) 
             begun = first  # it died between two seeds, or could not even start
         if begun is None:
             return
-        yield Outcome(kind, begun, f"seed {begun} crashed the interpreter, {_reason(child.returncode)}\n{trace[-4000:]}")
+        yield Outcome(
+            kind, begun, f"seed {begun} crashed the interpreter, {_reason(child.returncode)}\n{trace[-4000:]}"
+        )
         first = begun + 1
 
 

@@ -13,8 +13,8 @@ from texts import Text
 
 import penstock as ps
 from penstock.adapt.decide import Rules
-from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.plan.tree import fixed, parse_tree, subtrees
+from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance
 from penstock.testing.play import declare
 

@@ -9,7 +9,7 @@ import time
 
 from children import Outcome, run_seeds
 
-KINDS = {"embedded": 40}
+KINDS = {"embedded": 40, "cells": 20}
 """How many seeds of each kind make up a round."""
 
 
@@ -30,7 +30,10 @@ def main() -> int:
                     done += 1
                     if outcome.fault is not None:
                         failed.append(outcome)
-                        print(f"\nFAILED {kind} seed {outcome.seed}\n{outcome.fault}\nrepeat: {outcome.repeat}\n", flush=True)
+                        print(
+                            f"\nFAILED {kind} seed {outcome.seed}\n{outcome.fault}\nrepeat: {outcome.repeat}\n",
+                            flush=True,
+                        )
                 print(f"{done} seeds done, {len(failed)} failed (last: {kind} from seed {first})", flush=True)
             first += max(KINDS.values())
     except KeyboardInterrupt:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from scenario import Event, Scenario
+from scenario import Event, Scenario, draw
 
 from penstock.testing import Push
 from penstock.testing.shrink import _fewer
@@ -92,3 +96,36 @@ def _plainer_options(scenario: Scenario, fails: Fails) -> Scenario:
         if fails(other):
             scenario = other
     return scenario
+
+
+def main() -> None:
+    """Make the storm of a seed small and print it; run it with NUMBA_BOUNDSCHECK=1 if the storm crashes."""
+    parser = argparse.ArgumentParser(description="Make a failing storm small.")
+    parser.add_argument("kind", choices=("embedded", "cells"))
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--containing", default="", help="only faults with this text count")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    given = parser.parse_args()
+    sys.path.insert(1, str(Path(__file__).parents[1] / "spark"))
+    import cells
+    import storm
+
+    find, most = {
+        "embedded": (storm.find_embedded_fault, storm.MOST),
+        "cells": (cells.find_cells_fault, cells.MOST),
+    }[given.kind]
+    end = time.monotonic() + 60 * given.minutes
+
+    def fails(scenario: Scenario) -> bool:
+        fault = find(scenario) if time.monotonic() < end else None
+        return fault is not None and given.containing in fault
+
+    small = make_smaller(draw(given.seed, most), fails)
+    print(f"{small}\n{find(small) or 'this seed does not fail'}")
+    for number, step in enumerate(small.case.steps):
+        rows = {name: table.to_pylist() for name, table in step.batches.items()} if isinstance(step, Push) else step
+        print(f"step {number}: {rows}")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ class Writer:
         names = [item.alias for item in items]
         if self.chain:
             places = [self.names.index(item.stream) for item in items]
-            columns = ["xy"[min(a, b) % 2] for a, b in zip(places, places[1:], strict=False)]
+            columns = ["xy"[min(a, b) % 2] for a, b in itertools.pairwise(places)]
         else:
             columns = ["x"] * (len(names) - 1)
         return [f"{a}.{c} = {b}.{c}" for a, b, c in zip(names, names[1:], columns, strict=False)]
@@ -247,7 +248,7 @@ class Writer:
         spans = (f" [RANGE {self.scale.duration(length)}]",) * 3 + (("",) if self.scale.rows < 500 else ())
         items = [Item(f"{stream.lower()}q", stream, rng.choice(spans)) for stream in streams]
         names = [item.alias for item in items]
-        where = [f"{a}.x = {b}.x" for a, b in zip(names, names[1:], strict=False)] + self.filters(names, 0.2)
+        where = [f"{a}.x = {b}.x" for a, b in itertools.pairwise(names)] + self.filters(names, 0.2)
         if rng.random() < 0.3:
             where.append(f"{names[0]}.y <= {names[-1]}.y")
         mode = rng.choice(("RECENT", "CHRONICLE"))
