@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -46,10 +46,6 @@ class Scenario:
     smallest: bool
     """Whether the engine's maintenance runs at its smallest thresholds."""
     answers: dict[tuple[str, int], pa.Table] = field(default_factory=dict, compare=False)
-
-    @cached_property
-    def has_budget(self) -> bool:
-        return any(event.do == "budget" for event in self.events)
 
     def seen_since(self, step: int) -> dict[str, pa.Table]:
         """The tuples that a query added before a step sees."""
@@ -94,7 +90,8 @@ def draw(seed: int, most: int = MOST) -> Scenario:
     sharing = rng.random() < 0.4
     scenario.options["share"] |= sharing
     texts = _texts(rng, Writer(rng, names, scale, table=table, sharing=sharing), scenario)
-    return replace(scenario, texts=texts, events=tuple(_events(rng, texts, len(case.steps), scenario.options)))
+    events = _Events(rng, texts, len(case.steps), sharing=sharing, budgets=not scenario.options["adapt"])
+    return replace(scenario, texts=texts, events=tuple(events.draw()))
 
 
 def _options(rng: random.Random, scale: Scale) -> dict[str, Any]:
@@ -126,7 +123,7 @@ def _texts(rng: random.Random, writer: Writer, scenario: Scenario) -> dict[str, 
         text = next((text for _ in range(5) if fits(text := writer.write())), None)
         if text is not None:
             found[name] = text
-            if rng.random() < 0.25:
+            if rng.random() < (0.4 if writer.sharing else 0.25):
                 other = writer.plain(writer.family) if rng.random() < 0.8 else writer.write()
                 if fits(other):
                     found[f"{name}'"] = other
@@ -138,41 +135,59 @@ def _texts(rng: random.Random, writer: Writer, scenario: Scenario) -> dict[str, 
     return found
 
 
-def _events(rng: random.Random, texts: Mapping[str, Text], steps: int, options: Mapping[str, Any]) -> Iterator[Event]:
+class _Events:
     """Queries that come, change and go, and what happens to the engine meanwhile, in order."""
-    found: list[tuple[int, int, Event]] = []
 
-    def add(step: int, rank: int, do: str, query: str = "", *args: Any) -> None:
-        found.append((step, rank, Event(step, do, query, args)))
+    def __init__(
+        self, rng: random.Random, texts: Mapping[str, Text], steps: int, *, sharing: bool, budgets: bool
+    ) -> None:
+        self.rng, self.texts, self.steps, self.sharing, self.budgets = rng, texts, steps, sharing, budgets
+        self.found: list[tuple[int, int, Event]] = []
+        self.lives: dict[str, tuple[int, int]] = {}
 
-    lives: dict[str, tuple[int, int]] = {}
-    for name, text in texts.items():
-        if name.endswith("'"):
-            continue
+    def draw(self) -> Iterator[Event]:
+        for name, text in self.texts.items():
+            if not name.endswith("'"):
+                self._live(name, text)
+        self._disturb()
+        if self.budgets and self.rng.random() < 0.2:
+            self._limit()
+        return (event for _, _, event in sorted(self.found, key=lambda each: each[:2]))
+
+    def _add(self, step: int, rank: int, do: str, query: str = "", *args: Any) -> None:
+        self.found.append((step, rank, Event(step, do, query, args)))
+
+    def _live(self, name: str, text: Text) -> None:
+        """When a query comes and goes, and when it changes its text."""
+        rng, steps = self.rng, self.steps
         linked = text.derives or text.reads
-        birth = 0 if linked else rng.choice((0, 0, rng.randint(0, steps)))
-        state = rng.choice((None, None, None, rng.choice(STATES)))
-        history = bool(birth) and rng.random() < 0.3
-        plan = _plan(rng, text) if rng.random() < 0.3 else None
-        add(birth, 0, "derive" if text.derives else "query", name, plan, state, history)
+        birth = 0 if linked else rng.choice((0, 0, rng.randint(0, steps))[self.sharing :])
+        state = None if self.sharing else rng.choice((None, None, None, rng.choice(STATES)))
+        history = bool(birth) and rng.random() < (0.6 if self.sharing else 0.3)
+        plan = _plan(rng, text) if rng.random() < (0.1 if self.sharing else 0.3) else None
+        self._add(birth, 0, "derive" if text.derives else "query", name, plan, state, history)
         death = rng.randint(birth, steps + 1) if not text.derives and rng.random() < 0.4 else steps + 1
-        lives[name] = birth, death
+        self.lives[name] = birth, death
         if death <= steps:
-            add(death, 2, "drop", name)
-        if f"{name}'" in texts and death > birth:
-            add(rng.randint(birth + 1, min(death, steps)) if birth < steps else steps, 1, "alter", name)
-    restless = rng.choice((0.1, 0.3, 0.6))
-    for step in range(steps + 1):
-        while rng.random() < restless:
-            here = [name for name, (birth, death) in lives.items() if birth <= step <= death]
-            _happen(rng, texts, here, lambda do, *args, step=step: add(step, 3, do, *args))
-    if rng.random() < 0.2 and not options["adapt"]:
-        first = rng.randint(0, steps)
+            self._add(death, 2, "drop", name)
+        if f"{name}'" in self.texts and death > birth:
+            self._add(rng.randint(min(birth + 1, steps), min(death, steps)), 1, "alter", name)
+
+    def _disturb(self) -> None:
+        restless = self.rng.choice((0.1, 0.3, 0.6))
+        for step in range(self.steps + 1):
+            while self.rng.random() < restless:
+                here = [name for name, (birth, death) in self.lives.items() if birth <= step <= death]
+                _happen(self.rng, self.texts, here, partial(self._add, step, 3))
+
+    def _limit(self) -> None:
+        """A budget, which may be lifted again."""
+        rng = self.rng
+        first = rng.randint(0, self.steps)
         policy, sample = rng.choice(("steady", "jaqpot")), rng.choice((None, 7))
-        add(first, 4, "budget", "", rng.choice((0.05, 0.5, 2, 20)), policy, sample)
+        self._add(first, 4, "budget", "", rng.choice((0.05, 0.5, 2, 20)), policy, sample)
         if rng.random() < 0.7:
-            add(rng.randint(first, steps), 5, "lift")
-    return (event for _, _, event in sorted(found, key=lambda each: each[:2]))
+            self._add(rng.randint(first, self.steps), 5, "lift")
 
 
 def _happen(rng: random.Random, texts: Mapping[str, Text], here: list[str], add: Any) -> None:

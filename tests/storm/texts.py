@@ -53,7 +53,7 @@ class Writer:
     ) -> None:
         """`sharing`: all queries are joins over the same streams or some of them, often with the same ROWS windows."""
         self.rng, self.names, self.scale = rng, list(names), scale
-        self.table, self.sharing = table, sharing
+        self.table, self.sharing = table and not (sharing and rng.random() < 0.8), sharing
         self.chain = rng.random() < 0.3
         counted = rng.choice((0, 0.4, 0.7)) if sharing else rng.choice((0, 0, 0.5))
         self.row_counted = {name: self._counted() for name in names if rng.random() < counted}
@@ -118,7 +118,7 @@ class Writer:
 
     def items(self, streams: Sequence[str]) -> list[Item]:
         rng, length = self.rng, self.length()
-        uniform = rng.random() < 0.6
+        uniform = rng.random() < (0.8 if self.sharing else 0.6)
         spelled = rng.choice(("", "x", "_2"))
         found = []
         for place, stream in enumerate(streams):
@@ -145,7 +145,7 @@ class Writer:
 
     def residuals(self, names: Sequence[str]) -> list[str]:
         rng = self.rng
-        if len(names) < 2 or rng.random() < 0.7:
+        if len(names) < 2 or rng.random() < (0.9 if self.sharing else 0.7):
             return []
         a, b = rng.sample(list(names), 2)
         return [rng.choice((f"{a}.ts <= {b}.ts", f"{a}.id % 2 = {b}.id % 2", f"ABS({a}.y - {b}.y) <= 2",
