@@ -13,13 +13,13 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock import snapshot
 from penstock.adapt.budget import Budgets, Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.lookout import Lookout
 from penstock.adapt.monitor import Sample
 from penstock.adapt.overload import Overload
+from penstock.changes import Changes
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
@@ -27,11 +27,13 @@ from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.graph.timestamps import awaited
 from penstock.groups import Groups
+from penstock.guard import Guard, guard_calls
 from penstock.ops.group import Slicing
 from penstock.ops.join import Migration
 from penstock.plan.explain import Description, as_mermaid, as_text
 from penstock.relations import Duration, Relations, described
 from penstock.roster import Roster
+from penstock.snapshot import Parts, refuse_misfits
 from penstock.stages import Told
 from penstock.starter import Starter, require_plan
 from penstock.state.demand import Kept
@@ -40,8 +42,12 @@ from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.streams import Clock
 
 
+@guard_calls(
+    nests=("awaits", "close", "dead_letters", "decisions", "failures", "late", "overloads", "picture"),
+    always=("close",),
+)
 class Engine:
-    """Continuous queries in this process.
+    """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 
     >>> import pyarrow as pa
     >>> engine = Engine()
@@ -86,16 +92,20 @@ class Engine:
         self._maintenance = maintenance
         self._graph = Graph()
         self._cycle = Cycle(self._graph, batch)
-        self._relations = Relations(self._graph, clock)
+        self._guard = Guard()
+        self._relations = Relations(self._graph, clock, self._guard)
         self._groups = Groups(share=share, slicing=slicing, nest=rules is None)
-        self._roster = Roster()
+        self._roster = Roster(self._guard)
         self._budgets = Budgets(self._roster, timer)
         self._starter = Starter(
-            state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, maintenance
-        )
+            state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, maintenance,
+            self._guard,
+        )  # fmt: skip
+        self._changes = Changes(self._relations, self._roster, self._groups, self._starter, self._guard)
         self._controller = None if rules is None else Controller(rules, timer)
         self._replay: Replay | None = None
         self._pushes = 0
+        self._schedule = schedule
         self.schedule(schedule)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +128,7 @@ class Engine:
         or when they are first needed, whatever stands in their time column.
         """
         self._relations.require_free(name)
-        self.declare(described(name, schema, time, lateness, timestamps, skew, idle_after))
+        self._relations.add_stream(described(name, schema, time, lateness, timestamps, skew, idle_after))
 
     def declare(self, stream: Stream) -> None:
         """Declare a stream that a script's CREATE STREAM has described."""
@@ -164,15 +174,7 @@ class Engine:
         Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
         goes on as it was.
         """
-        running = self._roster[name]
-        if running.feeds is not None:
-            message = f"{running.name} is a stream that others may read; drop it and declare it again"
-            raise QueryError("DERIVED_STREAM", message, stream=running.name)
-        demand = running.demand if state is None and running.demanding else None
-        altered = self._starter.started(running.name, text, plan, state or running.state, demand, history=True)
-        self._roster.replace(altered)
-        self._budgets.retire(running)
-        running.remove()
+        self._changes.alter(name, text, plan, state, self._budgets)
 
     def derive(
         self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
@@ -196,17 +198,7 @@ class Engine:
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
-        running = self._roster[name]
-        if running.feeds is not None:
-            readers = self._roster.readers(running)
-            if readers:
-                message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
-                raise QueryError("STREAM_IN_USE", message, stream=running.name)
-            self._relations.forget(running.feeds)
-        self._budgets.dismiss(running)
-        self._roster.remove(running)
-        running.remove()
-        self._starter.apart(join for join in running.joins if len(join.tapped) == len(join.group.members))
+        self._changes.drop(name, self._budgets)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
@@ -215,15 +207,11 @@ class Engine:
         """
         require_known(how, get_args(Migration), "way to migrate")
         require_plan(plan)
-        self._starter.apart(self._roster[name].broken_by(plan))
-        self._roster[name].migrate(plan, how)  # type: ignore[arg-type]
+        self._changes.migrate(name, plan, how)  # type: ignore[arg-type]
 
     def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        state, kept = self._starter.chosen(state, demand)
-        self._starter.apart(self._roster[name].joins)
-        running = self._roster[name]
-        running.adopt(state, running.demand if demand is None else kept, node)
+        self._changes.adopt(name, state, node, demand)
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -235,28 +223,36 @@ class Engine:
         `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
         any table does not fit its stream.
         """
-        self._relations.streams.feed(data)
-        for name, time in (frontiers or {}).items():
-            self._relations.streams.advance(name, time)
-        return self._run()
+        arrived = self._relations.streams.fit(data)
+        promises = self._relations.streams.promises(frontiers or {})
+        with self._guard.change():
+            for rows in arrived:
+                rows.feed()
+            for source, frontier in promises:
+                source.advance(frontier)
+            return self._run()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come.
 
         What becomes certain by that comes with the next push, which may be empty: `push({})`.
         """
-        self._relations.streams.advance(name, time)
+        for source, frontier in self._relations.streams.promises({name: time}):
+            source.advance(frontier)
 
     def flush(self) -> dict[str, pa.Table]:
         """The end of every stream."""
-        for source in self._relations.streams:
-            source.advance(int(FOREVER))
-        return self._run()
+        with self._guard.change():
+            for source in self._relations.streams:
+                source.advance(int(FOREVER))
+            return self._run()
 
     def _run(self) -> dict[str, pa.Table]:
         for steering in (self._replay, self._controller):
             if steering is not None:
-                steering.before(self, self._pushes)
+                with self._guard.nest():
+                    steering.before(self, self._pushes)
+                self._guard.require_intact()
         self._budgets.begin()
         self._cycle.run()
         self._budgets.end()
@@ -282,11 +278,10 @@ class Engine:
         `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
         """
         require_known(strategy, tuple(STRATEGIES), "schedule")
-        if part is None:
-            self._schedule = strategy
-            self._graph.schedule(strategy)
-        else:
-            self._graph.schedule(strategy, *(node.id for node in self._roster.part(part, self._graph)))
+        ids = [] if part is None else [node.id for node in self._roster.part(part, self._graph)]
+        with self._guard.change():
+            self._schedule = strategy if part is None else self._schedule
+            self._graph.schedule(strategy, *ids)
 
     def break_after(self, operator: str) -> None:
         """Set a virtual break node behind an operator, or a query's last: what follows is scheduled on its own."""
@@ -306,13 +301,11 @@ class Engine:
         (a seed) a random choice. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._starter.apart(self._groups)
-        running = None if query is None else self._roster[query]
-        self._budgets.set(budget, running)
+        self._changes.bind(budget, query, self._budgets)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
-        self._budgets.free(self._roster[name])
+        self._changes.unbind(name, self._budgets)
 
     def decisions(self) -> list[Decision]:
         """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
@@ -356,7 +349,9 @@ class Engine:
         if format != "text":
             raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
         plan = "" if running.plan_text is None else f", plan {running.plan_text}"
-        return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *running.shared()])
+        with self._guard.change():  # to tell the slices sums up their counts
+            shared = running.shared()
+        return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *shared])
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
         """How joins that queries share keep tuples, all of them or that of one query.
@@ -364,15 +359,14 @@ class Engine:
         "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
         """
         require_known(slicing, get_args(Slicing), "slicing")
-        if query is None:
-            self._groups.reslice(slicing)
-        else:
-            for join in self._roster[query].joins:
-                join.reslice(slicing)
+        self._changes.reslice(slicing, query)
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
-        return self._roster[name].slices()
+        running = self._roster[name]
+        running.check_sliced()
+        with self._guard.change():  # sums up the counts of slices
+            return running.slices()
 
     def picture(self, name: str) -> Description:
         """What a query does, as a tree to draw."""
@@ -382,8 +376,10 @@ class Engine:
         """What a query has read, holds and has written, and what its streams turned away."""
         running = self._roster[name]
         streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
+        with self._guard.change():  # sums up the counts of slices
+            told = running.metrics()
         return {
-            **running.metrics(),
+            **told,
             **self._budgets.metrics(running),
             "streams": {stream: self._graph[f"source {stream}"].operator.metrics() for stream in streams},
         }
@@ -400,7 +396,7 @@ class Engine:
 
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
-        parts = snapshot.Parts()
+        parts = Parts()
         parts.add_options({
             "state": self._starter.state, "demand": self._starter.demand, "schedule": self._schedule,
             "batch": self._batch, "share": self._share, "slicing": self._groups.slicing,
@@ -425,7 +421,12 @@ class Engine:
 
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
-        parts = snapshot.Parts.unpacked(blob)
+        parts = Parts.unpacked(blob)
+        with refuse_misfits():
+            return cls._restored(parts, clock, aggregates or {})
+
+    @classmethod
+    def _restored(cls, parts: Parts, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
         options = parts.options()
         budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
         upkeep = Maintenance(**options.pop("maintenance", {}))
@@ -438,7 +439,7 @@ class Engine:
             saved.apply(source, outlet)
             engine._graph.resume(source.id, saved.entry["habits"])
             engine._relations.know(saved.stream)
-        engine._relations.resume(*parts.names(), aggregates or {})
+        engine._relations.resume(*parts.names(), aggregates)
         queries = list(parts.queries())
         engine._groups.seat(seat for query in queries for seat in query.seats)
         for query in queries:

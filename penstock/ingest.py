@@ -101,6 +101,8 @@ def tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
             raise TypeError("a float is not an instant")
         scalar = time if isinstance(time, pa.Scalar) else pa.scalar(time, stream.time_type)
         found = scalar.cast(stream.time_type).cast(pa.int64()).as_py()
+    except MemoryError:
+        raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             "TIME_TYPE", f"{time!r} is not a time of {stream.name}, whose {stream.time} is {stream.time_type}"

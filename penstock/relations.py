@@ -12,6 +12,7 @@ from penstock.cql import duration, stream_schema, time_column
 from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
 from penstock.errors import DataError, QueryError, require_known
 from penstock.graph.graph import Graph
+from penstock.guard import Guard
 from penstock.ingest import fitted
 from penstock.ops.user_aggregate import checked
 from penstock.streams import Clock, Streams
@@ -41,7 +42,9 @@ def described(
 class Relations:
     """All that was declared. `order` has the streams as they were: this orders tuples of one time."""
 
-    def __init__(self, graph: Graph, clock: Clock | None) -> None:
+    def __init__(self, graph: Graph, clock: Clock | None, guard: Guard) -> None:
+        self._graph = graph
+        self._guard = guard
         self.catalog = Catalog()
         self.streams = Streams(graph, self.catalog, clock)
         self.tables: dict[str, pa.Table] = {}
@@ -62,8 +65,10 @@ class Relations:
     def add_stream(self, stream: Stream) -> None:
         """Declare a stream, with a source of its own."""
         self.require_free(stream.name)
-        self.streams.add(stream)
-        self.know(stream)
+        source, outlet = self.streams.make(stream)
+        with self._guard.change():
+            self._graph.add(source, outlet)
+            self.know(stream)
 
     def know(self, stream: Stream) -> None:
         """A stream whose tuples come from a source or from a query that is in the graph already."""
@@ -80,8 +85,10 @@ class Relations:
         if not isinstance(table, (pa.Table, pa.RecordBatch)):
             raise DataError("NOT_A_TABLE", f"table {name} is a {type(table).__name__}; give a pyarrow.Table")
         schema = stream_schema(table.schema)
-        self.tables[name] = pa.table(fitted(name, table, schema), schema=schema)
-        self.catalog.relations.add(Table(name, schema))
+        rows = pa.table(fitted(name, table, schema), schema=schema)
+        with self._guard.change():
+            self.tables[name] = rows
+            self.catalog.relations.add(Table(name, schema))
 
     def add_aggregate(self, name: str, cls: type) -> None:
         if not isinstance(name, str) or not name.isidentifier():

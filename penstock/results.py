@@ -2,15 +2,19 @@
 
 Ten thousand queries that share a join find their results at once; what each of them shows costs something only if
 somebody looks. Tables that nobody has looked at are dropped with the mapping that holds them.
+
+A table is made from the engine's windows, so that reading one waits for calls of the engine that are running. If it
+raises, the table can be read again; after the engine broke, tables that were not made before are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.guard import Guard
 from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator
 from penstock.running import RunningQuery
@@ -19,23 +23,39 @@ from penstock.running import RunningQuery
 class Results(dict[str, pa.Table]):
     """A dictionary of tables by query."""
 
-    def __init__(self, queries: Mapping[str, RunningQuery], harvests: Mapping[JoinOperator, list[Harvest]]) -> None:
-        """`queries` in their order; those that ask a join for their rows find them in its harvests."""
+    def __init__(
+        self,
+        queries: Mapping[str, RunningQuery],
+        harvests: Mapping[JoinOperator, list[Harvest]],
+        guard: Guard,
+        warn: Callable[[RunningQuery], None],
+    ) -> None:
+        """`queries` in their order; those that ask a join for their rows find them in its harvests.
+
+        `warn` is called with a query that stopped before its table is given.
+        """
         super().__init__(queries)
         self._harvests = harvests
+        self._guard = guard
+        self._warn = warn
 
     def __getitem__(self, name: str) -> pa.Table:
         value = super().__getitem__(name)
-        if isinstance(value, RunningQuery):
-            value = value.results(self._harvests.get(value.asked.join, ()) if value.asked is not None else ())
-            super().__setitem__(name, value)
-        return value
+        return self._make(name) if isinstance(value, RunningQuery) else value
+
+    def _make(self, name: str) -> pa.Table:
+        with self._guard.enter("reading results"):
+            value = super().__getitem__(name)
+            if isinstance(value, RunningQuery):  # else another thread was faster
+                running = value
+                value = running.results(self._harvests.get(running.asked.join, ()) if running.asked else ())
+                if running.failure is not None:
+                    self._warn(running)
+                super().__setitem__(name, value)
+            return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            return default
+        return self[name] if name in self else default  # noqa: SIM401 - this is that get
 
     def pop(self, name: str, *default: Any) -> Any:
         value = self.get(name, *default) if default else self[name]
@@ -69,6 +89,6 @@ class Results(dict[str, pa.Table]):
         return dict, (self.copy(),)
 
     def _made(self) -> Results:
-        for name in self:
+        for name in list(self):
             self[name]
         return self

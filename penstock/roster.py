@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from penstock.cql.catalog import Names
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
+from penstock.guard import Guard
 from penstock.ops.join import JoinOperator
 from penstock.results import Results
 from penstock.running import RunningQuery
@@ -16,7 +17,8 @@ from penstock.running import RunningQuery
 class Roster:
     """Who runs. Iterating gives the derived streams first, as others read them, then the queries."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self.queries: Names[RunningQuery] = Names()
         self.derived: Names[RunningQuery] = Names()
         self._by_name: dict[str, RunningQuery] = {}
@@ -84,7 +86,7 @@ class Roster:
 
     def results(self, joins: list[JoinOperator]) -> Results:
         """What every query found: taken at once, or from the joins that will be asked for it."""
-        results = Results(self._by_name, {join: join.harvested() for join in joins})
+        results = Results(self._by_name, {join: join.harvested() for join in joins}, self._guard, self._warn)
         for running in self._staged:
             results[running.name] = running.results()
         return results
@@ -97,7 +99,11 @@ class Roster:
         staged = any(each.failure is not None for each in (*self._staged, *self.derived.values()))
         if not staged and not any(join.failing for join in joins):
             return
-        for name, error in self.failures().items():
-            if name not in self._warned:
-                self._warned.add(name)
-                warnings.warn(f"{name}: {error}", RuntimeWarning, stacklevel=5)
+        for running in self:
+            if running.failure is not None:
+                self._warn(running)
+
+    def _warn(self, running: RunningQuery) -> None:
+        if running.name not in self._warned:
+            self._warned.add(running.name)
+            warnings.warn(f"{running.name}: {running.failure}", RuntimeWarning, stacklevel=6)

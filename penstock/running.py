@@ -22,7 +22,7 @@ from penstock.ops.policies import POLICIES
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
-from penstock.plan.query import JoinPart, Part, differences, joins, plan_body, planned_joins, replanned
+from penstock.plan.query import JoinPart, Part, differences, joins, planned_joins, replanned
 from penstock.plan.tree import Tree, renamed
 from penstock.stages import JoinStage, Rest, Stage, Told
 from penstock.state.demand import Kept
@@ -34,24 +34,24 @@ from penstock.state.maintenance import Maintenance
 class RunningQuery:
     """One continuous query of an engine.
 
-    `ranks` is the order in which streams were declared, `classes` are the user-defined aggregates. With `feeds` the
-    results go to other queries, as a stream of that declaration.
+    `part` is its plan, `planned` whether that was asked for; `classes` are the user-defined aggregates. With `feeds`
+    the results go to other queries, as a stream of that declaration.
     """
 
     def __init__(
         self,
         name: str,
         query: Query,
-        plan: str | None,
+        part: Part,
         state: str,
         demand: Kept,
         graph: Graph,
         tables: Mapping[str, pa.Table],
-        ranks: Mapping[str, int],
         classes: Mapping[str, type],
         groups: Groups,
         feeds: Stream | None = None,
         *,
+        planned: bool = False,
         maintenance: Maintenance,
         history: bool = False,
     ) -> None:
@@ -60,10 +60,9 @@ class RunningQuery:
         self._state, self._demand = state, demand
         self.feeds = feeds
         self._graph = graph
-        rows = {table: data.num_rows for table, data in tables.items()}
-        self._part = plan_body(query.body, plan, rows, ranks)
+        self._part = part
         self._groups = groups
-        compiler = Compiler(name, graph, tables, state, demand, classes, groups, plan is not None, history, maintenance)
+        compiler = Compiler(name, graph, tables, state, demand, classes, groups, planned, history, maintenance)
         last = compiler.query(self._part, query.emit, read_on=feeds is not None)
         if feeds is not None:
             last = compiler.derived(last, lambda inlet, outlet: DerivedStreamOperator(feeds, inlet, outlet))
@@ -148,8 +147,13 @@ class RunningQuery:
         """Whether it reads a node of a join, not all of it."""
         return any(stage.join is join and stage.member.need.scope is not None for stage in self._joins)
 
+    def check_migration(self, plan: str, how: Migration) -> None:
+        """Refuse a plan that does not fit, or that one of the joins cannot go on with."""
+        for stage, join in zip(self._joins, joins(replanned(self._part, plan)), strict=True):
+            stage.join.check_migration(stage.planned(join.plan.tree), how)
+
     def migrate(self, plan: str, how: Migration) -> None:
-        """Go on with another plan; one that does not fit changes nothing."""
+        """Go on with another plan, which `check_migration` must have let pass."""
         part = replanned(self._part, plan)
         for stage, join in zip(self._joins, joins(part), strict=True):
             stage.migrate(join.plan.tree, how)
@@ -159,19 +163,19 @@ class RunningQuery:
             operator.order = difference.order
         self._part = part
 
-    def adopt(self, state: str, demand: Kept, node: str | None) -> None:
-        """Change what the joins keep, or what one node of them keeps."""
-        if node is None:
-            self._state, self._demand = state, demand
-            for stage in self._joins:
-                self._groups.adopt(stage.join, state, demand)
-            return
+    def adopt(self, state: str, demand: Kept) -> None:
+        """Change what the joins keep."""
+        self._state, self._demand = state, demand
+        for stage in self._joins:
+            self._groups.adopt(stage.join, state, demand)
+
+    def node(self, node: str) -> tuple[JoinOperator, frozenset[str]]:
+        """The join and the aliases of one node of the plan, which must not be a root."""
         for stage in self._joins:
             own = stage.own
             for part in stage.join.tree.plan.nodes():
                 if str(renamed(part.tree, own)) == node and part is not stage.join.tree.plan.root:
-                    stage.join.adopt(state, demand, frozenset(part.aliases))
-                    return
+                    return stage.join, frozenset(part.aliases)
         raise QueryError(
             "UNKNOWN_NODE", f"{self.name} has no node {node} that keeps rows; its plan is {self.plan_text}", node=node
         )
@@ -187,12 +191,14 @@ class RunningQuery:
 
     # ── sharing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def slices(self) -> pa.Table:
-        """The slices of its join, youngest first, with the tuples they hold by alias and the results they brought."""
+    def check_sliced(self) -> None:
+        """Refuse to tell the slices of a query that has several joins, or none."""
         if len(self._joins) != 1:
             raise QueryError("NO_SINGLE_PLAN", f"{self.name} has {len(self._joins)} joins, not one", query=self.name)
-        stage = self._joins[0]
-        found = stage.slices()
+
+    def slices(self) -> pa.Table:
+        """The slices of its join, youngest first, with the tuples they hold by alias and the results they brought."""
+        found = self._joins[0].slices()
         span = pa.duration("us") if pa.types.is_timestamp(self.query.time_type) else pa.int64()
         ages = {
             "from": pa.array([each.low for each in found], pa.int64()).cast(span),
@@ -292,9 +298,12 @@ class RunningQuery:
         for stage, rest in zip(self._stages, rests, strict=True):
             living[_id(stage)] = stage.revive(rest, [living[_id(below)] for below in stage.inputs])
             self._graph.resume(stage.node.id, rest.values["habits"])
+        if failed is None:
+            return
         for aggregate in self._aggregates:
-            if failed is not None:
-                aggregate.failure = QueryError("AGGREGATE_FAILED", failed)
+            aggregate.failure = QueryError("AGGREGATE_FAILED", failed)
+        if not self._aggregates:
+            self.stop(QueryError("EVALUATION_FAILED", failed))
 
 
 def _id(stage: Stage) -> str:

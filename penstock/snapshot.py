@@ -1,16 +1,20 @@
 """Snapshots: an engine's declarations, queries, frontiers and base windows as bytes.
 
-Intermediate results are not saved: they follow from the base windows. The container is a zip of a JSON index and Arrow
-IPC streams; nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful.
+Intermediate results are not saved: they follow from the base windows. The content is a zip of a JSON index and Arrow
+IPC streams; nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful. A header before it has
+the version, the length and a digest of the content: bytes that were damaged are never read.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -28,8 +32,11 @@ from penstock.stages import Rest, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
-_VERSION = 5
+_VERSION = 6
 _INDEX = "index.json"
+_MAGIC = b"PENSTOCK"
+_HEADER = struct.Struct(">8sIQ32s")
+"""Magic, version, length of the content, SHA-256 of the content."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,6 @@ class Parts:
 
     def __init__(self) -> None:
         self._index: dict[str, Any] = {
-            "version": _VERSION,
             "options": {},
             "tables": [],
             "sources": [],
@@ -161,23 +167,17 @@ class Parts:
                 with pa.ipc.new_stream(sink, table.schema) as writer:
                     writer.write_table(table)
                 archive.writestr(f"{number}.arrow", sink.getvalue().to_pybytes())
-        return out.getvalue()
+        return seal(out.getvalue())
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
     def unpacked(cls, blob: bytes) -> Parts:
-        parts = cls()
-        try:
-            with zipfile.ZipFile(io.BytesIO(blob)) as archive:
-                parts._index = json.loads(archive.read(_INDEX))
-                count = len(archive.namelist()) - 1
-                parts._tables = [pa.ipc.open_stream(archive.read(f"{n}.arrow")).read_all() for n in range(count)]
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, pa.ArrowException) as error:
-            raise DataError("BAD_SNAPSHOT", f"this is not a whole snapshot of an engine: {error}") from error
-        if parts._index.get("version") != _VERSION:
-            found = parts._index.get("version")
-            raise DataError("BAD_SNAPSHOT", f"a snapshot of version {found}; this engine reads version {_VERSION}")
+        parts, content = cls(), _checked(blob)
+        with refuse_misfits(), zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts._index = json.loads(archive.read(_INDEX))
+            count = len(archive.namelist()) - 1
+            parts._tables = [pa.ipc.open_stream(archive.read(f"{n}.arrow")).read_all() for n in range(count)]
         return parts
 
     def options(self) -> dict[str, Any]:
@@ -206,6 +206,52 @@ class Parts:
             unread = None if entry["unread"] is None else self._tables[entry["unread"]]
             yield SavedQuery(**{**entry, "rests": rests, "unread": unread})
 
+
+def seal(content: bytes) -> bytes:
+    """The content of a snapshot behind its header."""
+    return _HEADER.pack(_MAGIC, _VERSION, len(content), sha256(content).digest()) + content
+
+
+def _checked(blob: object) -> bytes:
+    """The content of a snapshot, if it is whole and of this version."""
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise DataError(
+            "BAD_SNAPSHOT", f"a snapshot is the bytes that Engine.snapshot gave, not a {type(blob).__name__}"
+        )
+    found = bytes(blob)
+    if found.startswith(b"PK"):
+        message = f"a snapshot of version 5 or older, or another zip file; this engine reads version {_VERSION}"
+        raise DataError("BAD_SNAPSHOT", message)
+    if len(found) < _HEADER.size or not found.startswith(_MAGIC):
+        raise DataError("BAD_SNAPSHOT", "this is not a snapshot of an engine, or only a part of one")
+    _, version, length, digest = _HEADER.unpack_from(found)
+    if version != _VERSION:
+        raise DataError("BAD_SNAPSHOT", f"a snapshot of version {version}; this engine reads version {_VERSION}")
+    content = found[_HEADER.size :]
+    if len(content) != length:
+        message = f"this is not a whole snapshot of an engine: it has {len(content)} bytes of content, not {length}"
+        raise DataError("BAD_SNAPSHOT", message)
+    if sha256(content).digest() != digest:
+        raise DataError("BAD_SNAPSHOT", "this snapshot of an engine was damaged: its content does not fit its digest")
+    return content
+
+
+@contextmanager
+def refuse_misfits() -> Iterator[None]:
+    """Name a snapshot whose content is whole, but not what an engine writes."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except _MISFITS as error:
+        message = f"the content of this snapshot does not fit together: {type(error).__name__}: {error}"
+        raise DataError("BAD_SNAPSHOT", message) from error
+
+
+_MISFITS = (
+    zipfile.BadZipFile, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
+    NotImplementedError, RecursionError, EOFError, StopIteration, pa.ArrowException,
+)  # fmt: skip
 
 _NUMBER = "_number"
 

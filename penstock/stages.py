@@ -30,6 +30,7 @@ from penstock.ops.operator import Batch
 from penstock.ops.sequence import SequenceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.explain import Properties, duration_text
+from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import Eddy, Outline, Tree, fixed, grafted, leaves, renamed, subtrees
 from penstock.state.kernels import ALWAYS
@@ -101,12 +102,16 @@ class JoinStage:
         tapped = self.join.tree.tapped if self.member.need.scope is not None else None
         return renamed(self.join.tree.plan.tree if tapped is None else tapped.plan.tree, self.own)
 
-    def migrate(self, tree: Outline, how: Migration) -> None:
-        """Go on with another shape, given in the query's own aliases, for all who share the join."""
+    def planned(self, tree: Outline) -> JoinPlan:
+        """The plan of the join in another shape, given in the query's own aliases."""
         shape = renamed(tree, self.member.renaming)
         if self.member.need.scope is not None:
             shape = grafted(fixed(self.join.tree.plan.tree), fixed(shape))
-        self.join.migrate(self.join.group.sharing.plan(shape), how)
+        return self.join.group.sharing.plan(shape)
+
+    def migrate(self, tree: Outline, how: Migration) -> None:
+        """Go on with another shape, given in the query's own aliases, for all who share the join."""
+        self.join.migrate(self.planned(tree), how)
 
     def breaks(self, tree: Outline) -> bool:
         """Whether others read a node that the join has not in another shape, given in the query's own aliases."""

@@ -9,11 +9,13 @@ from penstock.adapt.budget import Budgets
 from penstock.cql import bind_query
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
-from penstock.errors import QueryError, UnsupportedError, require_known
+from penstock.errors import QueryError, require_known
 from penstock.graph.graph import Graph
 from penstock.groups import Groups
+from penstock.guard import Guard
 from penstock.ops.join import JoinOperator
 from penstock.ops.policies import POLICIES
+from penstock.plan.query import plan_body
 from penstock.relations import Relations
 from penstock.roster import Roster
 from penstock.running import RunningQuery
@@ -29,7 +31,7 @@ class Starter:
 
     def __init__(
         self, state: str, demand: Kept, graph: Graph, relations: Relations, groups: Groups, roster: Roster,
-        budgets: Budgets, maintenance: Maintenance,
+        budgets: Budgets, maintenance: Maintenance, guard: Guard,
     ) -> None:  # fmt: skip
         require_known(state, tuple(POLICIES), "state policy")
         require_known(demand, _DEMANDS, "way to keep demand")
@@ -40,6 +42,7 @@ class Starter:
         self._groups = groups
         self._roster = roster
         self._budgets = budgets
+        self._guard = guard
         self._maintenance = maintenance
 
     def chosen(self, state: str | None, demand: Kept | None) -> tuple[str, Kept]:
@@ -71,35 +74,39 @@ class Starter:
             require_plan(plan)
         state, demand = self.chosen(state, demand)
         feeds = Stream(name, query.schema, "_ts") if derives else None
-        self._groups.purse = self._budgets.purse(name)
-        running = RunningQuery(
-            name, query, plan, state, demand, self._graph, self._relations.tables, self._relations.ranks,
-            self._relations.catalog.aggregates, self._groups, feeds, maintenance=self._maintenance, history=history,
-        )  # fmt: skip
-        try:
+        tables = self._relations.tables
+        rows = {table: data.num_rows for table, data in tables.items()}
+        part = plan_body(query.body, plan, rows, self._relations.ranks)
+        self._budgets.check_admission(name, part, derives=derives)
+        with self._guard.change():
+            self._groups.purse = self._budgets.purse(name)
+            running = RunningQuery(
+                name, query, part, state, demand, self._graph, tables, self._relations.catalog.aggregates,
+                self._groups, feeds, planned=plan is not None, maintenance=self._maintenance,
+                history=history,
+            )  # fmt: skip
             self._budgets.admit(running)
-        except UnsupportedError:
-            running.remove()
-            raise
         return running
 
     def apart(self, joins: Iterable[JoinOperator]) -> None:
         """Give the queries that read a node of these joins a join of their own, at the point where they are."""
         for join in [join for join in joins if join.tapped]:
-            readers = [running for running in self._roster if running.nested_in(join)]
-            told: Told = {}
-            rests = [running.dump(told) for running in readers]
-            self._groups.seat(rest.values["seat"] for each in rests for rest in each)
-            demands = [old.demand if old.demanding else None for old in readers]
-            new = [
-                self.started(r.name, r.query, r.plan_text, r.state, d) for r, d in zip(readers, demands, strict=True)
-            ]
-            for old, own, rest in zip(readers, new, rests, strict=True):  # a join comes back when all who share it do
-                self._roster.replace(own)
-                own.revive(rest, None)
-                own.stop(old.failure)
-                old.remove()
-            self._groups.seat(None)
+            with self._guard.change():
+                self._separate(join)
+
+    def _separate(self, join: JoinOperator) -> None:
+        readers = [running for running in self._roster if running.nested_in(join)]
+        told: Told = {}
+        rests = [running.dump(told) for running in readers]
+        self._groups.seat(rest.values["seat"] for each in rests for rest in each)
+        demands = [old.demand if old.demanding else None for old in readers]
+        new = [self.started(r.name, r.query, r.plan_text, r.state, d) for r, d in zip(readers, demands, strict=True)]
+        for old, own, rest in zip(readers, new, rests, strict=True):  # a join comes back when all who share it do
+            self._roster.replace(own)
+            own.revive(rest, None)
+            own.stop(old.failure)
+            old.remove()
+        self._groups.seat(None)
 
 
 def require_plan(plan: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import time_ns
 
@@ -17,11 +18,27 @@ from penstock.ingest import fitted, split_null_times, tick
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
 from penstock.state.codeset import Mask
 from penstock.state.instants import ticks
-from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.state.kernels import ALWAYS, FOREVER, I64
 
 Clock = Callable[[], int | datetime]
 
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Rows of a push that fit their stream, not taken in yet: those with a time, and bad ones with the reason."""
+
+    source: SourceOperator
+    times: I64
+    columns: Mapping[str, pa.Array]
+    bad: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
+
+    def feed(self) -> None:
+        """Give the rows to their source."""
+        for rows, reason in self.bad:
+            self.source.dead.add(rows, reason)
+        self.source.feed(self.times, self.columns)
 
 
 class Streams:
@@ -51,13 +68,17 @@ class Streams:
 
     def add(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
         """Put the source of a stream into the graph."""
+        source, outlet = self.make(stream)
+        self._graph.add(source, outlet)
+        return source, outlet
+
+    def make(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
+        """The source of a stream, and the buffer it writes to."""
         outlet, id_ = Buffer(), f"source {stream.name}"
         clocked = stream.timestamps != "external" or stream.skew or stream.idle_after is not None
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
         clock = self._clock_of(stream) if clocked else None
-        source = SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)
-        self._graph.add(source, outlet)
-        return source, outlet
+        return (SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)), outlet
 
     def _clock_of(self, stream: Stream) -> Callable[[], int]:
         """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""
@@ -82,34 +103,36 @@ class Streams:
         now = self._clock()
         return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
-    def feed(self, data: Mapping[str, pa.Table]) -> None:
-        """Give tuples to their sources; nothing is taken if any table does not fit its stream."""
+    def fit(self, data: Mapping[str, pa.Table]) -> list[Arrived]:
+        """The rows of a push for their sources. Nothing is taken in: one table that does not fit refuses all."""
         if not isinstance(data, Mapping):
             raise DataError(
                 "NOT_A_MAPPING", f"push takes tables by stream, {{name: table}}, not a {type(data).__name__}"
             )
-        fitting = []
-        for name, table in data.items():
-            source = self[name]
-            rows = _untimed(table, source.stream) if source.stream.timestamps != "external" else table
-            fitting.append((source, fitted(source.stream.name, rows, source.stream.schema)))
-        for source, columns in fitting:
-            if source.stream.timestamps != "external":
-                source.feed(np.zeros(len(columns[source.stream.time]), np.int64), columns)
-                continue
-            timed, bad = split_null_times(columns, source.stream.time)
-            if bad:
-                source.dead.add(bad, f"{source.stream.time} is NULL")
-            times = ticks(timed[source.stream.time])
-            if times.max(initial=0) == FOREVER:
-                source.dead.add(_rows(timed, times == FOREVER), f"{source.stream.time} is the end of time")
-                timed, times = _rows(timed, times < FOREVER), times[times < FOREVER]
-            source.feed(times, timed)
+        return [_arrived(self[name], table) for name, table in data.items()]
 
-    def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
-        """No tuple of the stream before `time` will come."""
-        source = self[name]
-        source.advance(tick(time, source.stream))
+    def promises(self, frontiers: Mapping[str, int | datetime | pa.Scalar]) -> list[tuple[SourceOperator, int]]:
+        """The sources of streams and the times before which no tuple of theirs will come."""
+        if not isinstance(frontiers, Mapping):
+            raise DataError(
+                "NOT_A_MAPPING", f"frontiers are times by stream, {{name: time}}, not a {type(frontiers).__name__}"
+            )
+        sources = [(self[name], time) for name, time in frontiers.items()]
+        return [(source, tick(time, source.stream)) for source, time in sources]
+
+
+def _arrived(source: SourceOperator, table: pa.Table) -> Arrived:
+    stream = source.stream
+    if stream.timestamps != "external":
+        columns = fitted(stream.name, _untimed(table, stream), stream.schema)
+        return Arrived(source, np.zeros(len(columns[stream.time]), np.int64), columns)
+    timed, without = split_null_times(fitted(stream.name, table, stream.schema), stream.time)
+    bad: list[tuple[Mapping[str, pa.Array], str]] = [(without, f"{stream.time} is NULL")] if without else []
+    times = ticks(timed[stream.time])
+    if times.max(initial=0) == FOREVER:
+        bad.append((_rows(timed, times == FOREVER), f"{stream.time} is the end of time"))
+        timed, times = _rows(timed, times < FOREVER), times[times < FOREVER]
+    return Arrived(source, times, timed, tuple(bad))
 
 
 def _rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:

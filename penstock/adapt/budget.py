@@ -243,14 +243,9 @@ class Budgets:
         yield from filter(None, (self._general, *self._single.values()))
 
     def set(self, budget: Budget | None, only: RunningQuery | None) -> None:
-        """Bind every query, or one and those who share its joins; None frees them. If one cannot be bound, none is."""
+        """Bind every query, or one and those who share its joins; None frees them. See `check_set`."""
         keeper = None if budget is None else Keeper(budget, self._timer)
         chosen = list(self._roster if only is None else self._sharers(only))
-        if keeper is not None:
-            if only is not None:
-                _check_agreed(only, chosen)
-            for running in chosen:
-                _check(running)
         if only is None:
             for former in self._keepers():
                 former.lift()
@@ -261,6 +256,14 @@ class Budgets:
             self._single |= dict.fromkeys((running.name for running in chosen), keeper)
         for running in chosen:
             self._enter(running)
+
+    def check_set(self, only: RunningQuery | None) -> None:
+        """Refuse a budget if one of the queries cannot be bound: then none is."""
+        chosen = list(self._roster if only is None else self._sharers(only))
+        if only is not None:
+            _check_agreed(only, chosen)
+        for running in chosen:
+            _check(running)
 
     def may_bind(self, running: RunningQuery) -> bool:
         """Whether a query has no budget, and it and all who share its joins allow one by FRESHNESS."""
@@ -279,21 +282,29 @@ class Budgets:
         """Whether a query has a budget of its own."""
         return self._single.get(running.name) is not None
 
+    def check_free(self, running: RunningQuery) -> None:
+        """Refuse to take back a query's own budget if that of the engine cannot bind it."""
+        if self._general is not None:
+            for each in self._sharers(running):
+                _check(each)
+
     def free(self, running: RunningQuery) -> None:
         """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
         freed = list(self._sharers(running))
-        if self._general is not None:
-            for each in freed:
-                _check(each)
         for each in freed:
             self._release(each)
         for each in freed:
             self._enter(each)
 
+    def check_admission(self, name: str, part: Part, *, derives: bool) -> None:
+        """Refuse a new query, or one with a new text, that the budget of the engine, or its own, cannot bind."""
+        if self._single.get(name, self._general) is not None:
+            if any(_probes(join) and isinstance(join.plan.root, EddyPlan) for join in joins(part)):
+                raise no_paths(name)
+            _check_part(name, part, derives=derives)
+
     def admit(self, running: RunningQuery) -> None:
         """A new query, or one with a new text: the budget of the engine binds it as well, or the one it has."""
-        if self._keeper(running) is not None:
-            _check(running)
         self._enter(running)
 
     def _enter(self, running: RunningQuery) -> None:
@@ -399,12 +410,16 @@ def _check(running: RunningQuery) -> None:
     for join in running.joins:
         if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
             raise no_paths(running.name)
-    above = distorting(running.part)
+    _check_part(running.name, running.part, derives=running.feeds is not None)
+
+
+def _check_part(name: str, part: Part, *, derives: bool) -> None:
+    above = distorting(part)
     if above is not None:
-        why = f"{running.name} has {above} above a join: with rows missing its results would be wrong, not fewer"
-    elif running.feeds is not None and running.joins:
-        why = f"{running.name} is a stream derived from a join: with tuples missing its readers would be wrong"
+        why = f"{name} has {above} above a join: with rows missing its results would be wrong, not fewer"
+    elif derives and _sheds(part):
+        why = f"{name} is a stream derived from a join: with tuples missing its readers would be wrong"
     else:
         return
     message = f"{why}; give the budget to other queries by name: budget(..., query=...)"
-    raise UnsupportedError("BUDGET_WOULD_DISTORT", message, query=running.name)
+    raise UnsupportedError("BUDGET_WOULD_DISTORT", message, query=name)

@@ -78,6 +78,8 @@ class Admission:
         if claim.filters:
             try:
                 passing = mask(claim.filters, lambda column: batch.columns[column.name], len(batch))
+            except MemoryError:
+                raise
             except EVALUATION_ERRORS as error:
                 self._stop(claim, error)
                 return np.zeros(len(batch), np.bool_)

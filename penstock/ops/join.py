@@ -32,7 +32,7 @@ from penstock.ops.leaf_node import LeafNode
 from penstock.ops.member import Member
 from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.operator import Batch, Inlet, concat
-from penstock.ops.parallel_track import ParallelTrack
+from penstock.ops.parallel_track import ParallelTrack, refuse_endless
 from penstock.ops.policies import policy_named
 from penstock.ops.sharing import Sharers, Since
 from penstock.ops.shedding import Shedding
@@ -313,6 +313,13 @@ class JoinOperator:
         if node is None:
             self.state, self.demand = state, demand
 
+    def check_migration(self, plan: JoinPlan, how: Migration) -> None:
+        """Refuse a plan that `migrate` cannot go on with."""
+        if self.tree.shedding is not None and isinstance(plan.root, EddyPlan):
+            raise no_paths(self.id)
+        if how == "parallel-track" and self._tap is None and self.tree.shedding is None:
+            refuse_endless(plan)
+
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Go on with another tree: what it lacks is completed when needed, or at once, or comes with time.
 
@@ -320,8 +327,6 @@ class JoinOperator:
         none, because it would do all work twice: the new tree takes over at once. So it does, complete, where queries
         read one of its nodes, which the new tree must have.
         """
-        if self.tree.shedding is not None and isinstance(plan.root, EddyPlan):
-            raise no_paths(self.id)
         if self._tap is not None:
             with self._in_step():
                 self.tree.rearrange(plan)

@@ -30,6 +30,7 @@ from penstock.state.leaf import Renumbering
 from penstock.state.room import taken
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
+"""What evaluating an expression may raise. Some of Arrow's are also a MemoryError: that is not the query's fault."""
 
 
 def failed(what: str, error: Exception) -> QueryError:
@@ -131,6 +132,8 @@ class Member:
             return None
         try:
             return self.births(harvest, mortal)
+        except MemoryError:
+            raise
         except EVALUATION_ERRORS as error:
             self.failure = failed(self.name, error)
             return None

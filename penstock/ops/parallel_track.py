@@ -25,8 +25,6 @@ class ParallelTrack:
     """The new tree beside an old one. `tree` takes the old one's place when `settle` says so."""
 
     def __init__(self, old: JoinTree, plan: JoinPlan) -> None:
-        for leaf in plan.leaves:
-            _refuse_endless(leaf)
         self._old = old
         self.tree = JoinTree(plan, old.policy, old.maintenance, beside=old)
 
@@ -45,6 +43,12 @@ class ParallelTrack:
         """Whether the old tree has nothing left that the new one lacks."""
         stores = self.tree.stores
         return all(stores[alias].base >= self.tree.first_row(alias) for alias in stores)
+
+
+def refuse_endless(plan: JoinPlan) -> None:
+    """Refuse a plan under which two tracks would never be one again."""
+    for leaf in plan.leaves:
+        _refuse_endless(leaf)
 
 
 def _refuse_endless(leaf: LeafPlan) -> None:

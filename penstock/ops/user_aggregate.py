@@ -107,6 +107,8 @@ class UserAggregate:
                 results.append(self._changed(code, range(start, end), weights, arguments, names))
                 start = end
             return pa.array(results, self._type)
+        except MemoryError:  # not the fault of the class
+            raise
         except Exception as error:
             raise AggregateFailed(self._name, error) from error
 

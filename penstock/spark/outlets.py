@@ -66,6 +66,17 @@ class Outlets:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._thread = threading.get_ident()
+        try:
+            self._take(frame, batch)
+        finally:
+            self._thread = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether this is called by the micro-batch itself: by a sink, or by a function that listens."""
+        return threading.get_ident() == self._thread
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
         cells: dict[int, dict[str, Any]] = {}
         samples: dict[int, list[Sample]] = {}
         found: dict[Place, list[pa.Table]] = {}
@@ -88,7 +99,7 @@ class Outlets:
                 self._batch = batch
                 self._heat.add(cells)
             self._turn(batch, max((cell["seen"] for cell in cells.values()), default=-1))
-        for listener in self._listeners:
+        for listener in list(self._listeners):
             listener(batch, cells)
         if self.steering is not None:
             self._steer(self.steering, batch, cells, samples)
@@ -131,7 +142,7 @@ class Outlets:
     def wait(self, number: int, seconds: float) -> bool:
         """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
         with self._turned:
-            if threading.get_ident() == self._thread:
+            if self.inside:
                 return True
             return self._turned.wait_for(lambda: number not in self._given, seconds)
 
@@ -180,9 +191,10 @@ class Outlets:
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
             heard = dict(self._heard)
             awaits = [cell["awaits"] for cell in self._cells.values()]
-        spec = self.layout.spec
+            layout = self.layout
+        spec = layout.spec
         queries = [
-            (self.layout.bases(name), min((each[name] for each in awaits if name in each), default=None))
+            (layout.bases(name), min((each[name] for each in awaits if name in each), default=None))
             for name in spec.bound
         ]
         return frontiers, promises(spec.streams, queries, frontiers, heard, now)
@@ -190,46 +202,52 @@ class Outlets:
     def metrics(self) -> dict[str, Any]:
         """What the cells said last, put together."""
         with self._turned:
-            cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
-            hot = self._heat.hot(self.layout)
+            cells, counts, batch, layout = dict(self._cells), dict(self._counts), self._batch, self.layout
+            hot = self._heat.hot(layout)
         kept = ("version", "segments", "base_rows", "how", "seconds", "rows")
         return {
             "batch": batch,
-            "streams": {stream.name: _stream(stream.name, cells, counts) for stream in self.layout.spec.streams},
-            "queries": {query.name: self._query(query.name, cells, counts) for query in self.layout.spec.queries},
+            "streams": {stream.name: _stream(stream.name, cells, counts) for stream in layout.spec.streams},
+            "queries": {query.name: _query(query.name, layout, cells, counts) for query in layout.spec.queries},
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
     def budgets(self) -> dict[str, str]:
         """The queries that keep to a budget, and to which, as it was asked for."""
-        plan = self.layout.spec.plan
-        general = [order.arguments for order in plan.orders if order.do == "budget"]
-        found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
-        asked = {name: arguments.get("probes") for name, arguments in found.items()}
-        return {
-            name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
-            for name, probes in asked.items()
-            if probes is not None
-        }
+        return _budgets(self.layout)
 
     def explain(self) -> str:
         """How the queries are placed, and what is uneven about it."""
         with self._turned:
-            hot = self._heat.hot(self.layout)
-        placed = (f"{name}: {placement}" for name, placement in self.layout.placements.items())
+            layout = self.layout
+            hot = self._heat.hot(layout)
+        placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
         return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
 
-    def _query(self, name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
-        placement = self.layout.placements[name]
-        together = _together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
-        return {
-            **together,
-            "emitted": together["emitted"] if name in self.layout.spec.derived else counts.get((RESULT, name), 0),
-            "placement": str(placement),
-            "replication": placement.replication(),
-            "budget": self.budgets().get(name),
-        }
+
+def _budgets(layout: Layout) -> dict[str, str]:
+    plan = layout.spec.plan
+    general = [order.arguments for order in plan.orders if order.do == "budget"]
+    found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
+    asked = {name: arguments.get("probes") for name, arguments in found.items()}
+    return {
+        name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
+        for name, probes in asked.items()
+        if probes is not None
+    }
+
+
+def _query(name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
+    placement = layout.placements[name]
+    together = _together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
+    return {
+        **together,
+        "emitted": together["emitted"] if name in layout.spec.derived else counts.get((RESULT, name), 0),
+        "placement": str(placement),
+        "replication": placement.replication(),
+        "budget": _budgets(layout).get(name),
+    }
 
 
 def _stream(name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:

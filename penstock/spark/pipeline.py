@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,7 @@ class Pipeline:
         self._packed: set[str] = set()
         self._tables: dict[str, pa.Table] = {}
         self._plan = Plan(())
+        self._changing = RLock()
         self._sinks: dict[Place, Sink] = {}
 
     @classmethod
@@ -153,6 +155,10 @@ class Pipeline:
 
         Returns the arguments with the names as they were declared.
         """
+        with self._changing:
+            return self._change(do, given, sink, cells)
+
+    def _change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
         arguments = self._plan.spelled(do, given)
         plan = self._plan.changed(do, arguments, 0)
         tried = plan

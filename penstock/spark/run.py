@@ -63,12 +63,17 @@ class Run:
 
     Queries may be added, dropped and changed while it runs: a command goes with the next micro-batch and takes effect
     with the one after it. The methods return when it has.
+
+    All methods may be called from several threads. A sink or a listener, which the micro-batch calls, may give commands
+    and does not wait for their effect; what would wait for the micro-batch itself is refused there.
     """
 
     def __init__(self, pipeline: Changeable, launched: Launched) -> None:
         self._pipeline = pipeline
         self._now = launched
         self._changing = threading.Lock()
+        self._changer: int | None = None
+        """The thread that gives a command now."""
         self._stopped = False
         self._steering = self._steered(launched)
         streams = launched.outlets.layout.spec.streams
@@ -112,6 +117,7 @@ class Run:
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait for the end of the run, or so many seconds; True if it has ended. What failed is raised."""
+        self._check_outside("awaitTermination")
         try:
             return self._now.query.awaitTermination(timeout)
         except StreamingQueryException as error:
@@ -119,12 +125,15 @@ class Run:
 
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until all data that are there now have been worked on."""
+        self._check_outside("processAllAvailable")
         try:
             self._now.query.processAllAvailable()
         except StreamingQueryException as error:
             raise translated(error) from error
 
     def stop(self) -> None:
+        """Stop the run; it can be started again from its checkpoint."""
+        self._check_outside("stop")
         self._stopped = True
         if self._heart is not None:
             self._heart.stop()
@@ -225,12 +234,17 @@ class Run:
     def _give(
         self, do: str, arguments: Mapping[str, Any], sink: Sink | None = None, done: Done | None = None
     ) -> Command:
+        self._check_unchanging(do)
         with self._changing:
-            self._check_running()
-            spelled = self._pipeline.change(do, arguments, sink, self.cells)
-            if sink is not None:
-                self._opened(arguments, sink)
-            return self._now.outlets.given(partial(self._now.desk.give, do, **spelled), sink, done)
+            self._changer = threading.get_ident()
+            try:
+                self._check_running()
+                spelled = self._pipeline.change(do, arguments, sink, self.cells)
+                if sink is not None:
+                    self._opened(arguments, sink)
+                return self._now.outlets.given(partial(self._now.desk.give, do, **spelled), sink, done)
+            finally:
+                self._changer = None
 
     def _opened(self, arguments: Mapping[str, Any], sink: Sink) -> None:
         try:
@@ -256,6 +270,22 @@ class Run:
             if failure is not None:
                 raise failure
             raise QueryError("RUN_ENDED", "the run has ended; change the pipeline and start it again")
+
+    def _check_unchanging(self, call: str) -> None:
+        """Refuse a command that the sink of another one gives while it is opened."""
+        if self._changer == threading.get_ident():
+            message = f"{call} was called by a sink that is being opened; call it when the sink's query was added"
+            raise QueryError("REENTRANT_CALL", message, call=call)
+
+    def _check_outside(self, call: str) -> None:
+        """Refuse what would wait for the micro-batch that is calling."""
+        self._check_unchanging(call)
+        if self._now.outlets.inside:
+            message = (
+                f"{call} was called by a sink or a listener: it would wait for the micro-batch that calls it; "
+                "call it from another thread, and do not wait for that one"
+            )
+            raise QueryError("REENTRANT_CALL", message, call=call)
 
     def _due(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
         return self._now.outlets.due(now) if self._now.query.isActive else ({}, {})

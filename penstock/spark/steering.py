@@ -20,7 +20,6 @@ from penstock.adapt.controller import LOG
 from penstock.adapt.decide import Action, Command, Decision, Rules
 from penstock.adapt.merge import Gathering
 from penstock.adapt.monitor import Effort, Sample
-from penstock.errors import PenstockError
 
 _LEAST_ROOM = 0.2
 """The part of the time for a micro-batch that the engines are given, however much Spark's own work takes."""
@@ -117,15 +116,20 @@ class Steering:
 
     def _deliver(self, decisions: list[Decision], seconds: float) -> None:
         del seconds  # the driver has time: it is the cells that must not look too often
-        for decision in decisions:
-            with self._logging:
-                self._log.append(decision)
-            if decision.command is not None:
-                try:
-                    self._give(decision.command, partial(self._counts_from, decision))
-                except PenstockError as error:  # the query may be gone, or the run
-                    self._note(decision, error=f"{type(error).__name__}: {error}")
-        self._idle.set()
+        try:
+            for decision in decisions:
+                with self._logging:
+                    self._log.append(decision)
+                if decision.command is not None:
+                    self._try(decision, decision.command)
+        finally:
+            self._idle.set()  # a micro-batch may wait for it
+
+    def _try(self, decision: Decision, command: Command) -> None:
+        try:
+            self._give(command, partial(self._counts_from, decision))
+        except Exception as error:  # the query may be gone, or the run, or the folder of commands out of reach
+            self._note(decision, error=f"{type(error).__name__}: {error}")
 
     def _counts_from(self, made: Decision, batch: int) -> None:
         self._note(made, push=batch)

@@ -43,7 +43,12 @@ def edits_between_steps(case: Case, seed: int) -> Callable[[], Any]:
         rng, text = random.Random(seed), another_query(case, seed)
 
         def event(current: Any, _step: int) -> None:
-            current._cycle.watch = lambda _node, _done: edit(rng, current, text) if rng.random() < 0.3 else None
+            def watch(_node: Any, _done: int) -> None:
+                if rng.random() < 0.3:
+                    with current._guard.nest():
+                        edit(rng, current, text)
+
+            current._cycle.watch = watch
             edit(rng, current, text)
 
         return event
@@ -76,7 +81,8 @@ def test_a_query_added_in_the_middle_of_a_push_sees_what_comes_after_it(chunk: i
             def watch(_node: Any, _done: int) -> None:
                 if step >= push and not added and next(turns, None) == turn:
                     added.append(step)
-                    current.query("other", text)
+                    with current._guard.nest():
+                        current.query("other", text)
 
             current._cycle.watch = watch
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,15 @@ from cellkit import Cluster, spec_of
 from sparkkit import embedded, in_batches
 
 from penstock.cql.catalog import Stream
+from penstock.engine import Engine
+from penstock.ops.group import Group
+from penstock.ops.harvest import Crop
+from penstock.ops.join import JoinOperator
+from penstock.ops.join_tree import JoinTree
+from penstock.ops.member import Member
+from penstock.ops.source import SourceOperator
 from penstock.spark.keeper import Cache, Output
+from penstock.state.leaf import LeafStore
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
@@ -82,6 +92,56 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
         check(seed, case, cluster, outputs, queries)
         ways |= set(cluster.how)
     assert {"hit", "catch-up", "rebuild"} <= ways
+
+
+INSIDE = (
+    (JoinTree, "step"), (JoinOperator, "_emit"), (Member, "births"), (LeafStore, "ingest"), (Group, "_reslice"),
+    (Crop, "settle"), (SourceOperator, "run"), (Engine, "query"), (JoinOperator, "metrics"),
+)  # fmt: skip
+
+
+class Failing:
+    """Makes one call of some method of the engine raise."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        self.error: BaseException = MemoryError()
+        for owner, name in INSIDE:
+            patch.setattr(owner, name, self._wrapped(getattr(owner, name)))
+
+    def _wrapped(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left == -1:
+                raise self.error
+            return method(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts fail inside the engine: it leaves the worker's cache, and the next attempt builds another."""
+    failing = Failing(monkeypatch)
+    failed = 0
+    for seed in range(chunk, chunk + 10):
+        case, queries, rng = drawn(seed, 15)
+        cluster = Cluster(spec_of(case, queries, rng.choice((1, 2))))
+        outputs: list[Output] = []
+        for step in pushes(case):
+            failing.left = rng.choice((-1, rng.randrange(40)))
+            failing.error = rng.choice((MemoryError(), OSError(), KeyboardInterrupt()))
+            try:
+                outputs += cluster.push(step)
+            except type(failing.error):
+                failed += 1
+                failing.left = -1
+                for cached in cluster.caches[0]._items.values():
+                    cached.cell._engine.failures()  # it is not broken
+                outputs += cluster.push(step)
+        failing.left = -1
+        check(seed, case, cluster, outputs, queries)
+    assert failed
 
 
 def test_the_journal_stays_small() -> None:

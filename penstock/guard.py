@@ -1,0 +1,131 @@
+"""The guard of an engine: one call at a time, and no call on state that a failed call left half changed.
+
+Law: a call that raises has either changed nothing that results depend on, or every later call raises ENGINE_BROKEN.
+
+A call checks its arguments first, then changes the engine inside `change`. An exception that leaves `change` marks the
+engine as broken, whatever its class. After a change has begun, an exception outside of `change` does so too, unless it
+is one of the errors by which a call is refused; before that, nothing has changed and nothing is marked.
+
+Calls of other threads wait. A call from inside a call of the same thread, made by a callback such as a user-defined
+aggregate or a clock, is refused, unless it only reads what a running push leaves alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import isfunction
+from threading import RLock
+from typing import Any, TypeVar
+
+from penstock.errors import DataError, InternalError, QueryError, ResourceError, UnsupportedError
+
+REFUSALS = (QueryError, DataError, UnsupportedError, ResourceError)
+"""The errors by which a call is refused: its caller can correct it."""
+
+T = TypeVar("T")
+
+
+class Guard:
+    """Serialises the calls of one engine and remembers the exception that broke it."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._running = ""
+        """The call that runs now; empty if none does."""
+        self._nesting = False
+        """Whether the running call may call the engine itself."""
+        self._begun = False
+        """Whether the running call has begun to change something."""
+        self._broken: tuple[str, BaseException] | None = None
+
+    @contextmanager
+    def enter(self, name: str, *, nests: bool = False, always: bool = False) -> Iterator[None]:
+        """Run a call. `nests`: it may also be called by a callback; `always`: also after the engine broke."""
+        with self._lock:
+            if self._running and not (nests or self._nesting):
+                raise _reentrant(name, self._running)
+            if not always:
+                self.require_intact()
+            before = self._running, self._nesting, self._begun
+            self._running, self._nesting, self._begun = name, False, False
+            try:
+                yield
+            except REFUSALS:
+                raise
+            except BaseException as error:
+                if self._begun:
+                    self._break(error)
+                raise
+            finally:
+                self._running, self._nesting, begun = before
+                self._begun = begun or (bool(self._running) and self._begun)
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Change the engine: an exception that leaves this block breaks it."""
+        self._begun = True
+        try:
+            yield
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    @contextmanager
+    def nest(self) -> Iterator[None]:
+        """Let the running call use the engine's public methods."""
+        before, self._nesting = self._nesting, True
+        try:
+            yield
+        finally:
+            self._nesting = before
+
+    def require_intact(self) -> None:
+        """Refuse to go on with an engine that a failed call left half changed."""
+        if self._broken is None:
+            return
+        name, cause = self._broken
+        message = (
+            f"{name} failed half-way with {type(cause).__name__}: {cause}; the engine's state is not reliable. "
+            "Restore the last snapshot with Engine.restore and push again what came after it"
+        )
+        raise InternalError("ENGINE_BROKEN", message, call=name) from cause
+
+    def _break(self, error: BaseException) -> None:
+        if self._broken is None:
+            self._broken = self._running, error
+
+
+def _reentrant(name: str, running: str) -> QueryError:
+    message = (
+        f"{name} was called by a callback while {running} runs in the same engine; collect what is to be done "
+        f"and do it when {running} has returned"
+    )
+    return QueryError("REENTRANT_CALL", message, call=name, running=running)
+
+
+def guard_calls(nests: Collection[str], always: Collection[str]) -> Callable[[type[T]], type[T]]:
+    """A class decorator: every public method enters the guard `_guard` of its object.
+
+    `nests` and `always` are the methods for which `Guard.enter` takes these options.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        for name, method in list(vars(cls).items()):
+            if not name.startswith("_") and isfunction(method):
+                setattr(cls, name, _guarded(method, nests=name in nests, always=name in always))
+        return cls
+
+    return decorate
+
+
+def _guarded(method: Callable[..., Any], *, nests: bool, always: bool) -> Callable[..., Any]:
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._guard.enter(name, nests=nests, always=always):
+            return method(self, *args, **kwargs)
+
+    return call

@@ -1,0 +1,261 @@
+"""Mutants of maintenance: each function leaves out one renumbering, one mark or one wake-up.
+
+The suite must notice each of them (test_maintenance_mutants.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.ops.ahead import Ahead
+from penstock.ops.completion import Completion, Missing
+from penstock.ops.extremes import ExtremeOf, Labels
+from penstock.ops.groups import Groups
+from penstock.ops.join_node import JoinNode
+from penstock.ops.join_tree import JoinTree
+from penstock.ops.lives import Lives
+from penstock.ops.waiting import Waiting
+from penstock.state import kernels, windows
+from penstock.state.code_ring import CodeRing
+from penstock.state.demand import Gate
+from penstock.state.intern import KeySpace
+from penstock.state.leaf import LeafStore, Renumbering
+from penstock.state.stored_rows import StoredRows
+from penstock.state.windows import RowsWindow
+
+
+def _do_nothing(*_args: Any, **_options: Any) -> None:
+    return None
+
+
+# ── renumberings ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def states_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+    """Join states are not renumbered."""
+    purge = JoinNode.purge
+    patch.setattr(JoinNode, "purge", lambda self, bound, _renumbered: purge(self, bound, {}))
+
+
+def states_look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
+    """The leaves are asked for ends before the rows have their new ids."""
+
+    def purge(self: JoinNode, bound: int, renumbered: Any) -> None:
+        changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
+        if self.ahead is not None:
+            self.ahead.renumber(renumbered)
+        if self.state is None or not (self.state.due or changed):
+            return
+        rows = self.living()
+        rows = rows.take(rows.dies > bound)
+        for place in changed:
+            rows.ids[place], alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
+            rows = rows.take(alive)
+        rows = self.demanded(rows)
+        self.state.rebuild(rows, self._state_codes(rows))
+
+    patch.setattr(JoinNode, "purge", purge)
+
+
+def pending_rows_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+    """Rows of a node that queries read, which the tree above has not taken yet, are not renumbered."""
+    patch.setattr(Ahead, "renumber", _do_nothing)
+
+
+def living_results_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+    """Results whose ends will be reported are not renumbered."""
+    patch.setattr(Lives, "renumber", _do_nothing)
+
+
+def incomplete_states_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
+    """What an incomplete state lacks is told by old ids: it counts as complete at once."""
+    patch.setattr(Missing, "renumber", _do_nothing)
+
+
+def rows_windows_keep_old_queues(patch: pytest.MonkeyPatch) -> None:
+    """The queues of a ROWS window refer to old ids."""
+    patch.setattr(RowsWindow, "renumber", _do_nothing)
+
+
+def codes_of_interest_stay_where_they_were(patch: pytest.MonkeyPatch) -> None:
+    """Rows that move get the codes of interest of others."""
+    patch.setattr(CodeRing, "move", _do_nothing)
+
+
+def indexes_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+    """Rows that move are not entered into the indexes again."""
+    squeeze = LeafStore._squeeze
+
+    def careless(self: LeafStore, kept: Any) -> Renumbering:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(LeafStore, "_link", _do_nothing)
+            return squeeze(self, kept)
+
+    patch.setattr(LeafStore, "_squeeze", careless)
+
+
+def parallel_track_keeps_old_marks(patch: pytest.MonkeyPatch) -> None:
+    """The new tree of a parallel track takes older rows for new ones, or new ones for older."""
+    follow = JoinTree._follow
+
+    def careless(self: JoinTree, bound: int, renumbered: Any) -> None:
+        since, self._since = self._since, {}
+        follow(self, bound, renumbered)
+        self._since = since
+
+    patch.setattr(JoinTree, "_follow", careless)
+
+
+def parallel_track_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    """The new tree of a parallel track does not follow what happens to the leaves."""
+    settle = JoinTree.settle
+
+    def alone(self: JoinTree, bound: int, beside: Any = ()) -> Any:
+        for tree in beside:
+            tree.root.settle()
+        return settle(self, bound)
+
+    patch.setattr(JoinTree, "settle", alone)
+
+
+def columns_kept_later_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
+    """Which rows lack a column is told by old ids."""
+    squeeze = LeafStore._squeeze
+
+    def careless(self: LeafStore, kept: Any) -> Renumbering:
+        before = dict(self._kept_from)
+        change = squeeze(self, kept)
+        self._kept_from = before
+        return change
+
+    patch.setattr(LeafStore, "_squeeze", careless)
+
+
+def heaps_keep_old_labels(patch: pytest.MonkeyPatch) -> None:
+    """Texts that got new labels stand in the heaps of MIN and MAX by the old ones."""
+    of = Labels.of
+
+    def silent(self: Labels, values: Any) -> Any:
+        words = of(self, values)
+        self.moved = None
+        return words
+
+    patch.setattr(Labels, "of", silent)
+
+
+# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def codes_of_leaves_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes that stored tuples use are recycled."""
+    patch.setattr(LeafStore, "used", lambda _self, _key: iter(()))
+
+
+def codes_of_states_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes that only join states use are recycled."""
+    used = JoinTree._used
+
+    def leaves_and_gates(self: JoinTree, key: Any) -> Any:
+        states = {id(node): node.state for node in self.nodes()}
+        for node in self.nodes():
+            node.state = None
+        found = list(used(self, key))
+        for node in self.nodes():
+            node.state = states[id(node)]
+        return iter(found)
+
+    patch.setattr(JoinTree, "_used", leaves_and_gates)
+
+
+def codes_of_gates_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes that demand is kept in are recycled."""
+    patch.setattr(Gate, "used", lambda _self, _key: iter(()))
+
+
+def codes_of_longer_keys_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes that codes of longer keys are made of are recycled."""
+    patch.setattr(KeySpace, "_parts", lambda _self, _key: iter(()))
+
+
+def codes_of_groups_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes of groups with rows are recycled."""
+    recycle = Groups.recycle
+    patch.setattr(Groups, "recycle", lambda self, counts: recycle(self, np.zeros_like(counts)))
+
+
+def codes_of_sequences_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """Codes that rows of a sequence use are recycled."""
+    purge = Waiting.purge
+
+    def careless(self: Waiting, now: int) -> None:
+        recycle = self._space.recycle
+        self._space.recycle = lambda _used: recycle(lambda _key: ())  # type: ignore[method-assign]
+        purge(self, now)
+        self._space.recycle = recycle  # type: ignore[method-assign]
+
+    patch.setattr(Waiting, "purge", careless)
+
+
+def freed_tuples_get_an_end_again(patch: pytest.MonkeyPatch) -> None:
+    """A tuple that no query needs is dead only until a ROWS window counts it out."""
+
+    def arrive(parts: Any, times: Any, stored: Any, size: int, counts: Any, *rest: Any) -> None:
+        row_dies = rest[-1]
+        freed = row_dies == kernels.ALWAYS
+        row_dies[freed] = kernels.FOREVER
+        kernels.rows_arrive(parts, times, stored, size, counts, *rest)
+        row_dies[freed & (row_dies == kernels.FOREVER)] = kernels.ALWAYS
+
+    patch.setattr(windows, "rows_arrive", arrive)
+
+
+# ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def complete_keys_outlive_their_codes(patch: pytest.MonkeyPatch) -> None:
+    """After codes were recycled, other values count as complete."""
+    patch.setattr(Completion, "forget_keys", _do_nothing)
+
+
+def borrowers_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """Results that view the rings of a window are not told before these are written to."""
+    patch.setattr(StoredRows, "_recall", _do_nothing)
+
+
+def compacted_heaps_lose_their_rows(patch: pytest.MonkeyPatch) -> None:
+    """Heaps are emptied and not built again."""
+
+    def compact(self: ExtremeOf) -> None:
+        self._roots.fill(kernels.NONE)
+        self._clear(1)
+
+    patch.setattr(ExtremeOf, "_compact", compact)
+
+
+def queues_of_a_sequence_are_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
+    """After a sequence was compacted, rows that stood in queues do so no more."""
+    purge = Waiting.purge
+
+    def careless(self: Waiting, now: int) -> None:
+        size = self._size
+        purge(self, now)
+        if self._size != size:
+            self._head.fill(kernels.NONE)
+            self._tail.fill(kernels.NONE)
+
+    patch.setattr(Waiting, "purge", careless)
+
+
+MUTANTS = [
+    states_keep_old_ids, states_look_up_ends_by_old_ids, pending_rows_keep_old_ids, living_results_keep_old_ids,
+    incomplete_states_keep_old_marks, rows_windows_keep_old_queues, codes_of_interest_stay_where_they_were,
+    indexes_keep_old_ids, parallel_track_keeps_old_marks, parallel_track_is_not_told,
+    columns_kept_later_keep_old_marks, heaps_keep_old_labels, codes_of_leaves_are_not_marked,
+    codes_of_states_are_not_marked, codes_of_gates_are_not_marked, codes_of_longer_keys_are_not_marked,
+    codes_of_groups_are_not_marked, codes_of_sequences_are_not_marked, freed_tuples_get_an_end_again,
+    complete_keys_outlive_their_codes, borrowers_are_not_told, compacted_heaps_lose_their_rows,
+    queues_of_a_sequence_are_not_rebuilt,
+]  # fmt: skip

@@ -1,0 +1,239 @@
+"""A run's methods from several threads, beside its micro-batches and from inside them. No Spark is started.
+
+The micro-batches are played: the test calls what `foreachBatch` would call, in the thread it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.adapt.decide import Command as Decided
+from penstock.adapt.decide import Decision, Rules
+from penstock.cql.catalog import Stream
+from penstock.spark.control import Desk
+from penstock.spark.keeper import METRICS, RESULT
+from penstock.spark.ledger import Ledger
+from penstock.spark.outlets import Outlets
+from penstock.spark.plans import Plan, QuerySpec
+from penstock.spark.run import Launched, Run
+from penstock.spark.sinks import Sink
+from penstock.spark.spec import Spec
+from penstock.spark.steering import Pace, Steering
+from penstock.spark.storage import Folder
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
+
+
+class Query:
+    """What a run asks of Spark's streaming query."""
+
+    isActive = True  # noqa: N815 - Spark's names
+    lastProgress: Any = None  # noqa: N815
+    status: Mapping[str, Any] = {}
+    stopped = 0
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.stopped += 1
+        self.isActive = False
+
+    def processAllAvailable(self) -> None:
+        return None
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:
+        return timeout is None
+
+
+class Declared:
+    """What a run asks of its pipeline."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
+        del sink, cells
+        arguments = self.plan.spelled(do, given)
+        self.plan = self.plan.changed(do, arguments, 0)
+        return arguments
+
+
+class CallingSink:
+    """A sink that makes a call when it is opened or written to, once, and keeps what came of it."""
+
+    def __init__(self, opening: Callable[[], object] | None = None) -> None:
+        self.opening = opening
+        self.writing: Callable[[], object] | None = None
+        self.answers: list[object] = []
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        del run, name, schema
+        self._answer(self.opening)
+
+    def write(self, batch: int, table: pa.Table) -> None:
+        del batch, table
+        call, self.writing = self.writing, None
+        self._answer(call)
+
+    def _answer(self, call: Callable[[], object] | None) -> None:
+        if call is not None:
+            try:
+                self.answers.append(call())
+            except ps.QueryError as error:
+                self.answers.append(error.condition)
+
+
+class Batches:
+    """A run, and its micro-batches to be played."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink = CallingSink()
+        streams = tuple(Stream(name, SCHEMA, "ts") for name in "AB")
+        spec = Spec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
+        place = Folder(str(folder))
+        self.outlets = Outlets(spec, Ledger.opened(place, spec), {(RESULT, "q"): self.sink}, lambda _: None)
+        self.outlets._sinks[RESULT, "p"] = CallingSink()
+        self.desk = Desk(place)
+        self.query = Query()
+        launched = Launched(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
+        self.run = Run(Declared(spec.plan), launched)
+        self.number = 0
+
+    def collect(self) -> list[tuple[Any, ...]]:
+        report = {
+            "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
+            "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": self.desk._last, "worked": 0.0,
+            "failure": None, "cell": {},
+        }  # fmt: skip
+        return [(cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)]
+
+    def play(self) -> None:
+        """One micro-batch, with all commands given so far."""
+        self.outlets(self, self.number)  # type: ignore[arg-type]
+        self.number += 1
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Batches:
+    return Batches(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["stop", "processAllAvailable", "awaitTermination"])
+def test_what_waits_for_the_micro_batch_is_refused_in_a_sink(batches: Batches, name: str) -> None:
+    batches.sink.writing = getattr(batches.run, name)
+    batches.play()
+    assert batches.sink.answers == ["REENTRANT_CALL"]
+    assert batches.query.isActive
+    getattr(batches.run, name)()  # after it, the same thread may
+
+
+@pytest.mark.parametrize("name", ["stop", "processAllAvailable", "awaitTermination"])
+def test_what_waits_is_refused_in_a_listener(batches: Batches, name: str) -> None:
+    found: list[object] = []
+
+    def listen(_batch: int, _cells: object) -> None:
+        with pytest.raises(ps.QueryError, match=f"REENTRANT_CALL.*{name}"):
+            getattr(batches.run, name)()
+        found.append(name)
+
+    batches.run.listen(listen)
+    batches.play()
+    assert found == [name]
+
+
+def test_commands_in_a_sink_do_not_wait(batches: Batches) -> None:
+    batches.sink.writing = lambda: batches.run.add("late", TEXT, CallingSink())
+    batches.play()
+    assert batches.sink.answers == [None]
+    assert "late" not in batches.run.metrics()["queries"]
+    batches.play()
+    assert "late" in batches.run.metrics()["queries"]
+
+
+def test_commands_while_a_sink_is_opened_are_refused(batches: Batches) -> None:
+    calls = (lambda: batches.run.drop("q"), batches.run.stop, batches.run.processAllAvailable)
+    for number, call in enumerate(calls):
+        sink = CallingSink(call)
+        batches.sink.writing = lambda sink=sink, number=number: batches.run.add(f"n{number}", TEXT, sink)
+        batches.play()
+        assert sink.answers == ["REENTRANT_CALL"]
+    batches.play()
+    assert {"q", "n0", "n1", "n2"} <= set(batches.run.metrics()["queries"])
+
+
+def test_a_thread_that_had_a_micro_batch_waits_again(batches: Batches) -> None:
+    """Threads are used again: only while the micro-batch runs is it inside of it."""
+    batches.play()
+    command = batches.outlets.given(lambda: batches.desk.give("drop", name="q"), None, None)
+    assert not batches.outlets.wait(command.number, 0)
+    batches.play()
+    assert batches.outlets.wait(command.number, 0)
+
+
+def test_threads_change_and_read_beside_micro_batches(batches: Batches) -> None:
+    changing = threading.Barrier(3)
+    running = [True]
+    raised: list[BaseException] = []
+
+    def change(part: int) -> None:
+        for number in range(15):
+            name = f"n{part}_{number}"
+            batches.run.add(name, TEXT, CallingSink())
+            batches.run.migrate(name, "(B A)")
+            if number % 3:
+                batches.run.drop(name)
+
+    def read() -> None:
+        while running[0]:
+            assert "q" in batches.run.metrics()["queries"]
+            assert "q: " in batches.run.explain()
+            assert "budgets" in batches.run.status
+            batches.outlets.due(10)
+
+    def work(call: Callable[[], None]) -> None:
+        changing.wait()
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    def play() -> None:
+        while running[0]:
+            batches.play()
+
+    changers = [threading.Thread(target=work, args=(lambda part=part: change(part),)) for part in range(2)]
+    reader = threading.Thread(target=work, args=(read,))
+    player = threading.Thread(target=play)
+    for thread in (*changers, reader, player):
+        thread.start()
+    for thread in changers:
+        thread.join()
+    running[0] = False
+    for thread in (reader, player):
+        thread.join()
+    assert raised == []
+    kept = {f"n{part}_{number}" for part in range(2) for number in range(0, 15, 3)}
+    assert set(batches.run.metrics()["queries"]) == {"q", "p", *kept}
+
+
+def test_a_command_that_cannot_be_written_frees_the_micro_batch() -> None:
+    """With `wait` the micro-batch waits for the decisions: also if giving one of them raises."""
+
+    def give(_command: Decided, _done: Callable[[int], None]) -> None:
+        raise OSError("no folder")
+
+    steering = Steering(Rules(), ("migrate",), 1, Pace(None, 1), lambda: None, give)
+    steering._idle.clear()
+    steering._deliver([Decision(Decided("q", "migrate", "(B A)"), 0.0, {})], 0.0)
+    assert steering._idle.is_set()
+    assert [decision.error for decision in steering.decisions()] == ["OSError: no folder"]
