@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +41,10 @@ def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) 
     """Run seeds in children, each of which goes on until it crashes; none begins after `stop_at` (monotonic time)."""
     while first < end:
         command = [sys.executable, str(HERE / "children.py"), kind, str(first), str(end), "--lines"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        with (
+            tempfile.TemporaryFile("w+") as errors,  # a pipe that nobody reads would block the child
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
+        ):
             begun: int | None = None
             assert child.stdout is not None
             try:
@@ -53,10 +57,12 @@ def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) 
                             return
                     else:
                         begun = told["seed"]
+                child.wait()
             finally:
-                child.terminate() if child.poll() is None else None
-            assert child.stderr is not None
-            trace = child.stderr.read()
+                if child.poll() is None:
+                    child.terminate()
+            errors.seek(0)
+            trace = errors.read()
         if begun is None and child.returncode != 0:
             begun = first  # it died between two seeds, or could not even start
         if begun is None:

@@ -26,6 +26,8 @@ def main() -> int:
     try:
         while stop_at is None or time.monotonic() < stop_at:
             for kind in given.kinds:
+                if stop_at is not None and time.monotonic() > stop_at:
+                    break
                 for outcome in run_seeds(kind, first, first + KINDS[kind], stop_at=stop_at):
                     done += 1
                     if outcome.fault is not None:
