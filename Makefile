@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test mutants faults check soak lab clean
+.PHONY: help setup demo test storm bounds mutants faults check soak lab clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -26,6 +26,13 @@ demo: $(READY) ## a short story on local Spark: five streams, a dozen queries; r
 
 test: $(READY) ## every test but those of make faults and make soak
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not faults"
+
+storm: $(READY) ## random storms from a random first seed until stopped, or for MINUTES=...; failing seeds are listed
+	@$(BIN)/python tests/storm/endless.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST))
+
+bounds: $(READY) ## the law and the storm with bounds checks in every compiled kernel
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/out/bounds $(BIN)/python -m pytest -n $(WORKERS) \
+		tests/law tests/storm tests/unit/test_kernels.py tests/unit/test_ops_kernels.py tests/unit/test_bounds.py
 
 mutants: $(READY) ## break every rule of just-in-time state and of maintenance and see that the tests notice
 	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py tests/law/test_maintenance_mutants.py

@@ -14,6 +14,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.compare import difference, same_rows
 from penstock.testing.ends import MemorySink, MemorySource
 from penstock.testing.generate import Knobs, another_query, random_case
+from penstock.testing.intervals import expected_by_duckdb
 from penstock.testing.operators import random_operators_case, random_operators_text
 from penstock.testing.oracle import TooManyRows, expected
 from penstock.testing.play import declare, run, run_all
@@ -34,6 +35,7 @@ __all__ = [
     "declare",
     "difference",
     "expected",
+    "expected_by_duckdb",
     "random_case",
     "random_operators_case",
     "random_operators_text",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.plan.placement import cell_keys
+from penstock.spark.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.keeper import METRICS, Cache, Keeper, Output
-from penstock.spark.layout import Layout
-from penstock.spark.pack import Packer
+from penstock.spark.layout import ALWAYS, Layout
+from penstock.spark.pack import COMMAND, Packer
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.testing import Case, Push
@@ -51,8 +52,14 @@ class Cluster:
         self.caches = [Cache() for _ in range(workers)]
         self.how: list[str] = []
 
-    def push(self, step: Push, worker: Callable[[], int] | None = None, passed: Passed | None = None) -> list[Output]:
-        """One micro-batch; if an attempt raises, nothing is committed."""
+    def push(
+        self,
+        step: Push,
+        worker: Callable[[], int] | None = None,
+        passed: Passed | None = None,
+        commands: Sequence[Command] = (),
+    ) -> list[Output]:
+        """One micro-batch with the commands read in it; if an attempt raises, nothing is committed."""
         spec = self.layout.spec
         inbox: dict[int, list[Any]] = {key: [] for key in cell_keys(spec.cells)}
         for stream in spec.streams:
@@ -64,6 +71,9 @@ class Cluster:
                     rows = packer.packed(half, part, 0).to_pylist() if half.num_rows else []
                     for row in rows:
                         inbox[row.pop("cell")].append(tuple(row.values()))
+        for command in commands:
+            for rows in inbox.values():
+                rows.append((-1, COMMAND, 0, 0, ALWAYS, command.packed()))
         attempt = copy.deepcopy(self.states)
         out: list[Output] = []
         for number, key in enumerate(cell_keys(spec.cells)):

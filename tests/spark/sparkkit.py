@@ -74,7 +74,9 @@ def read(spark: Any, schema: pa.Schema, folder: Path) -> Any:
     return spark.readStream.schema(ddl(schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def declared(spark: Any, case: Case, folder: Path, kind: type[Pipeline] = Pipeline, **options: Any) -> Pipeline:
+def declared(
+    spark: Any, case: Case, folder: Path, kind: Callable[..., Pipeline] = Pipeline, **options: Any
+) -> Pipeline:
     """A pipeline with the streams and tables of a case, read from a folder; late and bad rows stay in memory."""
     pipe = kind(spark, **options)
     for stream in case.declarations:

@@ -1,5 +1,7 @@
-"""The law in a storm: some queries over the same streams come and go; restarts, migrations, other policies, strategies
-and slicings at random, with or without a controller that changes what it can. Every answer is the oracle's.
+"""Random runs over every type and operator of an expression: queries over the same streams come and go, with restarts,
+migrations, other policies, strategies and slicings, with or without a controller. Every answer is the oracle's.
+
+The streams are small, for the oracle is brute force; larger ones, and more of what can happen, are in tests/storm.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ REGRESSIONS = {
 }
 
 
-class Storm:
-    """What befalls an engine; `births` has the queries that are still there, with the step before which they came."""
+class RandomRun:
+    """What happens to an engine; `births` has the queries that still run, with the step before which they came."""
 
     def __init__(self, seed: int) -> None:
         self.case: Case = random_case(seed)
@@ -88,7 +90,7 @@ class Storm:
             with suppress(UnsupportedError):  # a parallel track beside an endless window
                 current.migrate(name, plan, how)
 
-    def weather(self) -> None:
+    def check(self) -> None:
         answers = run_all(lambda: engine(**self.options), self.case, plan=self.plan, events=self.event)
         same_rows(answers["q"], self.case.expected)
         for name, text in self.texts.items():
@@ -98,20 +100,20 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=list(REGRESSIONS.values()))
-def test_what_once_broke(seed: int) -> None:
-    weathers(seed)
+def test_earlier_failures(seed: int) -> None:
+    check_run(seed)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::4])
-def test_every_answer_weathers_the_storm(chunk: int) -> None:
+def test_random_runs(chunk: int) -> None:
     for seed in seeds(chunk):
-        weathers(seed)
+        check_run(seed)
 
 
-def weathers(seed: int) -> None:
-    storm = Storm(seed)
+def check_run(seed: int) -> None:
+    run = RandomRun(seed)
     try:
-        storm.weather()
+        run.check()
     except Exception as error:
-        story = f"{storm.options}, plan={storm.plan!r}, queries {storm.births} {storm.texts}\n{storm.log}"
-        raise AssertionError(f"{storm.case}\n{story}\n{error}") from error
+        told = f"{run.options}, plan={run.plan!r}, queries {run.births} {run.texts}\n{run.log}"
+        raise AssertionError(f"{run.case}\n{told}\n{error}") from error

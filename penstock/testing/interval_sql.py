@@ -1,0 +1,185 @@
+"""Expressions as DuckDB's SQL, for the oracle in `penstock.testing.intervals`.
+
+Values are those of `penstock.testing.naive`: timestamps, durations and dates are integers. Arithmetic that overflows or
+divides by zero gives NULL, as the law says. What DuckDB computes in another way (decimal products, text to numbers) is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import UnsupportedError
+from penstock.expr.nodes import COMPARISONS, Aggregate, Call, Column, Expr, Literal
+from penstock.testing.naive import DAY, values
+
+Resolve = Callable[[Column | Aggregate], str]
+
+NAMES = {
+    "bool": "BOOLEAN", "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT",
+    "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "large_string": "VARCHAR", "null": "INTEGER",
+}  # fmt: skip
+
+
+def quote(name: str) -> str:
+    """A name as an identifier of DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def type_name(kind: pa.DataType) -> str:
+    """DuckDB's type for values of an Arrow type."""
+    if pt.is_timestamp(kind) or pt.is_duration(kind):
+        return "BIGINT"
+    if pt.is_date(kind):
+        return "INTEGER"
+    if pt.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    name = NAMES.get(str(kind))
+    if name is None:
+        raise _refuse(f"values of type {kind}")
+    return name
+
+
+def qualify(column: Column | Aggregate) -> str:
+    """A column of a FROM item."""
+    if isinstance(column, Aggregate):
+        raise _refuse(f"the aggregate {column.function} outside a group")
+    return f"{quote(column.alias)}.{quote(column.name)}"
+
+
+def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
+    """The expression as SQL text; `resolve` writes its columns and aggregates."""
+    if isinstance(expr, Column | Aggregate):
+        return resolve(expr)
+    if isinstance(expr, Literal):
+        return _literal(expr)
+    args = [to_duckdb(arg, resolve) for arg in expr.args]
+    if expr.op in COMPARISONS:
+        return f"({args[0]} {expr.op} {args[1]})"
+    if expr.op in LOGIC:
+        return LOGIC[expr.op](args)
+    if expr.op == "cast":
+        return _cast(args[0], expr.args[0].type, expr.type)
+    return _arithmetic(expr, args)
+
+
+def _case(args: list[str]) -> str:
+    branches = zip(args[:-1:2], args[1::2], strict=True)
+    return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in branches) + f" ELSE {args[-1]} END"
+
+
+LOGIC: dict[str, Callable[[list[str]], str]] = {
+    "and": lambda args: "(" + " AND ".join(args) + ")",
+    "or": lambda args: "(" + " OR ".join(args) + ")",
+    "not": lambda args: f"(NOT {args[0]})",
+    "is_null": lambda args: f"({args[0]} IS NULL)",
+    "in": lambda args: f"({args[0]} IN ({', '.join(args[1:])}))",
+    "like": lambda args: f"({args[0]} LIKE {args[1]} ESCAPE '\\')",
+    "case": _case,
+    "coalesce": lambda args: f"coalesce({', '.join(args)})",
+}
+
+
+def _literal(literal: Literal) -> str:
+    (value,) = values(pa.array([literal.value], literal.type))
+    if value is None:
+        return f"CAST(NULL AS {type_name(literal.type)})"
+    text = str(value).replace("'", "''")
+    return f"CAST('{text}' AS {type_name(literal.type)})"
+
+
+def _arithmetic(call: Call, args: list[str]) -> str:
+    kind = call.type
+    if pt.is_decimal(kind) or any(pt.is_decimal(arg.type) for arg in call.args):
+        return _decimal_arithmetic(call, args)
+    if pt.is_floating(kind):
+        args = [f"CAST({arg} AS DOUBLE)" for arg in args]
+        if call.op in ("/", "%"):
+            args[1] = f"NULLIF({args[1]}, 0)"
+        return f"CAST({_operate(call.op, args)} AS {type_name(kind)})"
+    in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
+    scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in call.args]
+    args = [f"(CAST({arg} AS HUGEINT) * {scale})" for arg, scale in zip(args, scales, strict=True)]
+    if call.op in ("/", "%"):
+        args[1] = f"NULLIF({args[1]}, 0)"
+    op = "//" if call.op == "/" else call.op
+    return f"TRY_CAST({_operate(op, args)} AS {type_name(kind)})"
+
+
+def _decimal_arithmetic(call: Call, args: list[str]) -> str:
+    if call.op not in ("+", "-", "neg", "abs"):
+        raise _refuse(f"{call.op} of decimals")
+    return f"TRY_CAST({_operate(call.op, args)} AS {type_name(call.type)})"
+
+
+def _operate(op: str, args: list[str]) -> str:
+    if op == "neg":
+        return f"(-{args[0]})"
+    return f"abs({args[0]})" if op == "abs" else f"({args[0]} {op} {args[1]})"
+
+
+def _cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
+    if source.equals(target):
+        return text
+    if pt.is_integer(source) and (pt.is_integer(target) or pt.is_floating(target) or pt.is_decimal(target)):
+        return f"TRY_CAST({text} AS {type_name(target)})"
+    if pt.is_floating(target) and (pt.is_floating(source) or pt.is_decimal(source)):
+        return f"TRY_CAST({text} AS {type_name(target)})"
+    if pt.is_integer(target) and (pt.is_floating(source) or pt.is_decimal(source)):
+        return f"TRY_CAST(trunc({text}) AS {type_name(target)})"
+    if pt.is_decimal(source) and pt.is_decimal(target):
+        return f"TRY_CAST({text} AS {type_name(target)})"
+    if pt.is_null(source):
+        return f"CAST(NULL AS {type_name(target)})"
+    if pt.is_string(target) and pt.is_integer(source):
+        return f"CAST({text} AS VARCHAR)"
+    raise _refuse(f"CAST from {source} to {target}")
+
+
+def aggregate_sql(node: Aggregate, argument: str | None) -> str:
+    """An aggregate over a column of a group; doubles are added by DuckDB, exactly only if every partial sum is."""
+    if argument is None:
+        return "count(*)"
+    inside = f"DISTINCT {argument}" if node.distinct else argument
+    function, kind = node.function.lower(), type_name(node.type)
+    if function == "count":
+        return f"count({inside})"
+    if function in ("min", "max"):
+        return f"{function}({argument})"
+    if function == "sum":
+        return f"TRY_CAST(sum({inside}) AS {kind})"
+    if function == "avg":
+        return f"(CAST(sum({inside}) AS DOUBLE) / NULLIF(count({inside}), 0))"
+    raise _refuse(f"the aggregate {node.function}")
+
+
+def _refuse(what: str) -> UnsupportedError:
+    message = f"the oracle on DuckDB does not compute {what}; penstock.testing.expected does"
+    return UnsupportedError("ORACLE_EXPRESSION", message)
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """The table with timestamps, durations and dates as integers."""
+    return pa.table({name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+
+
+def _plain(column: Any) -> Any:
+    kind = column.type
+    if pt.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    if pt.is_duration(kind):
+        return column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    return column.cast(pa.date32()).cast(pa.int32()) if pt.is_date(kind) else column
+
+
+def typed_column(plain: Any, kind: pa.DataType) -> Any:
+    """A column of plain values in the type that a query declares: the inverse of `plain_table`."""
+    if pt.is_timestamp(kind):
+        return plain.cast(pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
+    if pt.is_duration(kind):
+        return plain.cast(pa.int64()).cast(pa.duration("us")).cast(kind)
+    return plain.cast(pa.int32()).cast(pa.date32()).cast(kind) if pt.is_date(kind) else plain.cast(kind)

@@ -1,0 +1,329 @@
+"""The oracle on DuckDB: what a query must answer, computed over validity intervals in SQL.
+
+Law: every tuple is valid during [born, dies), as its window says; a combination is in the answer while all of its
+tuples are. Intervals have a common instant exactly if every two of them do, so a join tests them pair by pair.
+DISTINCT, EXCEPT and GROUP BY change only at instants at which a row enters or leaves, and are computed for these.
+
+It shares the binder with the engine and nothing else. Tens of thousands of tuples take seconds; for small cases
+`penstock.testing.expected` says the same by brute force.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
+from penstock.cql.catalog import Stream
+from penstock.errors import UnsupportedError
+from penstock.expr.nodes import Aggregate, Column, aliases, walk
+from penstock.testing.interval_sequence import pair_sequence
+from penstock.testing.interval_sql import (
+    Resolve,
+    aggregate_sql,
+    plain_table,
+    qualify,
+    quote,
+    to_duckdb,
+    typed_column,
+)
+from penstock.testing.oracle import TooManyRows, bind
+from penstock.testing.snapshot import ALWAYS, FOREVER
+
+NEVER = 2**62
+BEFORE = -NEVER
+BORN, DIES = '" born"', '" dies"'  # no column of a stream is called so
+
+
+def expected_by_duckdb(
+    query: str | Query,
+    streams: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table] | None = None,
+    time: str | Mapping[str, str] | None = None,
+    *,
+    limit: int | None = None,
+) -> pa.Table:
+    """What `query` must answer on these streams, sorted by `_ts`; the arguments are those of `expected`.
+
+    With `limit`, a join of more rows raises `TooManyRows`. Sums of doubles are exact only if no partial sum is rounded.
+    A derived stream is given as a stream: the answer of its query.
+
+    >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
+    >>> b = pa.table({"ts": [3], "x": [7]})
+    >>> expected_by_duckdb("SELECT A.ts AS a, B.ts AS b FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x",
+    ...                    {"A": a, "B": b}).to_pylist()
+    [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
+    """
+    tables = tables or {}
+    bound = bind(query, streams, tables, time) if isinstance(query, str) else query
+    with _Intervals({**streams, **tables}, limit) as intervals:
+        return intervals.answer(bound)
+
+
+def _connect() -> Any:
+    try:
+        import duckdb  # noqa: PLC0415 (only this oracle needs it)
+    except ImportError as error:
+        message = "this oracle runs on DuckDB; install it with: pip install 'penstock[lab]'"
+        raise UnsupportedError("DUCKDB_MISSING", message) from error
+    return duckdb.connect(config={"threads": 1})
+
+
+class _Intervals:
+    """One computation: the relations in DuckDB, and tables of rows with their intervals."""
+
+    def __init__(self, relations: Mapping[str, pa.Table], limit: int | None) -> None:
+        self.connection = _connect()
+        self.given = {name.casefold(): table for name, table in relations.items()}
+        self.limit = limit
+        self.names = (f"t{number}" for number in itertools.count())
+        self.registered: dict[str, str] = {}
+
+    def __enter__(self) -> _Intervals:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.connection.close()
+
+    def answer(self, query: Query) -> pa.Table:
+        """The answer of a bound query as a stream of rows."""
+        rows = self.body(query.body)
+        columns = [f"c{place}" for place in range(len(query.body.items))]
+        shown = self.store_rows(_emit_sql(rows, columns, query.emit))
+        table = self.connection.sql(f"SELECT * FROM {shown} ORDER BY instant").to_arrow_table()
+        arrays = [typed_column(column, field.type) for column, field in zip(table.columns, query.schema, strict=True)]
+        return pa.table(arrays, schema=query.schema)
+
+    def body(self, body: Body) -> str:
+        """The name of a table with the rows of a body: c0, c1, ... and when each is in the answer."""
+        if isinstance(body, Select):
+            return self.select(body)
+        left, right = self.body(body.left), self.body(body.right)
+        width = len(body.items)
+        columns = [f"c{place}" for place in range(width)]
+        if body.kind == "union all":
+            both = ", ".join([*columns, BORN, DIES])
+            return self.store(f"SELECT {both} FROM {left} UNION ALL SELECT {both} FROM {right}")
+        return self.store(_except_sql(left, right, columns))
+
+    def select(self, select: Select) -> str:
+        clause, resolve, born, dies = self.joined(select) if select.sequence is None else self.paired(select)
+        if select.group_by is not None:
+            rows = self.grouped(select, clause, resolve, (born, dies))
+        else:
+            shown = [f"{to_duckdb(item.expr, resolve)} AS c{place}" for place, item in enumerate(select.items)]
+            rows = self.store_rows(f"SELECT {', '.join(shown)}, {born} AS {BORN}, {dies} AS {DIES} {clause}")
+        if select.distinct:
+            rows = self.store(_except_sql(rows, None, [f"c{place}" for place in range(len(select.items))]))
+        return rows
+
+    # ── rows below a SELECT ──────────────────────────────────────────────────────────────────────────────────────
+
+    def joined(self, select: Select) -> tuple[str, Resolve, str, str]:
+        """FROM and WHERE of a join, and the interval of its rows."""
+        items, where = [], []
+        for source in select.sources:
+            own = [to_duckdb(term) for term in select.where if aliases(term) == {source.alias}]
+            items.append(f"{self.valid(source, own)} AS {quote(source.alias)}")
+        where += [to_duckdb(term) for term in select.where if len(aliases(term)) != 1]
+        timed = [quote(source.alias) for source in select.sources if not source.is_table]
+        for one, other in itertools.combinations(timed, 2):
+            where += [f"{one}.{BORN} < {other}.{DIES}", f"{other}.{BORN} < {one}.{DIES}"]
+        clause = f"FROM {', '.join(items)}" + (f" WHERE {' AND '.join(where)}" if where else "")
+        if not timed:
+            return clause, qualify, f"CAST({BEFORE} AS BIGINT)", f"CAST({NEVER} AS BIGINT)"
+        born, dies = (", ".join(f"{alias}.{end}" for alias in timed) for end in (BORN, DIES))
+        if len(timed) == 1:
+            return clause, qualify, born, dies
+        return clause, qualify, f"greatest({born})", f"least({dies})"
+
+    def valid(self, source: Source, conditions: Sequence[str]) -> str:
+        """A table of the tuples of a FROM item that pass its own conditions, with their intervals."""
+        relation = self.registered_name(source.relation.name)
+        if not isinstance(source.relation, Stream) or source.window is None:
+            rows = f"SELECT *, {BEFORE} AS {BORN}, {NEVER} AS {DIES} FROM {relation}"
+        else:
+            time = quote(source.relation.time)
+            dies = _dies_sql(source.window, time)
+            rows = (
+                f"SELECT *, CAST({time} AS BIGINT) AS {BORN}, {dies} AS {DIES} FROM {relation} WHERE {time} IS NOT NULL"
+            )
+        tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
+        return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
+
+    def paired(self, select: Select) -> tuple[str, Resolve, str, str]:
+        """The combinations of a sequence as a table with one column for each column of an item."""
+        ranks = {name: rank for rank, name in enumerate(self.given)}
+        found = pair_sequence(select, self.given, ranks)
+        arrays: dict[str, Any] = {}
+        for source in select.sources:
+            for field in source.relation.schema:
+                plain = [combination.rows[source.alias][field.name] for combination in found]
+                arrays[f"{source.alias} {field.name}"] = pa.array(plain, _plain_type(field.type))
+        born = [BEFORE if each.born == ALWAYS else int(each.born) for each in found]
+        dies = [NEVER if each.dies == FOREVER else int(each.dies) for each in found]
+        name = next(self.names)
+        self.connection.register(name, pa.table({**arrays, " born": born, " dies": dies}))
+
+        def resolve(column: Column | Aggregate) -> str:
+            return quote(f"{column.alias} {column.name}") if isinstance(column, Column) else qualify(column)
+
+        return f"FROM {name}", resolve, f"CAST({BORN} AS BIGINT)", f"CAST({DIES} AS BIGINT)"
+
+    def registered_name(self, relation: str) -> str:
+        """The name in DuckDB of a relation with the order of its arrivals."""
+        name = relation.casefold()
+        if name not in self.registered:
+            table = plain_table(self.given[name])
+            self.registered[name] = next(self.names)
+            arrival = pa.array(range(table.num_rows), pa.int64())
+            self.connection.register(self.registered[name], table.append_column(" arrival", arrival))
+        return self.registered[name]
+
+    # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def grouped(self, select: Select, clause: str, resolve: Resolve, interval: tuple[str, str]) -> str:
+        """GROUP BY: for each group and instant of change the aggregates of the rows valid then."""
+        keys = list(select.group_by or ())
+        exprs = [item.expr for item in select.items] + ([select.having] if select.having is not None else [])
+        aggregates = list(dict.fromkeys(n for e in exprs for n in walk(e) if isinstance(n, Aggregate)))
+        arguments = list(dict.fromkeys(arg for node in aggregates for arg in node.args))
+        columns = [f"{to_duckdb(term, resolve)} AS k{place}" for place, term in enumerate(keys)]
+        columns += [f"{to_duckdb(term, resolve)} AS a{place}" for place, term in enumerate(arguments)]
+        slides = {s.window.slide for s in select.sources if s.window is not None and s.window.slide is not None}
+        born, dies = (_slid(each, slides) for each in interval)
+        rows = self.store_rows(f"SELECT {', '.join([*columns, f'{born} AS {BORN}', f'{dies} AS {DIES}'])} {clause}")
+        order = f"ORDER BY {', '.join(f'k{place}' for place in range(len(keys)))}" if keys else ""
+        rank = f"dense_rank() OVER ({order})" if keys else "1"
+        rows = self.store(f"SELECT *, {rank} AS g FROM {rows} WHERE {BORN} < {DIES}")
+
+        def shown(node: Any) -> str:
+            """An expression over a group as SQL over its aggregates."""
+            if node in keys:
+                return f"first(k{keys.index(node)})"
+            if isinstance(node, Aggregate):
+                return aggregate_sql(node, f"a{arguments.index(node.args[0])}" if node.args else None)
+            raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is no key of the group")
+
+        outputs = [_over_group(item.expr, keys, shown) for item in select.items]
+        having = _over_group(select.having, keys, shown) if select.having is not None else "TRUE"
+        return self.store(_group_sql(rows, outputs, having))
+
+    # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def store(self, sql: str) -> str:
+        name = next(self.names)
+        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        return name
+
+    def store_rows(self, sql: str) -> str:
+        """The rows of a join or an answer, if they are not too many."""
+        if self.limit is None:
+            return self.store(sql)
+        name = self.store(f"{sql} LIMIT {self.limit + 1}")
+        if self.connection.sql(f"SELECT count(*) FROM {name}").fetchall()[0][0] > self.limit:
+            raise TooManyRows(f"more than {self.limit} rows")
+        return name
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return plain_table(pa.table({"": pa.array([], kind)})).schema.field(0).type
+
+
+def _dies_sql(window: Window, time: str) -> str:
+    """When a tuple dies, by its window."""
+    if window.kind == "rows":
+        partition = f"PARTITION BY {', '.join(map(quote, window.partition))} " if window.partition else ""
+        later = f'lead(CAST({time} AS BIGINT), {window.size}) OVER ({partition}ORDER BY {time}, " arrival")'
+        return f"coalesce({later}, {NEVER})"
+    lasts = {"range": window.size, "now": 1, "unbounded": None}[window.kind]
+    return f"CAST({NEVER} AS BIGINT)" if lasts is None else f"CAST({time} AS BIGINT) + {lasts}"
+
+
+def _slid(instant: str, slides: set[int]) -> str:
+    """The first multiple of the slide that is not before an instant."""
+    if not slides:
+        return instant
+    (slide,) = slides
+    moved = f"{instant} + ({slide} - {instant} % {slide}) % {slide}"
+    return f"CASE WHEN abs({instant}) = {NEVER} THEN {instant} ELSE {moved} END"
+
+
+def _over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
+    """An expression over a group; a key that is an expression is looked up as a whole."""
+    if expr in keys:
+        return str(shown(expr))
+    if isinstance(expr, Column | Aggregate) or not getattr(expr, "args", ()):
+        return to_duckdb(expr, shown)
+    names = {f"{place}": _over_group(arg, keys, shown) for place, arg in enumerate(expr.args)}
+    held = tuple(Column("", name, arg.type) for name, arg in zip(names, expr.args, strict=True))
+    return to_duckdb(type(expr)(expr.op, held, expr.type), lambda column: names[column.name])  # type: ignore[union-attr]
+
+
+def _group_sql(rows: str, outputs: Sequence[str], having: str) -> str:
+    """The answers of groups at their instants, equal ones of consecutive instants made one."""
+    columns = [f"c{place}" for place in range(len(outputs))]
+    shown = ", ".join(f"{text} AS {name}" for text, name in zip(outputs, columns, strict=True))
+    unchanged = [f"lag({c}) OVER w IS NOT DISTINCT FROM {c}" for c in columns]
+    same = " AND ".join(["lag(until) OVER w IS NOT DISTINCT FROM instant", *unchanged])
+    listed = ", ".join(columns)
+    return f"""
+        WITH instants AS (
+            SELECT g, {BORN} AS instant FROM {rows} UNION SELECT g, {DIES} FROM {rows} WHERE {DIES} < {NEVER}
+        ), spans AS (
+            SELECT g, instant, coalesce(lead(instant) OVER w, {NEVER}) AS until
+            FROM instants WINDOW w AS (PARTITION BY g ORDER BY instant)
+        ), answers AS (
+            SELECT s.g, s.instant, first(s.until) AS until, {shown}
+            FROM spans AS s JOIN {rows} AS r ON r.g = s.g AND r.{BORN} <= s.instant AND s.instant < r.{DIES}
+            GROUP BY s.g, s.instant HAVING {having}
+        ), marked AS (
+            SELECT *, CASE WHEN {same} THEN 0 ELSE 1 END AS fresh
+            FROM answers WINDOW w AS (PARTITION BY g ORDER BY instant)
+        ), runs AS (
+            SELECT *, sum(fresh) OVER (PARTITION BY g ORDER BY instant) AS run FROM marked
+        )
+        SELECT {", ".join(f"first({c}) AS {c}" for c in columns)}, min(instant) AS {BORN}, max(until) AS {DIES}
+        FROM runs GROUP BY g, run ORDER BY {BORN}, {listed}"""
+
+
+def _except_sql(left: str, right: str | None, columns: Sequence[str]) -> str:
+    """Every value of the left once, while a row there has it and none on the right; DISTINCT has no right."""
+    listed = ", ".join(columns)
+    sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
+    events = " UNION ALL ".join(
+        f"SELECT {listed}, {BORN} AS instant, {one} AS l, {other} AS r FROM {side} "
+        f"UNION ALL SELECT {listed}, {DIES}, {-one}, {-other} FROM {side} WHERE {DIES} < {NEVER}"
+        for side, one, other in sides
+    )
+    return f"""
+        WITH changes AS (
+            SELECT {listed}, instant, sum(l) AS l, sum(r) AS r FROM ({events}) GROUP BY {listed}, instant
+        ), states AS (
+            SELECT {listed}, instant, coalesce(lead(instant) OVER w, {NEVER}) AS until,
+                sum(l) OVER w AS here, sum(r) OVER w AS gone
+            FROM changes WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
+        ), marked AS (
+            SELECT *, CASE WHEN lag(until) OVER w IS NOT DISTINCT FROM instant THEN 0 ELSE 1 END AS fresh
+            FROM states WHERE here > 0 AND gone = 0 WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
+        ), runs AS (
+            SELECT *, sum(fresh) OVER (PARTITION BY {listed} ORDER BY instant) AS run FROM marked
+        )
+        SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, run"""
+
+
+def _emit_sql(rows: str, columns: Sequence[str], emit: Emit) -> str:
+    listed = ", ".join(columns)
+    if emit == "istream":
+        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}"
+    if emit == "dstream":
+        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {NEVER}"
+    return f"""
+        WITH instants AS (
+            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}
+            UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {NEVER}
+        )
+        SELECT {listed}, instant FROM instants JOIN {rows} ON {BORN} <= instant AND instant < {DIES}"""

@@ -1,0 +1,175 @@
+"""A storm on the cells of a pipeline, in this process: pushes are micro-batches, restarts lose the workers' caches.
+
+What a pipeline cannot do while it runs (`alter`, `history`, break nodes) is left out.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+from cellkit import Cluster
+from embedded import Segment
+from scenario import Event, Scenario, draw
+from verdict import find_fault
+
+from penstock.errors import PenstockError, QueryError, UnsupportedError
+from penstock.spark.cell import Cell
+from penstock.spark.control import Command
+from penstock.spark.frames import decoded
+from penstock.spark.keeper import RESULT, Cache
+from penstock.spark.layout import Layout
+from penstock.spark.plans import QuerySpec
+from penstock.spark.spec import Spec
+from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.testing import Advance, Push
+from penstock.testing.case import ticks
+
+MOST = 3_000  # tuples
+WORKERS = 2
+
+
+class CellPlayer:
+    """Runs a storm on cells and collects what every query answers."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.rng = random.Random(f"cells {scenario.seed}")
+        self.running: dict[str, Segment] = {}
+        self.segments: list[Segment] = []
+        self.latest: dict[tuple[str, int], int] = {}
+        self.generation = 0
+        self.commands: list[Command] = []
+        self.at = "start"
+        case = scenario.case
+        first = [self._spec(event) for event in scenario.events if event.step == 0 and event.do in ("query", "derive")]
+        upkeep = SMALLEST if scenario.smallest else SHIPPED
+        self.cluster = Cluster(
+            Spec(case.declarations, dict(case.tables), tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
+                 scenario.options["state"], maintenance=upkeep), WORKERS,
+        )  # fmt: skip
+        for query in first:
+            self._begin(query.name, 0)
+
+    def _spec(self, event: Event) -> QuerySpec:
+        plan, state, _ = event.args
+        return QuerySpec(
+            event.query, self.scenario.texts[event.query].text, plan, state=state, derived=event.do == "derive"
+        )
+
+    def _begin(self, name: str, number: int) -> None:
+        self.running[name] = Segment(name, self.scenario.texts[name], number)
+        if not self.running[name].text.derives:
+            self.segments.append(self.running[name])
+
+    def play(self) -> list[Segment]:
+        """Everything every query answers, by segment; an error says at which step and event it came up."""
+        try:
+            self._play()
+        except Exception as error:
+            raise AssertionError(f"{self.at}: {type(error).__name__}: {error}") from error
+        return self.segments
+
+    def _play(self) -> None:
+        steps = self.scenario.case.steps
+        for number in range(len(steps) + 1):
+            for event in self.scenario.events:
+                if event.step == number:
+                    self.at = f"step {number}, {event.do} {event.query} {event.args}"
+                    self._happen(event, number)
+            self.at = f"step {number}"
+            step = steps[number] if number < len(steps) else None
+            if isinstance(step, Push):
+                self._push(step)
+            elif step is None:
+                self._push(Push({}), "end")
+            else:
+                assert isinstance(step, Advance)
+                self._push(Push({}), "advance", stream=step.stream, time=ticks(step.value))
+
+    def _push(self, push: Push, *do: str, **arguments: Any) -> None:
+        commands = [Command(self._next(), name, arguments) for name in do]
+        worker = self.rng.randrange(WORKERS) if self.rng.random() < 0.2 else 0
+        for cell, kind, name, _, data in self.cluster.push(push, lambda: worker, commands=commands):
+            if kind == RESULT and name in self.running:
+                self._collect(self.running[name], cell, decoded(data))
+
+    def _next(self) -> int:
+        self.generation += 1
+        return self.generation
+
+    def _collect(self, segment: Segment, cell: int, table: pa.Table) -> None:
+        """Keep what a cell answers; it leaves in temporal order."""
+        times = table.column("_ts").cast(pa.int64()).to_pylist()
+        before = self.latest.get((segment.name, cell))
+        ordered = times == sorted(times) and (before is None or not times or times[0] >= before)
+        assert ordered, f"{segment.name} in cell {cell}: results of {times[:3]} came after one of {before}"
+        if times:
+            self.latest[segment.name, cell] = times[-1]
+        if not segment.text.derives:
+            segment.answers.append(table)
+
+    def _happen(self, event: Event, number: int) -> None:
+        if event.do == "restart":
+            self.cluster.caches = [Cache() for _ in range(WORKERS)]
+            return
+        do, arguments = self._command(event)
+        if not do or (event.query and event.do != "query" and event.query not in self.running):
+            return
+        before = self.cluster.layout
+        try:
+            plan = before.spec.plan.changed(do, arguments, self._next())
+            layout = Layout(before.spec.planned(plan))
+            Cell(layout)  # a pipeline refuses here what its cells would refuse
+            self.cluster.layout = layout
+        except (UnsupportedError, QueryError) as error:
+            if not isinstance(error, UnsupportedError) and error.condition != "LAST_QUERY":
+                raise
+            return
+        if do == "add":
+            self._begin(event.query, number)
+        elif do == "drop":
+            self.running.pop(event.query).last = number
+
+    def _command(self, event: Event) -> tuple[str, dict[str, Any]]:
+        """The command of a pipeline for an event, if it has one."""
+        name = {"name": event.query}
+        match event.do, event.args:
+            case "query", (plan, _, _) if event.query not in self.running:
+                return "add", {**name, "text": self.scenario.texts[event.query].text, "plan": plan}
+            case "drop", _:
+                return "drop", name
+            case "migrate", (str(plan), _):
+                return "migrate", {**name, "plan": plan}
+            case "policy", (state, _):
+                return "policy", {**name, "state": state}
+            case "schedule", (strategy,) if not event.query:
+                return "schedule", {"strategy": strategy}
+            case "reslice", (slicing,):
+                return "reslice", {"slicing": slicing}
+            case "budget", (probes, policy, sample):
+                return "budget", {"probes": probes, "policy": policy, "sample": sample}
+            case "lift", _:
+                return "budget", {"probes": None}
+        return "", {}
+
+
+def find_cells_fault(scenario: Scenario) -> str | None:
+    """What is wrong with a storm on cells, or None."""
+    try:
+        segments = CellPlayer(scenario).play()
+    except PenstockError as error:
+        return None if isinstance(error, UnsupportedError) else str(error)
+    except AssertionError as error:
+        return str(error)
+    for segment in segments:
+        if segment.answers:
+            segment.answers = [pa.concat_tables(segment.answers).sort_by("_ts")]
+    return find_fault(scenario, segments)
+
+
+def check_cells(seed: int, most: int = MOST) -> None:
+    scenario = draw(seed, most)
+    fault = find_cells_fault(scenario)
+    assert fault is None, f"on cells: {scenario}\n{fault}"

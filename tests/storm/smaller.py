@@ -1,0 +1,131 @@
+"""Make a failing storm small: leave out events, queries, steps and rows as long as it still fails."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from scenario import Event, Scenario, draw
+
+from penstock.testing import Push
+from penstock.testing.shrink import _fewer
+
+Fails = Callable[[Scenario], bool]
+
+
+def make_smaller(scenario: Scenario, fails: Fails) -> Scenario:
+    """A smaller storm for which `fails` still holds."""
+    size = -1
+    while size != (size := _size(scenario)):
+        scenario = _fewer_queries(scenario, fails)
+        events = _fewer(scenario.events, lambda events: fails(_with(scenario, events=events)))  # noqa: B023
+        scenario = _with(scenario, events=events)
+        scenario = _fewer_steps(scenario, fails)
+        for at, step in enumerate(scenario.case.steps):
+            for name in list(step.batches) if isinstance(step, Push) else ():
+                scenario = _fewer_rows(scenario, at, name, fails)
+        scenario = _plainer_options(scenario, fails)
+    return scenario
+
+
+def _with(scenario: Scenario, **changes: Any) -> Scenario:
+    return replace(scenario, **changes, answers={})
+
+
+def _size(scenario: Scenario) -> int:
+    rows = sum(table.num_rows for table in scenario.case.streams.values())
+    return len(scenario.events) + len(scenario.case.steps) + len(scenario.texts) + int(rows)
+
+
+def _fewer_queries(scenario: Scenario, fails: Fails) -> Scenario:
+    def only(names: tuple[str, ...]) -> Scenario:
+        texts = {name: scenario.texts[name] for name in names}
+        known = {name for name in texts if not name.endswith("'")}
+        events = [event for event in scenario.events if not event.query or event.query in known]
+        events = [event for event in events if event.do != "alter" or f"{event.query}'" in texts]
+        return _with(scenario, texts=texts, events=tuple(events))
+
+    return only(_fewer(tuple(scenario.texts), lambda names: _complete(scenario, names) and fails(only(names))))
+
+
+def _complete(scenario: Scenario, names: tuple[str, ...]) -> bool:
+    """Whether every derived stream that a query reads is there."""
+    return all(scenario.texts[name].reads <= set(names) for name in names)
+
+
+def _fewer_steps(scenario: Scenario, fails: Fails) -> Scenario:
+    def only(places: tuple[int, ...]) -> Scenario:
+        steps = tuple(scenario.case.steps[place] for place in places)
+        events = tuple(_moved(event, places) for event in scenario.events)
+        return _with(scenario, case=replace(scenario.case, steps=steps), events=events)
+
+    return only(_fewer(tuple(range(len(scenario.case.steps))), lambda places: fails(only(places))))
+
+
+def _moved(event: Event, places: tuple[int, ...]) -> Event:
+    return replace(event, step=sum(place < event.step for place in places))
+
+
+def _fewer_rows(scenario: Scenario, at: int, name: str, fails: Fails) -> Scenario:
+    case = scenario.case
+    step = case.steps[at]
+    assert isinstance(step, Push)
+    batch = step.batches[name]
+
+    def only(rows: tuple[int, ...]) -> Scenario:
+        push = Push({**step.batches, name: batch.take(pa.array(rows, pa.int64()))})
+        return _with(scenario, case=replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :])))
+
+    return only(_fewer(tuple(range(batch.num_rows)), lambda rows: fails(only(rows))))
+
+
+def _plainer_options(scenario: Scenario, fails: Fails) -> Scenario:
+    plain = {"adapt": False, "slicing": "mem-opt", "schedule": "dfs", "batch": 4096, "state": "eager", "share": True}
+    for name, value in plain.items():
+        other = _with(scenario, options={**scenario.options, name: value})
+        if scenario.options[name] != value and fails(other):
+            scenario = other
+    for change in ({"look": "now"}, {"smallest": False}):
+        other = _with(scenario, **change)
+        if fails(other):
+            scenario = other
+    return scenario
+
+
+def main() -> None:
+    """Make the storm of a seed small and print it; run it with NUMBA_BOUNDSCHECK=1 if the storm crashes."""
+    parser = argparse.ArgumentParser(description="Make a failing storm small.")
+    parser.add_argument("kind", choices=("embedded", "cells"))
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--containing", default="", help="only faults with this text count")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    given = parser.parse_args()
+    sys.path.insert(1, str(Path(__file__).parents[1] / "spark"))
+    import cells
+    import storm
+
+    find, most = {
+        "embedded": (storm.find_embedded_fault, storm.MOST),
+        "cells": (cells.find_cells_fault, cells.MOST),
+    }[given.kind]
+    end = time.monotonic() + 60 * given.minutes
+
+    def fails(scenario: Scenario) -> bool:
+        fault = find(scenario) if time.monotonic() < end else None
+        return fault is not None and given.containing in fault
+
+    small = make_smaller(draw(given.seed, most), fails)
+    print(f"{small}\n{find(small) or 'this seed does not fail'}")
+    for number, step in enumerate(small.case.steps):
+        rows = {name: table.to_pylist() for name, table in step.batches.items()} if isinstance(step, Push) else step
+        print(f"step {number}: {rows}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The law in a storm: random queries over the same streams, with everything that may happen to them, from 10 to 10,000
+tuples, on the embedded engine and on the cells of a pipeline. The oracle is DuckDB over validity intervals.
+
+Seeds run in a child process: a crash of the interpreter fails the test with the seed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+from children import Outcome, run_seeds
+
+FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
+SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))
+CHUNK = 10
+EMBEDDED = range(FIRST, FIRST + max(1, SEEDS // 5), CHUNK)
+CELLS = range(FIRST, FIRST + max(1, SEEDS // 15), CHUNK)
+
+
+def report(outcomes: Iterable[Outcome]) -> str:
+    """The failures, each with the command that repeats it."""
+    failed = [outcome for outcome in outcomes if outcome.fault is not None]
+    return "\n\n".join(f"{outcome.fault}\nrepeat: {outcome.repeat}" for outcome in failed)
+
+
+@pytest.mark.parametrize("chunk", EMBEDDED)
+def test_storm_embedded(chunk: int) -> None:
+    assert not (text := report(run_seeds("embedded", chunk, chunk + CHUNK))), text
+
+
+@pytest.mark.parametrize("chunk", CELLS)
+def test_storm_on_cells(chunk: int) -> None:
+    pytest.importorskip("pyspark")
+    assert not (text := report(run_seeds("cells", chunk, chunk + CHUNK))), text
+
+
+def test_crash_is_reported_with_its_seed() -> None:
+    """Odd seeds of this kind kill their process."""
+    outcomes = list(run_seeds("crash", 0, 4))
+    assert [(outcome.seed, outcome.fault is None) for outcome in outcomes] == [
+        (0, True),
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+    assert "seed 1 crashed the interpreter, signal 11 (SIGSEGV)" in report(outcomes)

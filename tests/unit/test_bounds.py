@@ -1,0 +1,28 @@
+"""`make bounds` finds something only if an index out of range is an error in the kernels as they are compiled there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import numpy as np
+from penstock.state import kernels
+
+read = kernels._kernel(lambda array, at: array[at])
+try:
+    read(np.arange(3), 7)
+except IndexError:
+    print("refused")
+"""
+
+
+def test_bounds_check_reaches_the_kernels(tmp_path: Path) -> None:
+    """The environment overrides the kernels' own `boundscheck=False`."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    env = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "refused"
