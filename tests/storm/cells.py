@@ -170,6 +170,6 @@ def find_cells_fault(scenario: Scenario) -> str | None:
 
 
 def check_cells(seed: int, most: int = MOST) -> None:
-    scenario = draw(seed, most)
+    scenario = draw(seed, most=most)
     fault = find_cells_fault(scenario)
     assert fault is None, f"on cells: {scenario}\n{fault}"

@@ -9,7 +9,16 @@ import time
 
 from children import Outcome, run_seeds
 
-KINDS = {"embedded": 40, "cells": 20, "types": 10, "shared": 20, "nested": 20, "migrations": 20, "budgets": 10}
+KINDS = {
+    "embedded": 40,
+    "large": 10,
+    "cells": 20,
+    "types": 10,
+    "shared": 20,
+    "nested": 20,
+    "migrations": 20,
+    "budgets": 10,
+}
 """How many seeds of each kind make up a round."""
 
 

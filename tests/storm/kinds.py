@@ -13,7 +13,7 @@ Check = Callable[[int], object]
 def find_check(kind: str) -> Check:
     """The function that raises if a seed of this kind fails."""
     check = CHECKS[kind]()
-    return check if kind in ("embedded", "cells") else lambda seed: _check_law(check, seed)
+    return check if kind in ("embedded", "large", "cells") else lambda seed: _check_law(check, seed)
 
 
 def _check_law(check: Check, seed: int) -> None:
@@ -28,6 +28,12 @@ def _embedded() -> Check:
     from storm import check_embedded
 
     return check_embedded
+
+
+def _large() -> Check:
+    from storm import check_large
+
+    return check_large
 
 
 def _cells() -> Check:
@@ -72,6 +78,6 @@ def _assert_no_fault(run: Any) -> None:
 
 
 CHECKS: dict[str, Callable[[], Check]] = {
-    "embedded": _embedded, "cells": _cells, "types": _types, "shared": _shared, "nested": _nested,
+    "embedded": _embedded, "large": _large, "cells": _cells, "types": _types, "shared": _shared, "nested": _nested,
     "migrations": _migrations, "budgets": _budgets,
 }  # fmt: skip

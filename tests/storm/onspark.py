@@ -26,7 +26,7 @@ CHANGES = 4  # each is a micro-batch or two
 
 def draw_for_spark(seed: int, most: int) -> Scenario:
     """A storm whose pushes are put together to a few micro-batches; events happen between those."""
-    scenario = draw(seed, most)
+    scenario = draw(seed, most=most)
     pushes = [isinstance(step, Push) for step in scenario.case.steps]
     case = in_batches(scenario.case, BATCHES)
     size = -(-sum(pushes) // BATCHES)

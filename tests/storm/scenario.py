@@ -19,7 +19,7 @@ from penstock.testing import Case, TooManyRows, random_plan
 from penstock.testing.intervals import expected_by_duckdb
 
 STATES = ("eager", "lazy", "jit", "auto", "none")
-MOST = 10_000  # tuples
+LEAST, MOST = 10, 10_000  # tuples
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Scenario:
         return "\n".join(lines)
 
 
-def draw(seed: int, most: int = MOST) -> Scenario:
-    """The storm of a seed."""
+def draw(seed: int, least: int = LEAST, most: int = MOST) -> Scenario:
+    """The storm of a seed, with some number of tuples."""
     rng = random.Random(f"penstock storm {seed}")
     names = [*"ABCDE"[: rng.choice((2, 2, 3, 3, 4, 5))]]
-    scale, skew = draw_scale(rng, len(names), most)
+    scale, skew = draw_scale(rng, len(names), least, most)
     feed = draw_feed(seed, rng, names, scale, skew)
     table = rng.random() < 0.3
     tables = {"T": draw_table(rng, scale)} if table else {}

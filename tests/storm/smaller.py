@@ -120,7 +120,7 @@ def main() -> None:
         fault = find(scenario) if time.monotonic() < end else None
         return fault is not None and given.containing in fault
 
-    small = make_smaller(draw(given.seed, most), fails)
+    small = make_smaller(draw(given.seed, most=most), fails)
     print(f"{small}\n{find(small) or 'this seed does not fail'}")
     for number, step in enumerate(small.case.steps):
         rows = {name: table.to_pylist() for name, table in step.batches.items()} if isinstance(step, Push) else step

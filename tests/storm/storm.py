@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from embedded import Player
 from scenario import MOST, Scenario, draw
 from verdict import find_fault
@@ -17,6 +19,14 @@ def find_embedded_fault(scenario: Scenario) -> str | None:
 
 
 def check_embedded(seed: int, most: int = MOST) -> None:
-    scenario = draw(seed, most)
+    _check(draw(seed, most=most))
+
+
+def check_large(seed: int) -> None:
+    """Thousands of tuples, with the thresholds of maintenance as shipped."""
+    _check(replace(draw(seed, least=1_000), smallest=False))
+
+
+def _check(scenario: Scenario) -> None:
     fault = find_embedded_fault(scenario)
     assert fault is None, f"{scenario}\n{fault}"

@@ -50,9 +50,9 @@ class Feed:
     stamped: bool = field(default=False)
 
 
-def draw_scale(rng: random.Random, streams: int, most: int) -> tuple[Scale, float]:
-    """A scale and a skew of keys; the number of tuples is drawn evenly among magnitudes from 10 to `most`."""
-    rows = round(10 * (most / 10) ** rng.random())
+def draw_scale(rng: random.Random, streams: int, least: int, most: int) -> tuple[Scale, float]:
+    """A scale and a skew of keys; the number of tuples is drawn evenly among magnitudes from `least` to `most`."""
+    rows = round(least * (most / least) ** rng.random())
     ticks = max(3, round(rows / rng.choice((0.3, 1, 1, 4))))
     keys = max(1, min(rng.choice((1, 3, 5, 20, 200)), rows // 3))
     if rows > 1000:

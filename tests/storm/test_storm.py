@@ -16,6 +16,7 @@ FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))
 CHUNK = 10
 EMBEDDED = range(FIRST, FIRST + max(1, SEEDS // 5), CHUNK)
+LARGE = range(FIRST, FIRST + max(1, SEEDS // 40), CHUNK // 2)
 CELLS = range(FIRST, FIRST + max(1, SEEDS // 15), CHUNK)
 
 
@@ -28,6 +29,12 @@ def report(outcomes: Iterable[Outcome]) -> str:
 @pytest.mark.parametrize("chunk", EMBEDDED)
 def test_storm_embedded(chunk: int) -> None:
     assert not (text := report(run_seeds("embedded", chunk, chunk + CHUNK))), text
+
+
+@pytest.mark.parametrize("chunk", LARGE)
+def test_storm_of_thousands_of_tuples(chunk: int) -> None:
+    """Maintenance as shipped happens by itself at these sizes."""
+    assert not (text := report(run_seeds("large", chunk, chunk + CHUNK // 2))), text
 
 
 @pytest.mark.parametrize("chunk", CELLS)
