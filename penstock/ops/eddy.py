@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _MEMORY = 0.5
 """What a batch leaves of the weight of the batches before it."""
-_PATHS = 256
 
 
 class FanOuts:
@@ -101,7 +100,7 @@ class EddyNode:
     def _path(self, route: Route) -> tuple[JoinNode, ...]:
         """The half joins of a route, first to last."""
         if route not in self._paths:
-            if len(self._paths) >= _PATHS:
+            if len(self._paths) >= self._tree.maintenance.eddy_paths:
                 self._paths.clear()
             plan, steps = self.plan.path(route), []
             while isinstance(plan, NodePlan):

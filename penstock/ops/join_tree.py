@@ -82,7 +82,8 @@ class JoinTree:
 
     def first_row(self, alias: str) -> int:
         """The first row of a leaf that the tree sees."""
-        return max(self._since.get(alias, 0), self.stores[alias].base)
+        base = self.stores[alias].base
+        return max(self._since.get(alias, base), base) if self._since else base
 
     # ── shape ────────────────────────────────────────────────────────────────────────────────────────────────────
 

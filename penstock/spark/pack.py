@@ -38,18 +38,17 @@ NO_ROWS, BAD, COMMAND = -1, -2, -3
 """In the place of an inlet's number: only the largest time; rows without a time; a command."""
 OWN = "\0own"
 """A column of the second and later inlets of a stream: whether no earlier inlet took the row. No user's is named so."""
-CHUNK_ROWS = 1 << 18
 
 
-def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Arrow batches put together to tables of a good size."""
+def chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Arrow batches put together to tables of so many rows or a little more."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
             rows += batch.num_rows
-        if rows >= CHUNK_ROWS:
+        if rows >= size:
             yield pa.Table.from_batches(held)
             held, rows = [], 0
     if held:
@@ -170,9 +169,8 @@ def packing(spec: Spec, stream: Stream, names: Sequence[str] | None) -> Map:
         context = TaskContext.get()
         assert context is not None
         packer = Packer(layout_of(planned(spec)), stream)
-        tables = (
-            unpacked(batches, stream) if names is None else (each.rename_columns(names) for each in chunks(batches))
-        )
+        plain = (each.rename_columns(names) for each in chunks(batches, spec.maintenance.chunk_rows))
+        tables = unpacked(batches, stream) if names is None else plain
         for seq, table in enumerate(tables):
             yield packer.packed(table, context.partitionId(), seq)
         settle(spec.id)

@@ -249,8 +249,8 @@ class LeafStore(StoredRows):
         )  # fmt: skip
 
     def span(self, first: int, *, old_only: bool) -> Span:
-        """The rows from an id on, those of the batch in progress included or not."""
-        return max(first, self.base), self.fresh_from if old_only else self.end
+        """The rows from a stored one on, those of the batch in progress included or not."""
+        return first, self.fresh_from if old_only else self.end
 
     def _stored(self, span: Span) -> Stored:
         return Stored(self._capacity - 1, *span, self.born, self.dies, _ALL_COUNT)

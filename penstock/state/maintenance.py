@@ -52,6 +52,10 @@ class Maintenance:
     """The bits of a Bloom filter at first."""
     bloom_bits_per_key: int = 8
     """A Bloom filter with fewer bits for each key is made anew."""
+    eddy_paths: int = 256
+    """So many routes of an eddy are kept worked out."""
+    chunk_rows: int = 1 << 18
+    """On Spark: rows of a stream are packed in chunks of so many."""
     newest_segments: int = 4
     """On Spark: so many of the newest segments of a cell are never merged."""
     merged_segments: int = 8
@@ -87,6 +91,8 @@ SMALLEST = Maintenance(
     label_gap=1,
     bloom_bits=8,
     bloom_bits_per_key=2,
+    eddy_paths=1,
+    chunk_rows=1,
     newest_segments=0,
     merged_segments=2,
     segment_rows=1,
