@@ -171,7 +171,7 @@ def rows_arrive(
         p = parts[i]
         row = oldest[p]
         if row >= 0 and position[row & mask] == counts[p] - size:
-            row_dies[row & mask] = min(row_dies[row & mask], times[i])  # one that was freed stays dead
+            row_dies[row & mask] = times[i]
             oldest[p] = successor[row & mask]
             if oldest[p] < 0:
                 newest[p] = NONE
@@ -189,11 +189,11 @@ def rows_arrive(
 
 @_kernel
 def rows_relink(
-    parts: I32, first: int, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
+    parts: I32, ids: I64, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
 ) -> None:
     """Build the queues of `rows_arrive` anew from stored rows in order; `position` is already set."""
     for i in range(parts.size):
-        row = first + i
+        row = ids[i]
         p = parts[i]
         successor[row & mask] = NONE
         if position[row & mask] < counts[p] - size:

@@ -375,6 +375,8 @@ class LeafStore(StoredRows):
         if wanted is not None:
             dies = np.where(wanted == NOBODY, ALWAYS, dies)
         ring_write(self.dies, self.base, dies)
+        if self.rows_window is not None:
+            self.rows_window.keep(self.stored()[dies > ALWAYS])
         in_order = bool((dies[1:] >= dies[:-1]).all())
         self._fifo = in_order and (self.rows_window is None or self.rows_window.fifo)
         self._last_death = int(dies[-1]) if dies.size else int(ALWAYS)

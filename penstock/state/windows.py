@@ -103,11 +103,16 @@ class RowsWindow:
     def _relink(self, parts: I32, position: I64, first: int) -> None:
         ring_write(self._parts, first, parts)
         ring_write(self._position, first, position)
+        self.keep(np.arange(first, first + parts.size))
+
+    def keep(self, ids: I64) -> None:
+        """Only these rows, in order, stay in the queues: others are freed, and count as tuples that are not stored."""
         self._oldest.fill(NONE)
         self._newest.fill(NONE)
+        mask = self._parts.size - 1
         rows_relink(
-            parts, first, self._counts, self._size, self._oldest, self._newest,
-            self._parts.size - 1, self._position, self._successor,
+            self._parts[ids & mask], ids, self._counts, self._size, self._oldest, self._newest,
+            mask, self._position, self._successor,
         )  # fmt: skip
 
     def _reserve(self, partitions: int) -> None:

@@ -18,7 +18,7 @@ from penstock.ops.join_node import JoinNode
 from penstock.ops.join_tree import JoinTree
 from penstock.ops.lives import Lives
 from penstock.ops.waiting import Waiting
-from penstock.state import kernels, windows
+from penstock.state import kernels
 from penstock.state.code_ring import CodeRing
 from penstock.state.demand import Gate
 from penstock.state.intern import KeySpace
@@ -199,17 +199,16 @@ def codes_of_sequences_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Waiting, "purge", careless)
 
 
-def freed_tuples_get_an_end_again(patch: pytest.MonkeyPatch) -> None:
-    """A tuple that no query needs is dead only until a ROWS window counts it out."""
+def freed_tuples_stay_in_queues(patch: pytest.MonkeyPatch) -> None:
+    """A ROWS window gives tuples that no query needs an end, and is misled by what stands in their place later."""
+    share = LeafStore.share
 
-    def arrive(parts: Any, times: Any, stored: Any, size: int, counts: Any, *rest: Any) -> None:
-        row_dies = rest[-1]
-        freed = row_dies == kernels.ALWAYS
-        row_dies[freed] = kernels.FOREVER
-        kernels.rows_arrive(parts, times, stored, size, counts, *rest)
-        row_dies[freed & (row_dies == kernels.FOREVER)] = kernels.ALWAYS
+    def careless(self: LeafStore, *args: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(RowsWindow, "keep", _do_nothing)
+            share(self, *args)
 
-    patch.setattr(windows, "rows_arrive", arrive)
+    patch.setattr(LeafStore, "share", careless)
 
 
 # ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,7 +254,7 @@ MUTANTS = [
     indexes_keep_old_ids, parallel_track_keeps_old_marks, parallel_track_is_not_told,
     columns_kept_later_keep_old_marks, heaps_keep_old_labels, codes_of_leaves_are_not_marked,
     codes_of_states_are_not_marked, codes_of_gates_are_not_marked, codes_of_longer_keys_are_not_marked,
-    codes_of_groups_are_not_marked, codes_of_sequences_are_not_marked, freed_tuples_get_an_end_again,
+    codes_of_groups_are_not_marked, codes_of_sequences_are_not_marked, freed_tuples_stay_in_queues,
     complete_keys_outlive_their_codes, borrowers_are_not_told, compacted_heaps_lose_their_rows,
     queues_of_a_sequence_are_not_rebuilt,
 ]  # fmt: skip

@@ -88,7 +88,7 @@ CASES: dict[Mutant, Holds] = {
     mutants.codes_of_longer_keys_are_not_marked: partial(law, 8),
     mutants.codes_of_groups_are_not_marked: partial(operators, 0),
     mutants.codes_of_sequences_are_not_marked: partial(operators, 1),
-    mutants.freed_tuples_get_an_end_again: partial(test_regressions.test_rows_window_after_query_drop, "[ROWS 2]"),
+    mutants.freed_tuples_stay_in_queues: partial(test_regressions.test_rows_window_after_query_drop, "[ROWS 2]"),
     mutants.complete_keys_outlive_their_codes: partial(cycles_migrate, 107),
     mutants.borrowers_are_not_told: partial(test_law_groups.holds_together, 0),
     mutants.compacted_heaps_lose_their_rows: partial(operators, 17),

@@ -77,6 +77,23 @@ def test_rows_window_after_query_drop(window: str) -> None:
     assert eng.push(later)["strict"].to_pylist() + eng.flush()["strict"].to_pylist() == []
 
 
+@pytest.mark.parametrize(("window", "count"), [("[ROWS 100]", 100), ("[PARTITION BY k ROWS 1]", 1)])
+def test_rows_window_ends_tuples_after_query_drop(window: str, count: int) -> None:
+    """Tuples freed with the dropped query stayed in the queues of the window, and no later tuple was ended."""
+    eng = declare("AB")
+    text = f"SELECT A.ts AS a FROM A {window}, B [RANGE 1000] WHERE A.k = B.k"
+    eng.query("loose", text)
+    eng.query("strict", f"{text} AND A.v = 2")
+    eng.push({"A": rows((1, 7, 1), (2, 8, 2)), "B": rows((3, -1, 0))})
+    eng.drop("loose")
+    eng.push({"A": rows((9, 9, 0)), "B": rows((9, -1, 0))})
+    for push in range(6):
+        times = range(10 + 40 * push, 50 + 40 * push)
+        eng.push({"A": rows(*((time, 7, 2) for time in times)), "B": rows((times[-1], -1, 0))})
+    found = [eng.push({"B": rows((900, 7, 0))})["strict"], eng.flush()["strict"]]
+    assert sum(table.num_rows for table in found) == count
+
+
 @pytest.mark.parametrize(("names", "plan"), [("AB", "(B A)"), ("ABC", "(A C B)")])
 def test_parallel_track_on_a_shared_join(names: str, plan: str) -> None:
     """The new tree had windows of its own, which were renumbered apart from those of the old one."""
