@@ -119,7 +119,7 @@ class Groups:
                 continue
             if not _counts_alike(join, renaming, counting):
                 continue
-            if not planned or renamed(part.plan.tree, renaming) == join.tree.plan.tree:
+            if not planned or renamed(part.plan.tree, renaming) == join.shape:
                 return Place(node, join, renaming)
         return None
 
@@ -140,13 +140,13 @@ class Groups:
             busy = join.purse is not None or join.tree.shedding is not None
             if whole or busy or (join.state, join.demand) != (agreed.state, agreed.demand):
                 continue
-            renaming = nested(part, join.group.sharing.host, join.tree.plan.tree)
+            renaming = nested(part, join.group.sharing.host, join.shape)
             if renaming is None or join.tree.tap not in (None, frozenset(renaming.values())):
                 continue
             if not _counts_alike(join, renaming, counting):
                 continue
             shape = renamed(part.plan.tree, renaming)
-            if not planned or shape in list(subtrees(fixed(join.tree.plan.tree))):
+            if not planned or shape in list(subtrees(fixed(join.shape))):
                 return Place(node, join, renaming, nested=True)
         return None
 

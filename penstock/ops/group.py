@@ -416,7 +416,9 @@ def _read(store: LeafStore, ids: I64, column: Column) -> pa.Array:
 
 
 def _later(time: int, by: int) -> int:
-    return min(time + by, int(FOREVER)) if time > ALWAYS else time
+    if time == ALWAYS:
+        return time
+    return int(FOREVER) if by >= FOREVER else min(time + by, int(FOREVER))
 
 
 def _earlier(time: int, by: int) -> int:

@@ -22,7 +22,7 @@ from penstock.ops.kernels import choose
 from penstock.ops.sharing import Sharers
 from penstock.state.codeset import Mask
 from penstock.state.columns import RingColumn
-from penstock.state.interest import NO_CODES
+from penstock.state.interest import NO_CODES, ages
 from penstock.state.kernels import FOREVER, I32, I64
 from penstock.state.leaf import LeafStore
 from penstock.state.maintenance import Maintenance
@@ -112,7 +112,7 @@ class Harvest:
 
     @cached_property
     def age(self) -> I64:
-        return np.subtract(self.rows.born, self.oldest, out=room(len(self), np.int64))
+        return ages(self.rows.born, self.oldest)
 
     @cached_property
     def _by_age(self) -> tuple[I64, I64]:

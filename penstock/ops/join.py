@@ -160,7 +160,7 @@ class JoinOperator:
 
     def _shape(self) -> Outline:
         """The tree to go on with where queries come or go: a parallel track ends there, the old tree has all it has."""
-        shape = self.plans[-1].tree
+        shape = self.shape
         self._track = None
         return shape
 
@@ -344,6 +344,11 @@ class JoinOperator:
     def plans(self) -> list[JoinPlan]:
         """The plan it runs by, and the one it changes to on a parallel track."""
         return [tree.plan for tree in self._trees]
+
+    @property
+    def shape(self) -> Outline:
+        """The tree it runs by, or changes to: the one it has when a query comes or goes."""
+        return self.plans[-1].tree
 
     @property
     def _trees(self) -> list[JoinTree]:

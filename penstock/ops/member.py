@@ -24,7 +24,7 @@ from penstock.ops.operator import Batch, Outlet, in_order
 from penstock.ops.sharing import Sharers
 from penstock.plan.share import Need
 from penstock.state.codeset import Mask
-from penstock.state.interest import ends
+from penstock.state.interest import ages, ends
 from penstock.state.kernels import ALWAYS, I64
 from penstock.state.leaf import Renumbering
 from penstock.state.room import taken
@@ -83,8 +83,8 @@ class Member:
         """The combinations without a stale part; they leave at the instant they are born."""
         if not harvest.sheds or not self.need.ageing:
             return places
-        ages = [(harvest.rows.born - harvest.born[alias], bound) for alias, bound in self.need.ageing]
-        fresh = among(places, np.logical_and.reduce([age <= bound for age, bound in ages]))
+        young = [ages(harvest.rows.born, harvest.born[alias]) <= bound for alias, bound in self.need.ageing]
+        fresh = among(places, np.logical_and.reduce(young))
         before = len(harvest) if places is None else places.size
         self.stale += before - (len(harvest) if fresh is None else fresh.size)
         return fresh

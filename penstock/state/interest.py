@@ -24,6 +24,7 @@ from penstock.state.codeset import Mask
 from penstock.state.intern import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64, U8
 from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.room import room
 
 NOBODY = 0
 NO_CODES: I32 = np.empty(0, np.int32)
@@ -204,6 +205,14 @@ class _Patterns:
         """The code of the parties that want a tuple which satisfies these claims."""
         wanting = (parties for parties, passes in zip(self._sets, passed, strict=True) if passes)
         return self._code(reduce(or_, wanting, self._always))
+
+
+def ages(born: I64, since: I64) -> I64:
+    """How long before `born` something was; longer than any time is FOREVER."""
+    found = np.subtract(born, since, out=room(born.size, np.int64))
+    if found.min(initial=0) < 0:  # past the largest number, for nothing is later than `born`
+        found[found < 0] = FOREVER
+    return found
 
 
 def ends(born: I64, reach: I64) -> I64:

@@ -247,3 +247,39 @@ def test_restore_keeps_how_far_the_inputs_of_a_set_operation_were(operator: str)
             eng = type(eng).restore(eng.snapshot())
         answers.append(eng.push({"B": rows((13, 3, 0))})["q"].to_pylist())
     assert answers[0] == answers[1] == [{"k": 1, "_ts": 3}]
+
+
+def test_nested_query_during_a_parallel_track() -> None:
+    """The node to read was looked for in the old tree, the join went on with the new one, which has no such node."""
+    eng = declare("ABC", state="eager")
+    text = "SELECT A.ts AS a FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.k = B.k AND B.k = C.k"
+    eng.query("wide", text, plan="((A B) C)")
+    eng.push({name: rows((1, 1, 0)) for name in "ABC"})
+    eng.migrate("wide", "(A (B C))", how="parallel-track")
+    eng.query("narrow", "SELECT A.ts AS a FROM A [RANGE 10], B [RANGE 10] WHERE A.k = B.k")
+    eng.query("nested", "SELECT B.ts AS b FROM B [RANGE 10], C [RANGE 10] WHERE B.k = C.k")
+    found = [eng.push({name: rows((5, 1, 0)) for name in "ABC"}), eng.flush()]
+    counts = {name: sum(out[name].num_rows for out in found) for name in found[0]}
+    assert counts == {"wide": 7, "narrow": 1, "nested": 1}
+
+
+def test_ages_beyond_the_largest_number() -> None:
+    """The age of a pair wrapped to a negative number, which every window is longer than."""
+    eng = declare("AB")
+    for name, window in (("all", "UNBOUNDED"), ("ten", "RANGE 10")):
+        eng.query(name, f"SELECT A.ts AS a FROM A [{window}], B [{window}] WHERE A.k = B.k")
+    early, late = -(2**62) - 5, 2**62 + 5
+    eng.push({"A": rows((early, 1, 0)), "B": rows((early, 2, 0))})
+    found = [eng.push({"A": rows((late, 3, 0)), "B": rows((late, 1, 0))}), eng.flush()]
+    assert {name: sum(out[name].num_rows for out in found) for name in ("all", "ten")} == {"all": 1, "ten": 0}
+
+
+@pytest.mark.parametrize("window", ["[ROWS 3]", "[UNBOUNDED]"])
+def test_complete_since_of_endless_windows(window: str) -> None:
+    """After tuples of negative times it was earlier than the end of time."""
+    eng = declare("AB")
+    text = f"SELECT A.ts AS a FROM A {window}, B [RANGE 5] WHERE A.k = B.k"
+    eng.query("first", text)
+    eng.push({"A": rows((-50, 1, 0)), "B": rows((-50, 2, 0))})
+    eng.query("late", text)
+    assert eng.metrics("late")["complete_since"] == 2**63 - 1
