@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,18 @@ class Story:
     texts: dict[str, str] = field(default_factory=dict)
 
 
+COUNTED = ("[ROWS 1]", "[ROWS 3]", "[ROWS 8]", "[PARTITION BY x ROWS 1]", "[PARTITION BY x ROWS 3]")
+
+
+def counted_story(seed: int) -> Story:
+    """All queries have the same ROWS windows, most have filters, most go before the end."""
+    rng = random.Random(f"counted {seed}")
+    joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3]))
+    windows = {name: rng.choice(COUNTED) if rng.random() < 0.6 else "" for name in joined}
+    windows[joined[0]] = windows[joined[0]] or rng.choice(COUNTED)
+    return _told(Story(rng), joined, windows)
+
+
 def story(seed: int) -> Story:
     rng = random.Random(f"groups {seed}")
     told = Story(rng)
@@ -63,6 +75,20 @@ def story(seed: int) -> Story:
     return told
 
 
+def _told(told: Story, joined: list[str], windows: dict[str, str]) -> Story:
+    rng, steps, time = told.rng, told.rng.randint(5, 14), 0
+    for _ in range(steps):
+        time += rng.randint(0, 30)
+        told.pushes.append({name: _rows(rng, name, time) for name in STREAMS if rng.random() < 0.9})
+    for number in range(rng.choice([2, 3, 4, 6])):
+        name = f"q{number}"
+        told.texts[name] = _query(rng, joined, rng.choice([20, 60]), windows)
+        told.births[name] = rng.choice([0, 0, rng.randrange(steps)])
+        told.deaths[name] = rng.choice([steps, rng.randint(told.births[name], steps), rng.randint(0, steps // 2)])
+        told.deaths[name] = max(told.deaths[name], told.births[name])
+    return told
+
+
 def _rows(rng: random.Random, name: str, time: int) -> pa.Table:
     count = rng.choice([0, 1, 3, 12, 40])
     columns: dict[str, Any] = {"ts": [time + rng.randint(0, 30) for _ in range(count)]}
@@ -74,12 +100,14 @@ def _rows(rng: random.Random, name: str, time: int) -> pa.Table:
     return pa.table({c: pa.array(v, types[STREAMS[name][c]]) for c, v in columns.items()})
 
 
-def _query(rng: random.Random, joined: list[str], wide: int) -> str:
+def _query(rng: random.Random, joined: list[str], wide: int, fixed: Mapping[str, str] | None = None) -> str:
     order = rng.sample(range(len(joined)), len(joined))
     names = [f"{joined[place].lower()}{place}{rng.choice(['', 'x'])}" for place in range(len(joined))]
     size = rng.randint(1, wide)
 
-    def window() -> str:
+    def window(stream: str) -> str:
+        if fixed and fixed[stream]:
+            return fixed[stream]
         kinds = ["range"] * 8 + ["other"] * 3 + ["now", "unbounded", "rows", "partition"]
         kind = kinds[0] if uniform else rng.choice(kinds)
         return {
@@ -88,11 +116,11 @@ def _query(rng: random.Random, joined: list[str], wide: int) -> str:
         }[kind]  # fmt: skip
 
     uniform = rng.random() < 0.6
-    items = [f"{joined[p]} {'' if joined[p] == 'T' else window()} AS {names[p]}" for p in order]
+    items = [f"{joined[p]} {'' if joined[p] == 'T' else window(joined[p])} AS {names[p]}" for p in order]
     where = [f"{names[0]}.x = {names[place]}.x" for place in range(1, len(names))]
     streams = [place for place in range(len(joined)) if joined[place] != "T"]
     for place in streams:
-        if rng.random() < 0.35:
+        if rng.random() < (0.35 if fixed is None else 0.6):
             where.append(
                 rng.choice([f"{names[place]}.x > 1", f"{names[place]}.ts % 3 = 0", f"{names[place]}.x IN (0, 4)"])
             )
@@ -227,7 +255,21 @@ def test_sharing_changes_nothing(chunk: int) -> None:
 
 def holds_together(seed: int) -> None:
     """The queries of a story answer together what each answers alone."""
-    told = story(seed)
+    _holds(seed, story(seed))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_queries_with_rows_windows_come_and_go(chunk: int) -> None:
+    for seed in seeds(chunk):
+        counted_holds(seed)
+
+
+def counted_holds(seed: int) -> None:
+    """The same for queries with equal ROWS windows."""
+    _holds(seed, counted_story(seed))
+
+
+def _holds(seed: int, told: Story) -> None:
     options = {
         "state": told.rng.choice(["eager", "lazy", "jit", "auto", "none"]),
         "batch": told.rng.choice([1, 7, 4096]),

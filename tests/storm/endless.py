@@ -15,6 +15,7 @@ KINDS = {
     "cells": 20,
     "types": 10,
     "shared": 20,
+    "counted": 20,
     "nested": 20,
     "migrations": 20,
     "budgets": 10,

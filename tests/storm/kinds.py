@@ -54,6 +54,12 @@ def _shared() -> Check:
     return holds_together
 
 
+def _counted() -> Check:
+    from test_law_groups import counted_holds
+
+    return counted_holds
+
+
 def _nested() -> Check:
     from test_law_nested import holds_together
 
@@ -78,6 +84,13 @@ def _assert_no_fault(run: Any) -> None:
 
 
 CHECKS: dict[str, Callable[[], Check]] = {
-    "embedded": _embedded, "large": _large, "cells": _cells, "types": _types, "shared": _shared, "nested": _nested,
-    "migrations": _migrations, "budgets": _budgets,
-}  # fmt: skip
+    "embedded": _embedded,
+    "large": _large,
+    "cells": _cells,
+    "types": _types,
+    "shared": _shared,
+    "counted": _counted,
+    "nested": _nested,
+    "migrations": _migrations,
+    "budgets": _budgets,
+}

@@ -161,12 +161,16 @@ class _Events:
         """When a query comes and goes, and when it changes its text."""
         rng, steps = self.rng, self.steps
         linked = text.derives or text.reads
-        birth = 0 if linked else rng.choice((0, 0, rng.randint(0, steps))[self.sharing :])
+        birth = 0 if linked else rng.choice((0, 0, rng.randint(0, steps)))
         state = None if self.sharing else rng.choice((None, None, None, rng.choice(STATES)))
         history = bool(birth) and rng.random() < (0.6 if self.sharing else 0.3)
         plan = _plan(rng, text) if rng.random() < (0.1 if self.sharing else 0.3) else None
         self._add(birth, 0, "derive" if text.derives else "query", name, plan, state, history)
-        death = rng.randint(birth, steps + 1) if not text.derives and rng.random() < 0.4 else steps + 1
+        death = (
+            rng.randint(birth, steps + 1)
+            if not text.derives and rng.random() < (0.6 if self.sharing else 0.4)
+            else steps + 1
+        )
         self.lives[name] = birth, death
         if death <= steps:
             self._add(death, 2, "drop", name)

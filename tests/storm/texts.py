@@ -55,7 +55,7 @@ class Writer:
         self.rng, self.names, self.scale = rng, list(names), scale
         self.table, self.sharing = table and not (sharing and rng.random() < 0.8), sharing
         self.chain = rng.random() < 0.3
-        counted = rng.choice((0, 0.4, 0.7)) if sharing else rng.choice((0, 0, 0.5))
+        counted = rng.choice((0, 0.5, 1)) if sharing else rng.choice((0, 0, 0.5))
         self.row_counted = {name: self._counted() for name in names if rng.random() < counted}
         self.family = self.some(rng.randint(2, len(names)))
         self.numbers = 0
@@ -100,7 +100,7 @@ class Writer:
         return max(1, round(self.scale.window * self.rng.choice((0.1, 0.25, 0.5, 0.5, 1, 1))))
 
     def window(self, stream: str, length: int, *, uniform: bool) -> str:
-        if stream in self.row_counted and self.rng.random() < 0.8:
+        if stream in self.row_counted and self.rng.random() < (0.95 if self.sharing else 0.8):
             return self.row_counted[stream]
         if uniform or self.rng.random() < 0.5:
             return f" [RANGE {self.scale.duration(length)}]"
