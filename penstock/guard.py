@@ -49,8 +49,8 @@ class Guard:
             if not always:
                 self.require_intact()
             before = self._running, self._nesting, self._begun
-            self._running, self._nesting, self._begun = name, False, False
             try:
+                self._running, self._nesting, self._begun = name, False, False
                 yield
             except REFUSALS:
                 raise
