@@ -7,7 +7,17 @@ happen at almost every step, and the tests of the law run with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from penstock.errors import QueryError
+
+_FRACTIONS = ("regrowth", "dead_per_living", "dead_per_living_shared")
+_POWERS_OF_TWO = ("capacity", "state_capacity", "bloom_bits")
+_MAY_BE_ZERO = (
+    "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
+    "order_share", "newest_segments",
+)  # fmt: skip
+_LEAST = {"bloom_bits": 8, "merged_segments": 2, **dict.fromkeys((*_FRACTIONS, *_MAY_BE_ZERO), 0)}
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,18 @@ class Maintenance:
     cached_cells: int = 64
     """On Spark: a worker keeps the engines of so many cells."""
 
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value, least = getattr(self, name), _LEAST.get(name, 1)
+            kinds = (int, float) if name in _FRACTIONS else (int,)
+            fits = isinstance(value, kinds) and not isinstance(value, bool) and value >= least
+            if not fits or (name in _POWERS_OF_TWO and value & (value - 1)):
+                what = (
+                    "a power of two" if name in _POWERS_OF_TWO else "a number" if name in _FRACTIONS else "an integer"
+                )
+                message = f"the maintenance threshold {name} is {what} of at least {least}, not {value!r}"
+                raise QueryError("BAD_MAINTENANCE", message, threshold=name)
+
 
 SHIPPED = Maintenance()
 """The thresholds by default."""
@@ -90,7 +112,7 @@ SMALLEST = Maintenance(
     order_share=0,
     label_gap=1,
     bloom_bits=8,
-    bloom_bits_per_key=2,
+    bloom_bits_per_key=1,
     eddy_paths=1,
     chunk_rows=1,
     newest_segments=0,

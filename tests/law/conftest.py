@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lawkit
 import pytest
+from invariants import check_after_each_batch
 
 from penstock.state.maintenance import SHIPPED, SMALLEST
 
@@ -19,5 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def maintenance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines that the law makes have these thresholds."""
+    """Engines that the law makes have these thresholds, and check their state after every batch."""
     monkeypatch.setattr(lawkit, "MAINTENANCE", MAINTENANCE[getattr(request, "param", "shipped")])
+    if request.node.module.__name__ not in BOTH_BY_THEMSELVES:
+        check_after_each_batch(monkeypatch)

@@ -1,0 +1,84 @@
+"""What must hold of a join's state between two batches, whatever maintenance did; checked after every batch of the law.
+
+A wrong id rarely makes a wrong result at once: these checks see it when it arises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.ops.join_node import JoinNode
+from penstock.ops.join_tree import JoinTree
+from penstock.state.kernels import ALWAYS
+from penstock.state.leaf import LeafStore
+
+
+def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
+    """Let every join check itself at the end of a batch."""
+    settle = JoinTree.settle
+
+    def settle_and_check(self: JoinTree, bound: int, beside: Sequence[JoinTree] = ()) -> Mapping[str, Any]:
+        renumbered = settle(self, bound, beside)
+        for store in self.stores.values():
+            check_store(store)
+        for tree in (self, *beside):
+            check_tree(tree, bound)
+        return renumbered
+
+    patch.setattr(JoinTree, "settle", settle_and_check)
+
+
+def check_store(store: LeafStore) -> None:
+    """Queues of a ROWS window refer to stored rows that were not freed, each to rows of its own partition."""
+    assert store.base <= store.fresh_from == store.end, store.alias
+    window = store.rows_window
+    if window is None:
+        return
+    mask = window._parts.size - 1
+    for part in np.flatnonzero(window._oldest >= 0).tolist():
+        row, last = int(window._oldest[part]), int(window._newest[part])
+        seen = []
+        while row >= 0:
+            assert store.base <= row < store.end, f"{store.alias}: row {row} of a queue is not stored"
+            assert window._parts[row & mask] == part, f"{store.alias}: row {row} is in the queue of another partition"
+            assert store.dies[row & (store.dies.size - 1)] > ALWAYS, f"{store.alias}: row {row} of a queue was freed"
+            seen.append(row)
+            row = int(window._successor[row & mask])
+        assert seen == sorted(set(seen)), f"{store.alias}: a queue is not in order"
+        assert seen[-1] == last, f"{store.alias}: a queue does not end where it should"
+
+
+def check_tree(tree: JoinTree, bound: int) -> None:
+    """States, pending rows and marks refer to stored rows, and rows stand under the codes of their keys."""
+    for node in tree.nodes():
+        _check_state(tree, node, bound)
+        for rows in node.ahead._waiting if node.ahead is not None else ():
+            for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
+                assert (ids >= tree.stores[alias].base).all(), f"{node.plan.tree}: a pending row has lost its {alias}"
+    for node, missing in tree.completion._missing.items():
+        for alias, mark in missing.marks.items():
+            store = tree.stores[alias]
+            assert store.base <= mark <= store.end, f"{node.plan.tree}: the mark {mark} of {alias} is out of its window"
+    for alias, row in tree._since.items():
+        assert row <= tree.stores[alias].end, f"the first row of {alias} that the tree sees was never stored"
+
+
+def _check_state(tree: JoinTree, node: JoinNode, bound: int) -> None:
+    if node.state is None or not len(node.state):
+        return
+    rows, codes = node.state.rows(), node.state.codes()
+    living = np.flatnonzero(node.refreshed(rows).dies > bound)
+    rows, codes = rows.take(living), codes[living]
+    for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
+        store = tree.stores[alias]
+        assert ((ids >= store.base) & (ids < store.end)).all(), f"{node.plan.tree}: a living row has lost its {alias}"
+        born, _ = store.lives(ids)
+        assert (born <= rows.born).all(), f"{node.plan.tree}: a row is older than its {alias}"
+    assert np.unique(rows.ids, axis=1).shape[1] == len(rows), f"{node.plan.tree}: a row is there twice"
+    key = node.state_key or ()
+    known = tree.keys.codes(key, [node.codes(id_, rows) for id_ in key], len(rows), insert=False)
+    assert (known == codes).all(), f"{node.plan.tree}: a row does not stand under the code of its key"
