@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.state.maintenance import SHIPPED
 from penstock.testing import Case, difference, run, shrink
 
-SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "150"))
+SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "100"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 CHUNK = 10
 CHUNKS = range(FIRST, FIRST + SEEDS, CHUNK)
