@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from cellkit import Cluster
-from embedded import Segment
+from embedded import Play, Segment
 from scenario import Event, Scenario, draw
 from verdict import find_fault
 
@@ -30,18 +30,15 @@ MOST = 3_000  # tuples
 WORKERS = 2
 
 
-class CellPlayer:
+class CellPlayer(Play):
     """Runs a storm on cells and collects what every query answers."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
+        super().__init__(scenario)
         self.rng = random.Random(f"cells {scenario.seed}")
-        self.running: dict[str, Segment] = {}
-        self.segments: list[Segment] = []
         self.latest: dict[tuple[str, int], int] = {}
         self.generation = 0
         self.commands: list[Command] = []
-        self.at = "start"
         case = scenario.case
         first = [self._spec(event) for event in scenario.events if event.step == 0 and event.do in ("query", "derive")]
         upkeep = SMALLEST if scenario.smallest else SHIPPED
@@ -63,23 +60,8 @@ class CellPlayer:
         if not self.running[name].text.derives:
             self.segments.append(self.running[name])
 
-    def play(self) -> list[Segment]:
-        """Everything every query answers, by segment; an error says at which step and event it came up."""
-        try:
-            self._play()
-        except Exception as error:
-            raise AssertionError(f"{self.at}: {type(error).__name__}: {error}") from error
-        return self.segments
-
     def _play(self) -> None:
-        steps = self.scenario.case.steps
-        for number in range(len(steps) + 1):
-            for event in self.scenario.events:
-                if event.step == number:
-                    self.at = f"step {number}, {event.do} {event.query} {event.args}"
-                    self._happen(event, number)
-            self.at = f"step {number}"
-            step = steps[number] if number < len(steps) else None
+        for step in self.steps():
             if isinstance(step, Push):
                 self._push(step)
             elif step is None:

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.adapt.decide import Rules
 from penstock.plan.tree import fixed, parse_tree, subtrees
 from penstock.state.maintenance import SHIPPED, SMALLEST
-from penstock.testing import Advance
+from penstock.testing import Advance, Step
 from penstock.testing.play import declare
 
 RESTLESS = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
@@ -38,17 +38,13 @@ class Segment:
     answers: list[pa.Table] = field(default_factory=list)
 
 
-class Player:
-    """Runs a storm and collects what every query answers."""
+class Play:
+    """A run of a storm, wherever its engine is: what happens before each step, and what every query answers."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        adapt = RESTLESS if scenario.options["adapt"] else False
-        upkeep = SMALLEST if scenario.smallest else SHIPPED
-        self.engine = ps.Engine(**{**scenario.options, "adapt": adapt}, maintenance=upkeep)
         self.running: dict[str, Segment] = {}
         self.segments: list[Segment] = []
-        self.unread: list[list[tuple[Segment, Any, str]]] = []
         self.at = "start"
 
     def play(self) -> list[Segment]:
@@ -59,8 +55,8 @@ class Player:
             raise AssertionError(f"{self.at}: {type(error).__name__}: {error}") from error
         return self.segments
 
-    def _play(self) -> None:
-        declare(self.engine, self.scenario.case)
+    def steps(self) -> Iterator[Step | None]:
+        """Each step, after what happens before it; None is the end of all streams."""
         steps = self.scenario.case.steps
         for number in range(len(steps) + 1):
             for event in self.scenario.events:
@@ -69,6 +65,28 @@ class Player:
                     self._happen(event, number)
             self.at = f"step {number}"
             step = steps[number] if number < len(steps) else None
+            yield step
+
+    def _play(self) -> None:
+        raise NotImplementedError
+
+    def _happen(self, event: Event, number: int) -> None:
+        raise NotImplementedError
+
+
+class Player(Play):
+    """Runs a storm and collects what every query answers."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        adapt = RESTLESS if scenario.options["adapt"] else False
+        upkeep = SMALLEST if scenario.smallest else SHIPPED
+        self.engine = ps.Engine(**{**scenario.options, "adapt": adapt}, maintenance=upkeep)
+        self.unread: list[list[tuple[Segment, Any, str]]] = []
+
+    def _play(self) -> None:
+        declare(self.engine, self.scenario.case)
+        for step in self.steps():
             if isinstance(step, Advance):
                 self.engine.advance(step.stream, step.value)
             else:
