@@ -18,13 +18,12 @@ from time import perf_counter
 from typing import Protocol, cast
 
 from penstock.adapt.analyst import Analyst, analysis, failure
-from penstock.adapt.budget import Budgets
 from penstock.adapt.decide import Command, Decision, Rules
 from penstock.adapt.lookout import Lookout
+from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.errors import QueryError
 from penstock.ops.group import Slicing
 from penstock.ops.join import JoinOperator
-from penstock.running import RunningQuery
 
 LOG = 10_000
 """How many decisions a log holds."""
@@ -87,7 +86,7 @@ class Controller:
                     (self.bound.add if done.command.value else self.bound.discard)(done.command.query)
         self._lookout.begin()
 
-    def after(self, joins: Iterable[JoinOperator], running: Callable[[str], RunningQuery], budgets: Budgets) -> None:
+    def after(self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]) -> None:
         """Look at the joins whose time has come, unless the last samples are still being analysed."""
         self._lookout.end()
         if self._pending or not self.analyst.open:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
-from penstock.adapt.budget import Budgets
 from penstock.adapt.monitor import Effort, Sample, horizon, sampled
 from penstock.adapt.overload import ticks_per_second
+from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.ops.join import JoinOperator
-from penstock.running import RunningQuery
 from penstock.state.kernels import ALWAYS, FOREVER
 
 _LOOKS = 4
@@ -62,7 +61,7 @@ class Lookout:
         self._looking += seconds
 
     def look(
-        self, joins: Iterable[JoinOperator], running: Callable[[str], RunningQuery], budgets: Budgets
+        self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]
     ) -> list[Sample]:
         """Samples of the joins whose time has come, if the last look has paid off."""
         now = self._timer()
@@ -86,7 +85,7 @@ class Lookout:
         return last.span >= horizon(join) / _LOOKS
 
     def _sampled(
-        self, join: JoinOperator, running: Callable[[str], RunningQuery], budgets: Budgets, joins: int
+        self, join: JoinOperator, running: Callable[[str], Q], budgets: ObservedBudgets[Q], joins: int
     ) -> Iterator[Sample]:
         last = self._lasts[join.id]
         query = running(join.group.members[0].name.rpartition(": ")[0])

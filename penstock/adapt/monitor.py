@@ -14,15 +14,14 @@ from math import inf, sqrt
 
 import numpy as np
 
-from penstock.adapt.budget import Budgets
 from penstock.adapt.overload import ticks_per_second
+from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.ops.join import JoinOperator
 from penstock.ops.join_node import JoinNode
 from penstock.plan.cost import Statistics
 from penstock.plan.joins import JoinGraph
 from penstock.plan.slices import Chain, Rates, Windows
 from penstock.plan.tree import Outline
-from penstock.running import RunningQuery
 from penstock.state.kernels import I32
 from penstock.state.leaf import LeafStore
 from penstock.state.windows import lifetime
@@ -102,7 +101,7 @@ class Sample:
 
 
 def sampled(
-    join: JoinOperator, running: RunningQuery, budgets: Budgets, since: float, effort: Effort, joins: int
+    join: JoinOperator, running: Q, budgets: ObservedBudgets[Q], since: float, effort: Effort, joins: int
 ) -> Sample:
     """Look at a join; `since` is the event time, in seconds, of the last look."""
     plan = join.tree.plan

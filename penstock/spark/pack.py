@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.cql.catalog import Stream
+from penstock.engine.ingest import fitted
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
-from penstock.ingest import fitted
 from penstock.plan.placement import Route, cell_keys
 from penstock.spark.frames import decoded, encoded
 from penstock.spark.hashing import hashed, hashed_rows

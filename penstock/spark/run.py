@@ -16,8 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.adapt.decide import Action, Decision, Rules
 from penstock.adapt.decide import Command as Decided
 from penstock.cql import bind_query
+from penstock.engine.ingest import tick
 from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
-from penstock.ingest import tick
 from penstock.spark.control import Command, Desk
 from penstock.spark.failures import translated
 from penstock.spark.heartbeat import Heart, clocked

@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.adapt.allocate import POLICIES
-from penstock.adapt.budget import Budgets, as_budget
+from penstock.adapt.budget import as_budget
+from penstock.engine.budgets import Budgets
 from penstock.ops.shedding import Shedding
 from penstock.plan.tree import Leaf, Pair
 

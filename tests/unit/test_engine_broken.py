@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import starter
+from penstock.engine import build
 from penstock.ops import admission, member
 from penstock.ops.join import JoinOperator
 from penstock.ops.join_tree import JoinTree
@@ -87,7 +87,7 @@ def test_refused_query_under_a_budget_leaves_shared_join() -> None:
 def test_memory_error_while_a_text_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(starter, "bind_query", raising(MemoryError()))
+        patch.setattr(build, "bind_query", raising(MemoryError()))
         with pytest.raises(MemoryError):
             engine.query("p", JOIN)
     engine.query("p", JOIN)

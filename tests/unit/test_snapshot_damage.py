@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import snapshot
+from penstock.engine import snapshot
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "3000"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))

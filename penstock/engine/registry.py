@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Iterator
 
 from penstock.cql.catalog import Names
+from penstock.engine.guard import Guard
+from penstock.engine.query import RunningQuery
+from penstock.engine.results import Results
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
-from penstock.guard import Guard
 from penstock.ops.join import JoinOperator
-from penstock.results import Results
-from penstock.running import RunningQuery
 
 
 class Roster:

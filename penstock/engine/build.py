@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import get_args
 
-from penstock.adapt.budget import Budgets
 from penstock.cql import bind_query
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
+from penstock.engine.budgets import Budgets
+from penstock.engine.guard import Guard
+from penstock.engine.join_registry import Groups
+from penstock.engine.parts import Told
+from penstock.engine.query import RunningQuery
+from penstock.engine.registry import Roster
+from penstock.engine.relations import Relations
 from penstock.errors import QueryError, require_known
 from penstock.graph.graph import Graph
-from penstock.groups import Groups
-from penstock.guard import Guard
 from penstock.ops.join import JoinOperator
 from penstock.ops.policies import POLICIES
 from penstock.plan.query import plan_body
-from penstock.relations import Relations
-from penstock.roster import Roster
-from penstock.running import RunningQuery
-from penstock.stages import Told
 from penstock.state.demand import Kept
 from penstock.state.maintenance import Maintenance
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.guard import Guard
+from penstock.engine.guard import Guard
+from penstock.engine.query import RunningQuery
 from penstock.ops.harvest import Harvest
 from penstock.ops.join import JoinOperator
-from penstock.running import RunningQuery
 
 
 class Results(dict[str, pa.Table]):

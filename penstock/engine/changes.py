@@ -6,15 +6,16 @@ results depend on. Queries that read a node of another query's join may have got
 
 from __future__ import annotations
 
-from penstock.adapt.budget import Budget, Budgets
+from penstock.adapt.budget import Budget
+from penstock.engine.budgets import Budgets
+from penstock.engine.build import Starter
+from penstock.engine.guard import Guard
+from penstock.engine.join_registry import Groups
+from penstock.engine.registry import Roster
+from penstock.engine.relations import Relations
 from penstock.errors import QueryError
-from penstock.groups import Groups
-from penstock.guard import Guard
 from penstock.ops.group import Slicing
 from penstock.ops.join import Migration
-from penstock.relations import Relations
-from penstock.roster import Roster
-from penstock.starter import Starter
 from penstock.state.demand import Kept
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from penstock.cql import duration, stream_schema, time_column
 from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
+from penstock.engine.guard import Guard
+from penstock.engine.ingest import fitted
+from penstock.engine.streams import Clock, Streams
 from penstock.errors import DataError, QueryError, require_known
 from penstock.graph.graph import Graph
-from penstock.guard import Guard
-from penstock.ingest import fitted
 from penstock.ops.user_aggregate import checked
-from penstock.streams import Clock, Streams
 
 Duration = str | int | timedelta
 _FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.engine.join_registry import dump_join, revive_join
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Node
-from penstock.groups import dump_join, revive_join
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.changelog import as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator

@@ -13,33 +13,34 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock.adapt.budget import Budgets, Timer, as_budget
+from penstock.adapt.budget import Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.lookout import Lookout
 from penstock.adapt.monitor import Sample
 from penstock.adapt.overload import Overload
-from penstock.changes import Changes
 from penstock.cql.catalog import Stream, Timestamps
+from penstock.engine.budgets import Budgets
+from penstock.engine.build import Starter, require_plan
+from penstock.engine.changes import Changes
+from penstock.engine.guard import Guard, guard_calls
+from penstock.engine.join_registry import Groups
+from penstock.engine.parts import Told
+from penstock.engine.registry import Roster
+from penstock.engine.relations import Duration, Relations, described
+from penstock.engine.snapshot import Parts, refuse_misfits
+from penstock.engine.streams import Clock
 from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.graph.timestamps import awaited
-from penstock.groups import Groups
-from penstock.guard import Guard, guard_calls
 from penstock.ops.group import Slicing
 from penstock.ops.join import Migration
 from penstock.plan.explain import Description, as_mermaid, as_text
-from penstock.relations import Duration, Relations, described
-from penstock.roster import Roster
-from penstock.snapshot import Parts, refuse_misfits
-from penstock.stages import Told
-from penstock.starter import Starter, require_plan
 from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.streams import Clock
 
 
 @guard_calls(

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql.bound import Emit, Source
+from penstock.engine.join_registry import Groups, Terms
+from penstock.engine.parts import JoinStage, PipeStage, SequenceStage, Stage
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.groups import Groups, Terms
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
@@ -32,7 +33,6 @@ from penstock.ops.source import LatentSource, SourceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
 from penstock.plan.share import need
-from penstock.stages import JoinStage, PipeStage, SequenceStage, Stage
 from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import Maintenance

@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
+from penstock.engine.parts import Rest, Told
+from penstock.engine.query import RunningQuery
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Habits
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.operator import Batch
 from penstock.ops.source import SourceOperator
-from penstock.running import RunningQuery
-from penstock.stages import Rest, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.compile import Compiler
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
+from penstock.engine.compile import Compiler
+from penstock.engine.join_registry import Groups
+from penstock.engine.parts import JoinStage, Rest, Stage, Told
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
-from penstock.groups import Groups
 from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
@@ -24,7 +25,6 @@ from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, Part, differences, joins, planned_joins, replanned
 from penstock.plan.tree import Tree, renamed
-from penstock.stages import JoinStage, Rest, Stage, Told
 from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Catalog, Stream
+from penstock.engine.ingest import fitted, split_null_times, tick
 from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph
-from penstock.ingest import fitted, split_null_times, tick
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
 from penstock.state.codeset import Mask
 from penstock.state.instants import ticks

@@ -1,0 +1,5 @@
+"""The embedded engine: queries over streams in one process, without Spark."""
+
+from penstock.engine.engine import Engine
+
+__all__ = ["Engine"]
