@@ -20,7 +20,7 @@ from penstock.adapt.allocate import POLICIES
 from penstock.adapt.overload import Overload
 from penstock.cql.durations import duration
 from penstock.errors import QueryError, require_known
-from penstock.ops.join import JoinOperator
+from penstock.join.operator import JoinOperator
 
 Timer = Callable[[], float]
 

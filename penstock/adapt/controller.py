@@ -22,8 +22,8 @@ from penstock.adapt.decide import Command, Decision, Rules
 from penstock.adapt.lookout import Lookout
 from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.errors import QueryError
-from penstock.ops.group import Slicing
-from penstock.ops.join import JoinOperator
+from penstock.join.operator import JoinOperator
+from penstock.join.sharing.shared_join import Slicing
 
 LOG = 10_000
 """How many decisions a log holds."""

@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
-from penstock.ops.gating import ASKED, BATCH, TESTED
-from penstock.ops.group import SLICE_OVERHEAD
+from penstock.join.demand.gating import ASKED, BATCH, TESTED
+from penstock.join.sharing.shared_join import SLICE_OVERHEAD
 from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
 from penstock.plan.joins import JoinGraph
 from penstock.plan.order import best_tree

@@ -13,7 +13,7 @@ from time import perf_counter
 from penstock.adapt.monitor import Effort, Sample, horizon, sampled
 from penstock.adapt.overload import ticks_per_second
 from penstock.adapt.protocols import ObservedBudgets, Q
-from penstock.ops.join import JoinOperator
+from penstock.join.operator import JoinOperator
 from penstock.state.kernels import ALWAYS, FOREVER
 
 _LOOKS = 4

@@ -16,14 +16,14 @@ import numpy as np
 
 from penstock.adapt.overload import ticks_per_second
 from penstock.adapt.protocols import ObservedBudgets, Q
-from penstock.ops.join import JoinOperator
-from penstock.ops.join_node import JoinNode
+from penstock.join.leaf_store import LeafStore
+from penstock.join.node import JoinNode
+from penstock.join.operator import JoinOperator
 from penstock.plan.cost import Statistics
 from penstock.plan.joins import JoinGraph
 from penstock.plan.slices import Chain, Rates, Windows
 from penstock.plan.tree import Outline
 from penstock.state.kernels import I32
-from penstock.state.leaf import LeafStore
 from penstock.state.windows import lifetime
 
 NEWEST = 1024

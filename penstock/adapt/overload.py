@@ -15,8 +15,8 @@ import pyarrow as pa
 from penstock.adapt.allocate import Allocation, allocate
 from penstock.adapt.freshness import renewal_rates
 from penstock.cql.catalog import Stream
-from penstock.ops.join import JoinOperator
-from penstock.ops.shedding import Shedding
+from penstock.join.operator import JoinOperator
+from penstock.join.shedding.shedding import Shedding
 from penstock.plan.paths import Load
 from penstock.plan.physical import JoinPlan
 from penstock.plan.tree import Leaf, Tree, fixed, renamed

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from penstock.adapt.overload import Overload
-from penstock.ops.join import JoinOperator
+from penstock.join.operator import JoinOperator
 
 
 class ObservedQuery(Protocol):

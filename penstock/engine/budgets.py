@@ -16,7 +16,7 @@ from penstock.adapt.overload import Overload
 from penstock.engine.query import RunningQuery
 from penstock.engine.registry import Roster
 from penstock.errors import UnsupportedError
-from penstock.ops.join import JoinOperator, no_paths
+from penstock.join.operator import JoinOperator, no_paths
 from penstock.plan.physical import EddyPlan
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, UnionPart, joins
 from penstock.plan.tree import Tree

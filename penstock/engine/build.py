@@ -17,10 +17,10 @@ from penstock.engine.registry import Roster
 from penstock.engine.relations import Relations
 from penstock.errors import QueryError, require_known
 from penstock.graph.graph import Graph
-from penstock.ops.join import JoinOperator
-from penstock.ops.policies import POLICIES
+from penstock.join.demand.gate import Kept
+from penstock.join.operator import JoinOperator
+from penstock.join.policies import POLICIES
 from penstock.plan.query import plan_body
-from penstock.state.demand import Kept
 from penstock.state.maintenance import Maintenance
 
 _DEMANDS = get_args(Kept)

@@ -14,9 +14,9 @@ from penstock.engine.join_registry import Groups
 from penstock.engine.registry import Roster
 from penstock.engine.relations import Relations
 from penstock.errors import QueryError
-from penstock.ops.group import Slicing
-from penstock.ops.join import Migration
-from penstock.state.demand import Kept
+from penstock.join.demand.gate import Kept
+from penstock.join.operator import Migration
+from penstock.join.sharing.shared_join import Slicing
 
 
 class Changes:

@@ -19,21 +19,21 @@ from penstock.engine.join_registry import Groups, Terms
 from penstock.engine.parts import JoinStage, PipeStage, SequenceStage, Stage
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.join.demand.gate import Kept
+from penstock.join.operator import Arrivals, JoinOperator
+from penstock.join.sharing.member import Member
+from penstock.join.sharing.shared_plan import Since
+from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.join import Arrivals, JoinOperator
-from penstock.ops.member import Member
 from penstock.ops.merge import within_time
-from penstock.ops.operator import Operator
-from penstock.ops.sequence import SequenceInput, SequenceOperator
-from penstock.ops.sharing import Since
+from penstock.ops.protocol import Operator
+from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import LatentSource, SourceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
 from penstock.plan.share import need
-from penstock.state.demand import Kept
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import Maintenance
 from penstock.state.windows import lifetime

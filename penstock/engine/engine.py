@@ -35,10 +35,10 @@ from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.run import Cycle
 from penstock.graph.timestamps import awaited
-from penstock.ops.group import Slicing
-from penstock.ops.join import Migration
+from penstock.join.demand.gate import Kept
+from penstock.join.operator import Migration
+from penstock.join.sharing.shared_join import Slicing
 from penstock.plan.explain import Description, as_mermaid, as_text
-from penstock.state.demand import Kept
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
 

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.graph import Node
-from penstock.ops.group import Slicing
-from penstock.ops.join import JoinOperator
-from penstock.ops.member import Member
-from penstock.ops.policies import Policy
-from penstock.ops.sharing import Since
+from penstock.join.demand.gate import Kept
+from penstock.join.operator import JoinOperator
+from penstock.join.policies import Policy
+from penstock.join.sharing.member import Member
+from penstock.join.sharing.shared_join import Slicing
+from penstock.join.sharing.shared_plan import Since
 from penstock.plan.query import JoinPart
 from penstock.plan.share import fitting, nested, terms
 from penstock.plan.tree import fixed, renamed, subtrees
-from penstock.state.demand import Kept
 
 
 @dataclass(frozen=True)

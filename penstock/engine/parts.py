@@ -16,18 +16,18 @@ import pyarrow as pa
 from penstock.engine.join_registry import dump_join, revive_join
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Node
-from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.join.match_batch import Harvest
+from penstock.join.notes import notes
+from penstock.join.operator import JoinOperator, Migration
+from penstock.join.sharing.member import Member
+from penstock.join.sharing.shared_join import Slice
+from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.changelog import as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.group import Slice
-from penstock.ops.harvest import Harvest
-from penstock.ops.join import JoinOperator, Migration
-from penstock.ops.join_notes import notes
-from penstock.ops.member import Member
-from penstock.ops.operator import Batch
-from penstock.ops.sequence import SequenceOperator
+from penstock.ops.protocol import Batch
+from penstock.ops.sequence.operator import SequenceOperator
 from penstock.ops.union import UnionOperator
 from penstock.plan.explain import Properties, duration_text
 from penstock.plan.physical import JoinPlan

@@ -13,19 +13,19 @@ from penstock.engine.join_registry import Groups
 from penstock.engine.parts import JoinStage, Rest, Stage, Told
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
-from penstock.ops.aggregate import AggregateOperator, SlidingAggregateOperator
+from penstock.join.demand.gate import Kept
+from penstock.join.match_batch import Harvest
+from penstock.join.operator import JoinOperator, Migration
+from penstock.join.policies import POLICIES
+from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.harvest import Harvest
-from penstock.ops.join import JoinOperator, Migration
-from penstock.ops.operator import Batch
-from penstock.ops.policies import POLICIES
+from penstock.ops.protocol import Batch
 from penstock.plan.explain import Description, describe
 from penstock.plan.physical import JoinPlan
 from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, Part, differences, joins, planned_joins, replanned
 from penstock.plan.tree import Tree, renamed
-from penstock.state.demand import Kept
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import Maintenance

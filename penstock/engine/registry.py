@@ -11,7 +11,7 @@ from penstock.engine.query import RunningQuery
 from penstock.engine.results import Results
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
-from penstock.ops.join import JoinOperator
+from penstock.join.operator import JoinOperator
 
 
 class Roster:

@@ -15,7 +15,7 @@ from penstock.engine.ingest import fitted
 from penstock.engine.streams import Clock, Streams
 from penstock.errors import DataError, QueryError, require_known
 from penstock.graph.graph import Graph
-from penstock.ops.user_aggregate import checked
+from penstock.ops.aggregate.user import checked
 
 Duration = str | int | timedelta
 _FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.ops.harvest import Harvest
-from penstock.ops.join import JoinOperator
+from penstock.join.match_batch import Harvest
+from penstock.join.operator import JoinOperator
 
 
 class Results(dict[str, pa.Table]):

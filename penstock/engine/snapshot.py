@@ -26,10 +26,10 @@ from penstock.engine.query import RunningQuery
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Habits
+from penstock.join.demand.gate import Kept
 from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.operator import Batch
+from penstock.ops.protocol import Batch
 from penstock.ops.source import SourceOperator
-from penstock.state.demand import Kept
 from penstock.state.instants import ticks
 
 _VERSION = 6

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.ops.operator import Batch, concat
+from penstock.ops.protocol import Batch, concat
 from penstock.state.kernels import ALWAYS, I64
 
 

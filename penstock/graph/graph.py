@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.table import Table, state_table
-from penstock.ops.operator import Enabling, Holding, Operator, Plain
+from penstock.ops.protocol import Enabling, Holding, Operator, Plain
 
 
 class Habits(TypedDict):

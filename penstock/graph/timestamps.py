@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Node
-from penstock.ops.operator import Plain
+from penstock.ops.protocol import Plain
 
 
 def reached_by(node: Node) -> Iterator[str]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.join.leaf_node import LeafNode
+from penstock.join.node import TreeNode
+from penstock.join.policies import POLICIES
+from penstock.join.rows import Rows, concat
+from penstock.join.tree import JoinTree
 from penstock.lab.jisc_streams import RoundRobin, Ticks
 from penstock.lab.rivals import Jisc, complete_at_once, take_in
-from penstock.ops.join_node import TreeNode
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.leaf_node import LeafNode
-from penstock.ops.policies import POLICIES
 from penstock.state.codeset import Mask
 from penstock.state.kernels import I32, I64
-from penstock.state.rows import Rows, concat
 
 Lineage = NDArray[np.int64]
 

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from penstock.graph.graph import Graph, Node
 from penstock.graph.run import Cycle
 from penstock.graph.virtual import Cost, VirtualTime
+from penstock.join.operator import JoinOperator
 from penstock.lab.query_graphs import (
     BY_DATA,
     ETS_ARCS,
@@ -44,7 +45,6 @@ from penstock.lab.query_graphs import (
 )
 from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.workloads import steady
-from penstock.ops.join import JoinOperator
 from penstock.ops.source import SourceOperator
 from penstock.progress import steps
 from penstock.state.kernels import I64

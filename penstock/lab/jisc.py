@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.join.policies import POLICIES
 from penstock.lab import jisc_figures as figures
 from penstock.lab.eddies import Cacq, JiscOnStairs, Stairs
 from penstock.lab.jisc_streams import RoundRobin
@@ -20,7 +21,6 @@ from penstock.lab.proposition import formula, simulated, summed
 from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.rivals import Jisc, MovingState, Parallel
 from penstock.lab.stopwatch import Make, Timed, best, filled, timed
-from penstock.ops.policies import POLICIES
 from penstock.progress import Step, steps
 
 Row = dict[str, Any]

@@ -19,7 +19,7 @@ from penstock.cql.catalog import Stream
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
 from penstock.graph.virtual import Cost, Event, VirtualTime
-from penstock.ops.operator import Batch, Inlet, Outlet, Plain
+from penstock.ops.protocol import Batch, Inlet, Outlet, Plain
 from penstock.ops.source import ClockedSource, SourceOperator
 from penstock.ops.union import UnionOperator
 from penstock.state.kernels import ALWAYS, I64

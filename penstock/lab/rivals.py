@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.join.completion.parallel_track import ParallelTrack
+from penstock.join.policies import POLICIES, Policy
+from penstock.join.tree import JoinTree
 from penstock.lab.jisc_streams import RoundRobin, Ticks
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.parallel_track import ParallelTrack
-from penstock.ops.policies import POLICIES, Policy
 
 
 class Rival(Protocol):

@@ -12,8 +12,8 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.groups import Groups
-from penstock.ops.operator import Batch, concat
+from penstock.ops.protocol import Batch, concat
+from penstock.ops.row_groups import Groups
 from penstock.state.kernels import ALWAYS
 
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"

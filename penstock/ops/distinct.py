@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.groups import Answer, Counts, Groups, no_changes, points
-from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
+from penstock.ops.protocol import Batch, Inlet, Outlet, Plain, concat
+from penstock.ops.row_groups import Answer, Counts, Groups, no_changes, points
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
 

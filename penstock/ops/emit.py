@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.cql.catalog import Stream
-from penstock.ops.operator import Batch, Inlet, Outlet, Plain, concat
+from penstock.ops.protocol import Batch, Inlet, Outlet, Plain, concat
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.operator import Inlet
+from penstock.ops.protocol import Inlet
 from penstock.state.kernels import ALWAYS, FOREVER
 
 _FIRST = int(ALWAYS) + 1

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.ops.operator import Batch, Outlet, concat
+from penstock.ops.protocol import Batch, Outlet, concat
 from penstock.ops.rejects import Rejects
 from penstock.state.kernels import ALWAYS, I64
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.ops.merge import bound_of, cut, ready
-from penstock.ops.operator import Batch, Inlet, Outlet, concat
+from penstock.ops.protocol import Batch, Inlet, Outlet, concat
 from penstock.state.kernels import ALWAYS
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.cql.bound import Select, Source, Window
 from penstock.cql.catalog import Stream
-from penstock.cql.script import parse_query
+from penstock.cql.statements import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr.nodes import Column, Expr, columns, rewrite

@@ -19,10 +19,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.adapt.decide import ACTIONS, Rules, as_rules
 from penstock.cql import stream_schema
 from penstock.cql.catalog import Names, Stream, Timestamps
+from penstock.cql.script import read_script
 from penstock.engine.relations import Duration, described
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr.sql import quoted
-from penstock.script import read_script
 from penstock.spark.cell import Cell
 from penstock.spark.control import Desk, commanding
 from penstock.spark.heartbeat import clocked, stamped

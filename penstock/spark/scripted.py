@@ -8,9 +8,9 @@ from pyspark.sql.functions import col
 
 from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
 from penstock.cql.catalog import Connector, Stream, Table
+from penstock.cql.script import Script
 from penstock.errors import DataError, QueryError
 from penstock.expr.sql import quoted, sql_type
-from penstock.script import Script
 from penstock.spark.heartbeat import stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.state.alloc import room
 from penstock.state.kernels import I64, U8, ring_gather, text_gather
-from penstock.state.room import room
 
 T = TypeVar("T", bound=np.generic)
 C = TypeVar("C", "FixedColumn", "TextColumn")

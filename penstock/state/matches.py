@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.state.alloc import copied
 from penstock.state.kernels import I32, I64, NONE, U8
-from penstock.state.room import copied
 
 ANY_AGE: I64 = np.empty(0, np.int64)
 """For probes that do not ask how old a row is."""

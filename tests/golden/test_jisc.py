@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from penstock.join.policies import POLICIES
+from penstock.join.tree import JoinTree
 from penstock.lab.jisc_streams import RoundRobin
 from penstock.lab.proposition import complete_after_swap, formula, simulated, summed
 from penstock.lab.rivals import take_in
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.policies import POLICIES
 from penstock.plan.migration import State, Takeover, states, takeover
 from penstock.plan.tree import Leaf, Pair, Tree, parse_tree
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lattice import EMPTY, Feedback, Lattice, identify_mns, mns_type, propagate
 
 import penstock as ps
-from penstock.plan.lattice import EMPTY, Feedback, Lattice, identify_mns, mns_type, propagate
 
 ABCD = Lattice(frozenset("ABCD"))
 AB, CD = frozenset("AB"), frozenset("CD")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ops import gating, join_tree
-from penstock.state.demand import Kept
+from penstock.join import tree as join_tree
+from penstock.join.demand import gating
+from penstock.join.demand.gate import Kept
 from penstock.state.maintenance import SMALLEST, Maintenance
 from penstock.testing import Case, difference, random_case, random_plan, run
 

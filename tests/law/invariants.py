@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.ops.join_node import JoinNode
-from penstock.ops.join_tree import JoinTree
+from penstock.join.leaf_store import LeafStore
+from penstock.join.node import JoinNode
+from penstock.join.tree import JoinTree
 from penstock.state.kernels import ALWAYS
-from penstock.state.leaf import LeafStore
 
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:

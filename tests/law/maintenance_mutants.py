@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.ops.ahead import Ahead
-from penstock.ops.completion import Completion, Missing
-from penstock.ops.extremes import ExtremeOf, Labels
-from penstock.ops.groups import Groups
-from penstock.ops.join_node import JoinNode
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.lives import Lives
-from penstock.ops.waiting import Waiting
+from penstock.join.completion.completion import Completion, Missing
+from penstock.join.demand.gate import Gate
+from penstock.join.early_reader import Ahead
+from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.node import JoinNode
+from penstock.join.sharing.code_ring import CodeRing
+from penstock.join.stored_rows import StoredRows
+from penstock.join.tree import JoinTree
+from penstock.ops.aggregate.extremes import ExtremeOf, Labels
+from penstock.ops.expirations import Lives
+from penstock.ops.row_groups import Groups
+from penstock.ops.sequence.waiting import Waiting
 from penstock.state import kernels
-from penstock.state.code_ring import CodeRing
-from penstock.state.demand import Gate
 from penstock.state.intern import KeySpace
-from penstock.state.leaf import LeafStore, Renumbering
-from penstock.state.stored_rows import StoredRows
 from penstock.state.windows import RowsWindow
 
 

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.ops import completion, join_node
-from penstock.ops.completion import Completion
-from penstock.ops.gates import Gates
-from penstock.ops.join_node import JoinNode
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.leaf_node import Found, Probes
+from penstock.join import node as join_node
+from penstock.join.completion import completion
+from penstock.join.completion.completion import Completion
+from penstock.join.demand.gate import Gate
+from penstock.join.demand.gates import Gates
+from penstock.join.leaf_node import Found, Probes
+from penstock.join.node import JoinNode
+from penstock.join.node_state import JoinState
+from penstock.join.tree import JoinTree
 from penstock.state.codeset import CodeSet
-from penstock.state.demand import Gate
-from penstock.state.join_state import JoinState
 
 
 def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from lattice import Lattice, identify_mns, mns_type
 from lawkit import CHUNKS, engine, seeds
 
-from penstock.ops.join import JoinOperator
-from penstock.ops.join_node import JoinNode, TreeNode
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.leaf_node import codes_of
-from penstock.plan.lattice import Lattice, identify_mns, mns_type
-from penstock.state.demand import Gate
-from penstock.state.rows import Rows
+from penstock.join.demand.gate import Gate
+from penstock.join.leaf_node import codes_of
+from penstock.join.node import JoinNode, TreeNode
+from penstock.join.operator import JoinOperator
+from penstock.join.rows import Rows
+from penstock.join.tree import JoinTree
 from penstock.testing.querytext import random_plan
 
 COLUMNS = ("k0", "k1", "k2")

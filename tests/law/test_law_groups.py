@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pytest
 from lawkit import CHUNKS, breaks, engine, seeds
 
-from penstock.ops.join_node import JoinNode
-from penstock.ops.member import Member
-from penstock.state.interest import Interest
-from penstock.state.leaf import LeafStore
+from penstock.join.leaf_store import LeafStore
+from penstock.join.node import JoinNode
+from penstock.join.sharing.interest import Interest
+from penstock.join.sharing.member import Member
 from penstock.testing import difference
 
 STREAMS = {"A": {"ts": "bigint", "x": "bigint", "y": "bigint"}, "B": {"ts": "bigint", "x": "bigint", "y": "bigint"},

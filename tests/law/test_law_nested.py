@@ -15,11 +15,11 @@ from lawkit import CHUNKS, breaks, engine, seeds
 from test_law_groups import Happens, pushed
 
 import penstock as ps
-from penstock.ops.ahead import Ahead, Tap
-from penstock.ops.join import JoinOperator
-from penstock.ops.join_node import JoinNode
-from penstock.ops.join_tree import JoinTree
-from penstock.state.leaf import LeafStore
+from penstock.join.early_reader import Ahead, Tap
+from penstock.join.leaf_store import LeafStore
+from penstock.join.node import JoinNode
+from penstock.join.operator import JoinOperator
+from penstock.join.tree import JoinTree
 from penstock.testing import difference
 
 STREAMS = "ABCD"

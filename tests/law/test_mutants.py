@@ -15,7 +15,7 @@ from adventures import small
 from straits import Strait, narrow, strait
 
 import penstock as ps
-from penstock.ops import join_tree
+from penstock.join import tree as join_tree
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 

@@ -15,14 +15,14 @@ from sparkkit import embedded, in_batches
 
 from penstock.cql.catalog import Stream
 from penstock.engine import Engine
-from penstock.ops.group import Group
-from penstock.ops.harvest import Crop
-from penstock.ops.join import JoinOperator
-from penstock.ops.join_tree import JoinTree
-from penstock.ops.member import Member
+from penstock.join.leaf_store import LeafStore
+from penstock.join.match_batch import Crop
+from penstock.join.operator import JoinOperator
+from penstock.join.sharing.member import Member
+from penstock.join.sharing.shared_join import Group
+from penstock.join.tree import JoinTree
 from penstock.ops.source import SourceOperator
 from penstock.spark.keeper import Cache, Output
-from penstock.state.leaf import LeafStore
 from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
 from penstock.testing import Case, Push, another_query, difference, random_case
 

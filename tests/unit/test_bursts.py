@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from penstock.ops.join_node import JoinNode
+from penstock.join.node import JoinNode
 
 BURST = range(20, 25)
 

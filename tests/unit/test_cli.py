@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.draw import svg
+from penstock.cli.pictures import svg
 from penstock.errors import InternalError
 from penstock.plan.explain import Description
 from penstock.progress import steps
@@ -160,7 +160,7 @@ def test_an_internal_error_is_a_failed_run(script: Path, monkeypatch: pytest.Mon
     def broken(_: Path) -> None:
         raise InternalError("BROKEN", "a promise was not kept")
 
-    monkeypatch.setattr("penstock.cli.read_script", broken)
+    monkeypatch.setattr("penstock.cli.commands.read_script", broken)
     result = penstock("check", script)
     assert result.exit_code == 1
     assert "[BROKEN] a promise was not kept" in result.stderr

@@ -10,9 +10,9 @@ import pytest
 
 import penstock as ps
 from penstock.engine import build
-from penstock.ops import admission, member
-from penstock.ops.join import JoinOperator
-from penstock.ops.join_tree import JoinTree
+from penstock.join.operator import JoinOperator
+from penstock.join.sharing import admission, member
+from penstock.join.tree import JoinTree
 
 JOIN = "SELECT A.x AS a, B.x AS b FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x"
 

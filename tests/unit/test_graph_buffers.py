@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.buffers import Buffer
-from penstock.ops.operator import Batch
+from penstock.ops.protocol import Batch
 
 
 def batch(*times: int) -> Batch:

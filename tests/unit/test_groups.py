@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.ops import admission
+from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 

@@ -6,19 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.join.row_set import RowSet
+from penstock.join.sharing.code_ring import CodeRing
+from penstock.join.sharing.interest import Interest, Party, ends
+from penstock.join.sharing.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
 from penstock.state import bloom
+from penstock.state.alloc import copied, joined, room, taken
 from penstock.state.bloom import BloomFilter
-from penstock.state.code_ring import CodeRing
 from penstock.state.codeset import CodeSet
 from penstock.state.columns import ring_column
-from penstock.state.interest import Interest, Party, ends
-from penstock.state.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
 from penstock.state.intern import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
 from penstock.state.maintenance import SHIPPED
 from penstock.state.matches import Scratch, Stored, equal_pairs
-from penstock.state.room import copied, joined, room, taken
-from penstock.state.rowset import RowSet
 from penstock.state.sorted_index import SortedIndex, span
 
 RANDOM = np.random.default_rng

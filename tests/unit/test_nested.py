@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
-from penstock.ops import admission
+from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 WIDE = """SELECT a.x, b.y AS by, c.ts AS ct FROM A [RANGE 20] AS a, B [RANGE 20] AS b, C [RANGE 10] AS c

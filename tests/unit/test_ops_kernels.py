@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
-from penstock.ops.accumulate import accumulator
-from penstock.ops.groups import Answer, Counts, Groups, points
+from penstock.ops.aggregate.accumulators import accumulator
 from penstock.ops.kernels import choose, count_slices, limbs_to_double, sequence_limits
+from penstock.ops.row_groups import Answer, Counts, Groups, points
 from penstock.state.maintenance import Maintenance
 from penstock.testing.naive import key, values
 from penstock.testing.snapshot import exact_sum

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.graph.buffers import Buffer, Reader
-from penstock.ops.operator import Batch
+from penstock.ops.protocol import Batch
 from penstock.ops.union import UnionOperator
 
 FOREVER = 2**63 - 1

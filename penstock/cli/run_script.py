@@ -1,0 +1,64 @@
+"""`penstock run`: a script on Spark, with a line of progress per micro-batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from penstock.cql.script import Script
+from penstock.spark.run import Run
+from penstock.spark.scripted import pipeline_of
+from penstock.spark.session import local_session, log_file
+
+_POLL_SECONDS = 1
+
+
+def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
+    """Run until the end of the data (`once`) or until interrupted; what failed is raised."""
+    log = log_file()
+    console.print(f"starting Spark; its own log is {log}", soft_wrap=True, markup=False)
+    pipe = pipeline_of(script, local_session(log=log))
+    trigger = {"availableNow": True} if once else None
+    run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
+    runs = [run]
+    console.print(pipe.explain(run.cells), soft_wrap=True, markup=False)
+    try:
+        _watch(run, console)
+        if once and checkpoint is None:  # nobody can go on from here: this is the end of the streams
+            run.finish()
+            run = pipe.start(checkpointLocation=run.checkpointLocation, trigger=trigger, cells=run.cells)
+            runs.append(run)
+            _watch(run, console)
+    except KeyboardInterrupt:
+        console.print("stopping ...")
+    finally:
+        run.stop()
+    _summary([run.metrics() for run in runs], console)
+
+
+def _watch(run: Run, console: Console) -> None:
+    shown = -1
+    while True:
+        over = run.awaitTermination(_POLL_SECONDS)
+        progress = run.lastProgress
+        if progress is not None and progress["batchId"] > shown and progress["numInputRows"]:
+            shown = progress["batchId"]
+            rate = progress["processedRowsPerSecond"] or 0.0
+            console.print(f"batch {shown}: {progress['numInputRows']} rows, {rate:,.0f} rows/s")
+        if over:
+            return
+
+
+def _summary(metrics: list[dict[str, Any]], console: Console) -> None:
+    for name in metrics[0]["queries"]:
+        console.print(f"{name}: {_sum(metrics, 'queries', name, 'emitted')} results", markup=False)
+    for name in metrics[0]["streams"]:
+        late, dead = (_sum(metrics, "streams", name, kind) for kind in ("late", "dead"))
+        if late or dead:
+            console.print(f"{name}: {late} late rows, {dead} bad rows, kept in the checkpoint", markup=False)
+
+
+def _sum(metrics: list[dict[str, Any]], kind: str, name: str, what: str) -> int:
+    return sum(part[kind][name][what] for part in metrics)

@@ -1,0 +1,159 @@
+"""What the states of a join tree lack, and how it is made up for (JISC).
+
+Law: a node that is not listed here lacks no demanded row. One that is may lack rows made of leaf rows before its marks
+only, and of those none whose key is among its complete keys. It lacks nothing once all of the marked rows of one of its
+leaves have died, or have been pushed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.join.leaf_node import LeafNode
+from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.node import JoinNode, TreeNode
+from penstock.plan.tree import Tree
+from penstock.state.codeset import CodeSet
+from penstock.state.kernels import I32
+
+
+@dataclass
+class Missing:
+    """What an incomplete node may lack: rows made of leaf rows before these ids only.
+
+    `pace` pushes the old rows of one leaf; those before `cursor` are done.
+    """
+
+    marks: dict[str, int]
+    leaf: str | None = None
+    cursor: int = 0
+
+    def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
+        for alias in self.marks.keys() & renumbered.keys():
+            self.marks[alias] = renumbered[alias].place(self.marks[alias])
+            if alias == self.leaf:
+                self.cursor = renumbered[alias].place(self.cursor)
+
+
+class Completion:
+    """The incomplete nodes of a tree, lower ones first."""
+
+    def __init__(self, stores: Mapping[str, LeafStore], first_row: Callable[[str], int]) -> None:
+        """`first_row`: by alias, the first row of a leaf that the tree sees."""
+        self._stores = stores
+        self._first_row = first_row
+        self._missing: dict[JoinNode, Missing] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a state may lack rows."""
+        return bool(self._missing)
+
+    def mark(self, node: JoinNode) -> None:
+        """The node may lack any row made of the tuples there are now."""
+        node.complete_keys = CodeSet()
+        self._missing[node] = Missing({alias: self._stores[alias].end for alias in node.plan.aliases})
+
+    def inherit(self, node: JoinNode, former: JoinNode | None, before: Completion, *, complete: bool) -> None:
+        """A node over the same leaves as a former one, or as none, takes over its state and what that lacked.
+
+        Rows can always be kept; what they are complete for only if no gate held anything back.
+        """
+        if former is not None:
+            node.adopt(former)
+        if complete:
+            return
+        if former is not None and former in before._missing and former.whole:
+            self._missing[node] = before._missing[former]
+            node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
+        else:
+            self.mark(node)
+
+    def lose(self, nodes: Iterable[JoinNode], shed_at: Collection[Tree]) -> None:
+        """Note what states lack after a batch under a budget.
+
+        A join that shed probes may lack any row made of the tuples there are now. One above a state that lacks rows
+        could not find them: it may lack rows whose parts below that state are from before the marks there, with any
+        tuple of its other side. So all of them end together, when one of the leaves has turned over.
+        """
+        ends = {alias: store.end for alias, store in self._stores.items()}
+        lacking: dict[TreeNode, dict[str, int]] = {}
+        for node in nodes:
+            causes = [
+                {**{alias: ends[alias] for alias in node.plan.aliases}, **lacking[child]}
+                for child in (node.left, node.right)
+                if child in lacking
+            ]
+            if node.plan.tree in shed_at:
+                causes.append({alias: ends[alias] for alias in node.plan.aliases})
+            if node.state is None:
+                if causes:
+                    lacking[node] = _later(causes)
+                continue
+            if causes:
+                before = [self._missing[node].marks] if node in self._missing else []
+                node.complete_keys = CodeSet()
+                self._missing[node] = Missing(_later([*causes, *before]))
+            if node in self._missing:
+                lacking[node] = self._missing[node].marks
+
+    def complete_ahead(self, nodes: Sequence[JoinNode]) -> None:
+        """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
+
+        Left to the deltas, every node would ask on its own, and each of n asks would go down through up to n states.
+        """
+        asked: dict[JoinNode, list[list[I32]]] = {}
+        for node in reversed(nodes):
+            lazy, driver = node.lazy, node.driver
+            if not isinstance(lazy, JoinNode) or lazy.complete_keys is None:
+                continue
+            keys = asked.get(node, []) if node.state_key == lazy.state_key else []
+            if isinstance(driver, LeafNode):
+                rows = driver.demanded(driver.fresh())
+                keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
+            asked[lazy] = keys
+        for node in reversed(asked):
+            parts = [np.concatenate(columns) for columns in zip(*asked[node], strict=True)]
+            if parts:
+                node.complete_for(parts, parts[0].size, old_only=True)
+
+    def follow(self, renumbered: Mapping[str, Renumbering]) -> None:
+        """A node lacks nothing once all tuples of one of its leaves from before have died."""
+        for node, missing in list(self._missing.items()):
+            missing.renumber(renumbered)
+            if any(self._stores[alias].base >= mark for alias, mark in missing.marks.items()):
+                self._is_complete(node)
+
+    def forget_keys(self) -> None:
+        """Codes mean other values from now on."""
+        for node in self._missing:
+            node.complete_keys = CodeSet()
+
+    def pace(self, rows: int) -> None:
+        """Complete a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
+        while rows > 0 and self._missing:
+            node, missing = next(iter(self._missing.items()))
+            alias = missing.leaf or self._pushed_leaf(node, missing)
+            first = max(missing.cursor, self._first_row(alias))
+            end = max(first, min(first + rows, missing.marks[alias]))
+            node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
+            missing.leaf, missing.cursor = alias, end
+            rows -= end - first
+            if end >= missing.marks[alias]:
+                self._is_complete(node)
+
+    def _pushed_leaf(self, node: JoinNode, missing: Missing) -> str:
+        """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
+        near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
+        return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].base)
+
+    def _is_complete(self, node: JoinNode) -> None:
+        node.complete_keys = None
+        del self._missing[node]
+
+
+def _later(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """For each alias the latest of its marks."""
+    return {alias: max(each[alias] for each in marks) for alias in marks[0]}

@@ -1,0 +1,169 @@
+"""Whether a gate is worth its keep: the rows it spares against the work it makes, both counted in rows.
+
+Holding rows back costs something in every batch, a test for every row below the gate, the keys of every new row of the
+driver, whose waiting rows are looked for, and now and then the keys of all of them. It spares the rows nobody can use.
+A gate that is shut knows its work by its counters; the work of an open one follows from what arrived and what the
+driver built. How many rows would be built that nobody demands is measured on the newest tuples, whether the gate is
+shut or open. An open gate whose node built fewer rows altogether than the work is worth needs no measuring.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from penstock.join.demand.gate import Gate
+from penstock.join.leaf_node import LeafNode, codes_of
+from penstock.join.leaf_store import LeafStore
+from penstock.join.node import JoinNode, TreeNode, joins, parts, sought_by
+from penstock.join.rows import Rows, concat
+from penstock.state.kernels import I32, I64
+
+Stores = Mapping[str, LeafStore]
+
+SAMPLE = 16
+
+# What the parts of a gate's work cost, in rows built and kept: an array call costs as much as thousands of elements.
+BATCH = 3500.0
+TESTED = 0.4
+ASKED = 6.0
+TAKEN = 1.5
+_PATIENCE = 6
+
+MARGIN = 1.25
+"""By so much one side must outweigh the other before a gate changes."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was counted around a gate, since the beginning or since it was last looked at."""
+
+    batches: int = 0
+    arrived: int = 0
+    """Tuples of the streams below the gate."""
+    built: int = 0
+    """Rows of the joins below the gate, by weight."""
+    driven: int = 0
+    """Rows of the driver."""
+    tested: int = 0
+    asked: int = 0
+    living: int = 0
+    """Rows of the driver that are there now: a look takes in the keys of all of them."""
+
+    def since(self, earlier: Work) -> Work:
+        names = ("batches", "arrived", "built", "driven", "tested", "asked")
+        return replace(self, **{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
+    @property
+    def driven_per_batch(self) -> int:
+        return -(-self.driven // max(self.batches, 1)) or 1
+
+    def as_rows(self, *, shut: bool) -> float:
+        """What the gate costs: as counted where it was shut, as it would be where it was open."""
+        tested, asked = (self.tested, self.asked) if shut else (self.arrived, self.driven)
+        return BATCH * self.batches + TESTED * tested + ASKED * asked + TAKEN * self.living
+
+
+@dataclass(frozen=True)
+class Look:
+    """When a gate was last looked at, and for how many looks to come it need not be measured.
+
+    To take in what the driver demands costs as much as the rows of a quarter of a window: each time that turns out to
+    have been in vain, the next try waits twice as long.
+    """
+
+    work: Work = Work()
+    rests: int = 0
+    failures: int = 0
+
+    def rested(self, work: Work) -> Look:
+        return Look(work, max(self.rests - 1, 0), self.failures)
+
+    def measured(self, work: Work, *, was_shut: bool, shut: bool) -> Look:
+        if shut:
+            return Look(work, 0, 0 if was_shut else self.failures)
+        failures = min(self.failures + 1, _PATIENCE)
+        return Look(work, 2**failures, failures)
+
+
+def work_around(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> Work:
+    """The counts up to now."""
+    if isinstance(driver, LeafNode):
+        driven, living = driver.store.end, len(driver.store)
+    else:
+        driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
+    built = round(sum(node.built * _weight(node) for node in joins(lazy)))
+    arrived = sum(stores[alias].end for alias in lazy.plan.aliases)
+    return Work(batches, arrived, built, driven, gate.tested, gate.asked, living)
+
+
+def may_pay(work: Work) -> bool:
+    """Whether shutting an open gate could pay if nobody could use any of the rows that were built."""
+    return work.built > MARGIN * work.as_rows(shut=False)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the newest tuples tell of a gate."""
+
+    unused: float
+    """Rows of the joins below it, by weight, per tuple of its streams, that are demanded but for this gate."""
+    sought: float
+    """Rows that are looked through when a batch's rows of the driver come and ask for theirs."""
+
+
+def pays(sample: Sample, work: Work, *, shut: bool) -> bool:
+    """The decision, with hysteresis."""
+    spared, cost = sample.unused * work.arrived, work.as_rows(shut=shut)
+    if shut:
+        return MARGIN * spared > cost
+    return spared > MARGIN * (cost + TESTED * sample.sought * work.batches)
+
+
+def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> Sample:
+    """Measure on the newest tuples; `newest` are the codes of about a batch's rows of the driver."""
+    above = [other for other in lazy.gates if other is not gate and other.shut]
+    leaves = [part for part in parts(lazy) if isinstance(part, LeafNode)]
+    brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
+    brief.add(newest, rows)
+    unused = weight = 0.0
+    seen: Counter[JoinNode] = Counter()
+    bound: Counter[JoinNode] = Counter()
+    for alias in lazy.plan.aliases:
+        store = stores[alias]
+        ids = np.arange(max(store.base, store.end - SAMPLE), store.end)
+        if not ids.size or store.plan.source.is_table:
+            continue
+        weight += store.end
+        for node, found in _expanded(lazy, alias, ids):
+            codes = partial(codes_of, node, found)
+            asked = [~gate.admits(node.plan.classes, codes, len(found))]
+            asked += [each.admits(node.plan.classes, codes, len(found)) for each in above]
+            refused = int(np.count_nonzero(np.logical_and.reduce(asked)))
+            unused += _weight(node) * refused / ids.size * store.end
+            seen[node] += len(found)
+            through = [brief.admits(leaf.plan.classes, codes, len(found)) for leaf in sought_by(node, gate)]
+            bound[node] += int(np.count_nonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *through])))
+    sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
+    return Sample(unused / weight if weight else 0.0, sought)
+
+
+def _weight(node: JoinNode) -> float:
+    """What a row costs: mostly the coding of its key, class by class; a key of two classes makes it one."""
+    return (2 + len(node.state_key or ())) / 4
+
+
+def _expanded(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, Rows]]:
+    """The rows of a node, and of every join below it, that hold one of some rows of a leaf."""
+    side = node.left if alias in node.left.plan.aliases else node.right
+    if isinstance(side, LeafNode):
+        rows = side.expand(alias, ids)
+    else:
+        for below, found in _expanded(side, alias, ids):
+            rows = found
+            yield below, rows
+    yield node, concat(list(node.extend(side, rows, old_only=False)), len(node.plan.aliases))

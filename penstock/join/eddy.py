@@ -1,0 +1,151 @@
+"""The eddy: a join in no fixed order. Every window is a SteM; a batch's tuples of each stream visit all the others.
+
+Law: of the tuples of a combination the newest finds the others, and of those of one batch the one of the last stream:
+it meets all rows of a SteM before its own in the plan and only the older ones of a SteM behind it. So every combination
+with a tuple of the batch is made exactly once, whatever the routes.
+
+The route of a stream's tuples is chosen anew for every batch by the fan-outs measured so far. No rows are kept between
+batches, so a route may change at any of them.
+
+Demand (JIT, section V): every SteM tells the eddy the keys of its tuples. A row that some SteM ahead of it cannot match
+is not routed on; nor is one that meets a tuple which a SteM ahead cannot match. Nothing is ever resumed: the partner,
+when it comes, finds the tuples that had to do without it on a route of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.join.demand.gate import Gate, Kept
+from penstock.join.leaf_node import LeafNode, codes_of
+from penstock.join.node import JoinNode
+from penstock.join.rows import Rows, concat
+from penstock.plan.physical import EddyPlan, Key, LeafPlan, NodePlan
+from penstock.plan.routing import Route, cheapest_route
+
+if TYPE_CHECKING:
+    from penstock.join.tree import JoinTree
+
+_MEMORY = 0.5
+"""What a batch leaves of the weight of the batches before it."""
+
+
+class FanOuts:
+    """Rows made of one at a SteM, by the key the rows come with: measured, the newest batches counting most."""
+
+    def __init__(self, tree: JoinTree) -> None:
+        self._tree = tree
+        self._seen: dict[tuple[str, Key], tuple[float, float]] = {}
+
+    def of(self, stem: str, key: Key) -> float:
+        """As measured; before that, as if the values of all classes were uniform and independent."""
+        probes, found = self._seen.get((stem, key), (0.0, 0.0))
+        if probes:
+            return found / probes
+        distinct = [max(self._tree.keys.classes[id_].live, 1) for id_ in key]
+        return len(self._tree.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
+
+    def saw(self, stem: str, key: Key, probes: int, found: int) -> None:
+        before = self._seen.get((stem, key), (0.0, 0.0))
+        self._seen[stem, key] = (_MEMORY * before[0] + probes, _MEMORY * before[1] + found)
+
+
+class EddyNode:
+    """The root of a tree that routes. Its leaves are the SteMs, in the order of the plan."""
+
+    def __init__(self, plan: EddyPlan, tree: JoinTree) -> None:
+        self.plan = plan
+        self.stems = {leaf.alias: LeafNode(leaf, tree.stores[leaf.alias], tree) for leaf in plan.leaves}
+        self.gates: dict[str, Gate] = {}
+        self.fan_outs = FanOuts(tree)
+        self.routes: dict[str, Route] = {}
+        self.built: Counter[str] = Counter()
+        """Rows made on the way to a result, by the stream they set out from."""
+        self._tree = tree
+        self._places = {alias: place for place, alias in enumerate(plan.aliases)}
+        self._classes = {alias: stem.plan.classes for alias, stem in self.stems.items()}
+        self._paths: dict[Route, tuple[JoinNode, ...]] = {}
+
+    # ── rows arise ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def delta(self) -> Rows:
+        """This batch's rows."""
+        for alias, gate in self.gates.items():
+            self._demand(gate, alias, self.stems[alias].fresh())
+        return concat([self._routed(alias) for alias in self.stems], len(self.plan.aliases))
+
+    def _routed(self, origin: str) -> Rows:
+        """The results of this batch's tuples of a stream."""
+        rows = self.stems[origin].fresh()
+        if not len(rows):
+            return Rows(np.empty((len(self.plan.aliases), 0), np.int64), rows.born, rows.dies)
+        self.routes[origin] = route = cheapest_route(origin, self._classes, self.fan_outs.of)
+        rows = self._demanded(self.stems[origin], rows, self.stems[origin], route[1:])
+        for step, node in enumerate(self._path(route), 2):
+            stem, before = route[step - 1], len(rows)
+            behind = self._places[stem] > self._places[origin]
+            self.stems[stem].probes += before
+            rows = concat(list(node.extend(node.left, rows, old_only=behind)), step)
+            if before:
+                self.fan_outs.saw(stem, node.plan.key, before, len(rows))
+            rows = self._demanded(node, rows, self.stems[stem], route[step:])
+            self.built[origin] += len(rows) if step < len(route) else 0
+        order = [route.index(alias) for alias in self.plan.aliases]
+        return Rows(rows.ids[order], rows.born, rows.dies)
+
+    def _path(self, route: Route) -> tuple[JoinNode, ...]:
+        """The half joins of a route, first to last."""
+        if route not in self._paths:
+            if len(self._paths) >= self._tree.maintenance.eddy_paths:
+                self._paths.clear()
+            plan, steps = self.plan.path(route), []
+            while isinstance(plan, NodePlan):
+                steps.append(plan)
+                plan = plan.left
+            node: LeafNode | JoinNode = self._leaf(plan)
+            path: list[JoinNode] = []
+            for step in reversed(steps):
+                node = JoinNode(step, node, self._leaf(step.right), self._tree, None)
+                path.append(node)
+            self._paths[route] = tuple(path)
+        return self._paths[route]
+
+    def _leaf(self, plan: object) -> LeafNode:
+        assert isinstance(plan, LeafPlan)
+        return LeafNode(plan, self._tree.stores[plan.alias], self._tree)
+
+    def settle(self) -> None:
+        for stem in self.stems.values():
+            stem.settle()
+
+    # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hang_gates(self, kept: Kept) -> None:
+        """Every SteM tells what it can match of the others."""
+        for alias, mine in self._classes.items():
+            others = [classes for other, classes in self._classes.items() if other != alias]
+            key = tuple(sorted(mine & frozenset[int]().union(*others)))
+            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, kept)
+
+    def renew(self, bound: int) -> None:
+        """Forget the keys of tuples that have died."""
+        for alias, gate in self.gates.items():
+            gate.clear()
+            rows = self.stems[alias].living()
+            self._demand(gate, alias, rows.take(rows.dies > bound))
+
+    def _demand(self, gate: Gate, alias: str, rows: Rows) -> None:
+        gate.add(partial(codes_of, self.stems[alias], rows), len(rows))
+
+    def _demanded(self, node: LeafNode | JoinNode, rows: Rows, stem: LeafNode, ahead: Route) -> Rows:
+        """The rows whose tuple of a SteM, the one just met, the SteMs ahead can match."""
+        for alias in ahead:
+            if alias in self.gates and len(rows):
+                gate, before = self.gates[alias], len(rows)
+                rows = rows.take(gate.admits(stem.plan.classes, partial(codes_of, node, rows), before))
+                stem.held["empty" if gate.empty else "type I"] += before - len(rows)
+        return rows

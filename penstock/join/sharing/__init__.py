@@ -1,0 +1,1 @@
+"""State-Slice: queries with different windows and filters that share one join."""

@@ -1,0 +1,252 @@
+"""Shedding: which new rows of a node may probe its sibling, and what is measured beside it.
+
+Law: of a batch's new rows of a node at most as many probe as its allowance has gathered, and of all nodes together at
+most as many as the budget has; all others are counted. Rows are inserted and purged whatever happens here, so what is
+not probed now may still be found by rows to come.
+
+Allowances and budget grow with event time, by their probes per second; no more is saved up than one second brings, or
+the batch if it is longer. Allowances may add up to more than the budget, where all rows of a node are to probe and come
+unevenly. Newest rows probe first, or a random sample does. The table may be exchanged between two batches.
+
+Measured are, as averages that fade within `horizon` seconds, rows offered and, of the pairs that probes looked at, the
+part that agreed: σ. A state that lacks rows, or a window that is still filling, shows fewer pairs, not another σ. From
+σ and the windows follow the rows that every state would hold, the partners a probe would find there, and what would
+come if nothing were shed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import exp, inf
+
+import numpy as np
+
+from penstock.join.rows import Rows
+from penstock.plan.paths import Load, Table, halfway_joins, joins, sides
+from penstock.plan.tree import Leaf, Pair, Tree, leaves
+from penstock.state.kernels import I64
+
+_PROBES, _PARTNERS = 100.0, 50.0
+"""Over how many probes, or partners found, a selectivity is averaged at least, however long ago they were."""
+_FIRST_TURN, _TURN = 64, 50_000
+"""Rows that probe before the clock is looked at, and partners that are found before it is looked at again."""
+_BORROWED = 10.0
+"""How many partners of its own outweigh for a direction what is known of its join as a whole."""
+
+
+@dataclass
+class Flow:
+    """What passed a half-way join lately: rows offered and partners found, fading; pairs looked at and those that
+    agreed, which fade more slowly where few rows probe."""
+
+    offered: float = 0.0
+    found: float = 0.0
+    pairs: float = 0.0
+    agreed: float = 0.0
+    _probed: float = 0.0
+    _new: tuple[int, int] = (0, 0)
+    """Probes and partners that are not among the pairs yet."""
+
+    def fade(self, factor: float) -> None:
+        self.offered *= factor
+        self.found *= factor
+
+    def add(self, probed: int, found: int) -> None:
+        self.found += found
+        self._new = (self._new[0] + probed, self._new[1] + found)
+
+    def fold(self, rows: float, factor: float) -> None:
+        """Probes since the last time looked at a state with so many rows."""
+        enough = min(_PROBES / max(self._probed, 1e-9), _PARTNERS / self.agreed if self.agreed else inf)
+        kept = min(1.0, max(factor, enough))
+        probed, found = self._new
+        self._probed = kept * self._probed + probed
+        self.pairs = kept * self.pairs + probed * rows
+        self.agreed = kept * self.agreed + found
+        self._new = (0, 0)
+
+    @property
+    def known(self) -> bool:
+        """Whether what was offered rows has probed."""
+        return self._probed + self._new[0] > 0 or self.offered == 0
+
+
+class Shedding:
+    """The allowances of one join tree under a budget.
+
+    `second` is how many ticks of event time a second has. `review` is called between two batches whenever a quarter of
+    the horizon has passed: whoever allocates may read `load` and `swap` the table then. After `late` says so, no more
+    rows probe until it says otherwise.
+    """
+
+    def __init__(
+        self, tree: Tree, mu: float, second: int, horizon: float, sample: int | None, review: Callable[[], None],
+        late: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.mu = mu
+        self._second = second
+        self._horizon = horizon
+        self._rng = None if sample is None else np.random.default_rng(sample)
+        self.review = review
+        self._late = late
+        self._now: int | None = None
+        self._seconds = 0.0
+        self._reviewed = 0.0
+        self.elapsed = 0.0
+        """Seconds of event time that were credited."""
+        self.spent = 0
+        """Probes."""
+        self._found = 0
+        self._unprobed: Counter[Tree] = Counter()
+        self.lost_at: set[Tree] = set()
+        """The joins that lack rows because probes of this batch were shed."""
+        self._flows: dict[Tree, Flow] = {}
+        self._held: Mapping[Tree, float] = {}
+        """The rows of each state when it was last looked at."""
+        self._measured_at = 0.0
+        self._made = self._expected = 0.0
+        """Results that came, and that would have come if nothing were shed, by estimate; fading."""
+        self._tokens: dict[Tree, float] = {}
+        self._purse = 0.0
+        self.allowances: Table = {}
+        self.tree = tree
+        self._allow_alike()
+
+    def reshape(self, tree: Tree) -> None:
+        """Take the shape of another plan; until it has been looked at, all of its half-way joins are allowed alike."""
+        if tree != self.tree:
+            self.tree = tree
+            self._allow_alike()
+
+    def _allow_alike(self) -> None:
+        nodes = halfway_joins(self.tree)
+        self._flows = {node: self._flows.get(node, Flow()) for node in nodes}
+        self.swap(dict.fromkeys(nodes, self.mu / len(nodes)))
+        self._reviewed = self.elapsed - self._horizon  # look at it soon
+
+    def swap(self, table: Table) -> None:
+        """Go on with another table."""
+        self.allowances = table
+        self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
+
+    # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, first: int, last: int) -> None:
+        """A batch with tuples of these times: its time is credited, from the last batch on or for a second."""
+        start = min(first, last - self._second)
+        if self._now is not None:
+            start = max(start, self._now)
+        seconds = max(0, last - start) / self._second
+        self._now = last if self._now is None else max(self._now, last)
+        self.lost_at.clear()
+        if self.elapsed - self._reviewed >= self._horizon / 4:  # before the credit: time and rows up to the last batch
+            self._reviewed = self.elapsed
+            self.review()
+        self._credit(seconds)
+
+    def _credit(self, seconds: float) -> None:
+        self.elapsed += seconds
+        factor = exp(-seconds / self._horizon)
+        self._seconds = self._seconds * factor + seconds
+        for flow in self._flows.values():
+            flow.fade(factor)
+        for node, probes in self.allowances.items():
+            most = probes * max(1.0, seconds) + 1
+            self._tokens[node] = min(most, self._tokens[node] + probes * seconds)
+        self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
+
+    def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
+        """The rows of a node that may probe."""
+        self._flows[node].offered += len(rows)
+        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse, len(rows)))
+        if len(rows) > allowed:
+            self._shed(node, join, len(rows) - allowed)
+            rows = rows.take(self._chosen(rows, allowed))
+        self._tokens[node] -= len(rows)
+        self._purse -= len(rows)
+        return rows
+
+    def _shed(self, node: Tree, join: Tree, count: int) -> None:
+        self._unprobed[node] += count
+        self.lost_at.add(join)
+
+    def turns(self, node: Tree, join: Tree, rows: Rows) -> Iterator[Rows]:
+        """Rows that may probe, in turns of about as many partners, the newest first; when it is late no more follow.
+
+        What a turn `found` says how many rows the next has, before that is asked for.
+        """
+        left, size = len(rows), _FIRST_TURN
+        while left:
+            found = self._found
+            turn = rows.take(np.arange(max(0, left - size), left))
+            left -= len(turn)
+            yield turn
+            if left and self._late():
+                self._tokens[node] += left
+                self._purse += left
+                self._shed(node, join, left)
+                return
+            size = int(_TURN * len(turn) / max(self._found - found, 1)) + 1
+
+    def _chosen(self, rows: Rows, count: int) -> I64:
+        if self._rng is not None:
+            return np.sort(self._rng.choice(len(rows), count, replace=False))
+        return np.sort(np.argsort(rows.born, kind="stable")[len(rows) - count :])
+
+    def taken_unprobed(self) -> Counter[Tree]:
+        """How many rows of each node did not probe since this was last asked."""
+        taken, self._unprobed = self._unprobed, Counter()
+        return taken
+
+    def found(self, node: Tree, probed: int, partners: int) -> None:
+        self.spent += probed
+        self._found += partners
+        self._flows[node].add(probed, partners)
+
+    # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
+
+    def measure(self, held: Mapping[Tree, float]) -> Load:
+        """Rates, productivities and states as they would be if nothing were shed, by estimate.
+
+        `held` are the rows of each state now; a node without one finds its rows in the windows, all of them. As
+        counted, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
+        """
+        passed = self.elapsed - self._measured_at
+        factor = exp(-passed / self._horizon)
+        productivity: dict[Tree, float] = {}
+        whole: dict[Tree, float] = {Leaf(alias): held[Leaf(alias)] for alias in leaves(self.tree)}
+        for join in joins(self.tree):
+            for side, other in sides(join):
+                now = held.get(other, whole[other])
+                self._flows[side].fold((self._held.get(other, now) + now) / 2, factor)
+            both = self._selectivity(join)
+            whole[join] = both * whole[join.left] * whole[join.right]
+            for side, other in sides(join):
+                flow = self._flows[side]
+                borrowed = _BORROWED / both if both else 0.0
+                selectivity = (flow.agreed + both * borrowed) / max(flow.pairs + borrowed, 1e-9)
+                productivity[side] = selectivity * whole[other]
+        self._held, self._measured_at = held, self.elapsed
+        seconds = max(self._seconds, 1e-9)
+        rates = {alias: self._flows[Leaf(alias)].offered / seconds for alias in leaves(self.tree)}
+        load = Load(self.tree, rates, productivity, {node: whole[node] for node in productivity})
+        self._expected = self._expected * factor + load.output(load.full)[self.tree] * passed
+        assert isinstance(self.tree, Pair)
+        self._made = sum(self._flows[side].found for side, _ in sides(self.tree))
+        return load
+
+    def _selectivity(self, join: Pair) -> float:
+        """The part of all pairs of a join, from whichever side they were looked at, that agree."""
+        flows = [self._flows[side] for side, _ in sides(join)]
+        return sum(flow.agreed for flow in flows) / max(sum(flow.pairs for flow in flows), 1e-9)
+
+    @property
+    def known(self) -> bool:
+        """Whether every half-way join that was offered rows has probed."""
+        return all(flow.known for flow in self._flows.values())
+
+    def completeness(self) -> float:
+        """Results over those that would come if nothing were shed, lately and by estimate."""
+        return min(1.0, self._made / self._expected) if self._expected else 1.0

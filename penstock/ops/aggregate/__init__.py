@@ -1,0 +1,1 @@
+"""GROUP BY and aggregates, built in and user-defined."""

@@ -1,0 +1,248 @@
+"""Groups of rows and how their state changes: what DISTINCT, EXCEPT and GROUP BY have in common.
+
+Law: rows are in one group exactly if their keys are the same, where NULL is NULL and NaN is NaN. A *point* is a group
+at an instant at which it changed, and one more before all of them: comparing a point with the one before it tells
+what leaves the answer and what enters it, once an instant, however often a group changed within it.
+State: a code for each key in use, and the number under which each group's row is in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.ops.kernels import count_points
+from penstock.ops.protocol import I8, Batch
+from penstock.state.intern import CodeTable, interner
+from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.state.maintenance import SHIPPED, Maintenance
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def grown(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> I64:
+    """The array with room for `size` groups, new ones at zero."""
+    if size <= array.shape[0]:
+        return array
+    capacity = 1 << (size - 1).bit_length()
+    return np.concatenate([array, np.zeros((capacity - array.shape[0], *array.shape[1:]), array.dtype)])
+
+
+def present(weights: I8, values: pa.Array) -> I8:
+    """The weights, 0 where the value is NULL."""
+    if not values.null_count:
+        return weights
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(valid, weights, np.int8(0))
+
+
+class Groups:
+    """Codes for keys of several columns, exact; no columns make one group."""
+
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
+        self._types = tuple(types)
+        self._maintenance = maintenance
+        self._columns = tuple(interner(type_, maintenance.capacity) for type_ in types)
+        self._pairs = tuple(CodeTable(maintenance.capacity) for _ in self._columns[1:])
+        self._kept = maintenance.recycle_codes
+
+    @property
+    def bound(self) -> int:
+        """All codes are below this."""
+        if not self._columns:
+            return 1
+        return self._pairs[-1].bound if self._pairs else self._columns[0].bound + 1
+
+    def codes(self, columns: Sequence[pa.Array], rows: int) -> I32:
+        """The group of every row."""
+        codes: I32 = np.zeros(rows, np.int32)
+        for place, (table, column) in enumerate(zip(self._columns, columns, strict=True)):
+            part = table.intern(column) + np.int32(1)  # NULL is 0
+            codes = self._pairs[place - 1].intern(_packed(codes, part)) if place else part
+        return codes
+
+    def keys(self, codes: I32) -> list[pa.Array]:
+        """The keys of groups, column by column."""
+        found: list[pa.Array] = []
+        for place in range(len(self._columns) - 1, -1, -1):
+            part = codes
+            if place:
+                packed = self._pairs[place - 1].values(codes)
+                codes, part = (packed >> 32).astype(np.int32), (packed & 0xFFFFFFFF).astype(np.int32)
+            found.append(self._values(place, part - np.int32(1)))
+        return found[::-1]
+
+    def _values(self, place: int, codes: I32) -> pa.Array:
+        known = codes >= 0
+        if known.all():
+            return self._columns[place].values(codes)
+        if not known.any():
+            return pa.nulls(codes.size, self._types[place])
+        values = self._columns[place].values(np.where(known, codes, codes[known][0]).astype(np.int32))
+        return pc.if_else(pa.array(known), values, pa.scalar(None, self._types[place]))
+
+    def recycle(self, counts: I64) -> None:
+        """Free the codes of groups without rows, if enough were added."""
+        if not self._columns or self._live <= self._maintenance.regrowth * self._kept:
+            return
+        used: U8 = (counts[: self.bound] > 0).view(np.uint8)
+        for place in range(len(self._pairs) - 1, -1, -1):
+            table = self._pairs[place]
+            table.recycle(_fitting(used, table.bound))
+            live = table.live_values()
+            self._recycle_column(place + 1, live & 0xFFFFFFFF)
+            used = _marked(self._bound_of(place), live >> 32)
+        self._recycle_column(0, np.flatnonzero(used))
+        self._kept = max(self._maintenance.recycle_codes, self._live)
+
+    @property
+    def _live(self) -> int:
+        return self._pairs[-1].live if self._pairs else self._columns[0].live
+
+    def _bound_of(self, place: int) -> int:
+        """All codes of the first place + 1 columns are below this."""
+        return self._pairs[place - 1].bound if place else self._columns[0].bound + 1
+
+    def _recycle_column(self, place: int, used: I64) -> None:
+        column = self._columns[place]
+        column.recycle(_marked(column.bound + 1, used)[1:])
+
+
+def _packed(prefix: I32, part: I32) -> I64:
+    return (prefix.astype(np.int64) << 32) | part.astype(np.int64)
+
+
+def _marked(bound: int, codes: I64) -> U8:
+    marks = np.zeros(bound, np.uint8)
+    marks[codes] = 1
+    return marks
+
+
+def _fitting(marks: U8, size: int) -> U8:
+    return np.ascontiguousarray(marks[:size])
+
+
+@dataclass(frozen=True)
+class Points:
+    """Groups at instants, sorted by group, then time; `first` marks the point before a group's first change.
+
+    `order` sorts the changes in the same way; those up to `ends[p]` were made at point p.
+    """
+
+    order: I64
+    codes: I32
+    times: I64
+    ends: I64
+    first: Mask
+
+    def __len__(self) -> int:
+        return self.codes.size
+
+    @cached_property
+    def last(self) -> I64:
+        """The last point of every group."""
+        return np.flatnonzero(np.append(self.first[1:], True))
+
+
+def points(codes: I32, times: I64) -> Points:
+    """The points of changes that come in temporal order."""
+    order = np.argsort(codes, kind="stable")
+    codes, times = codes[order], times[order]
+    opens = np.ones(codes.size, np.bool_)  # whether a change is the first of its group
+    opens[1:] = codes[1:] != codes[:-1]
+    begins = opens.copy()
+    begins[1:] |= times[1:] != times[:-1]
+    starts = np.flatnonzero(begins)
+    opens = opens[starts]
+    ends = np.append(starts[1:], codes.size)
+    repeats = 1 + opens
+    at = np.repeat(np.arange(starts.size), repeats)
+    first = np.zeros(at.size, np.bool_)
+    first[np.cumsum(repeats)[opens] - 2] = True
+    return Points(order, codes[starts][at], times[starts][at], np.where(first, starts[at], ends[at]), first)
+
+
+class Counts:
+    """How many rows each group has."""
+
+    def __init__(self) -> None:
+        self.counts: I64 = np.zeros(1, np.int64)
+
+    def apply(self, at: Points, weights: I8, bound: int) -> I64:
+        """Make changes (+1 or -1, in the order of the points); returns the count at every point."""
+        self.counts = grown(self.counts, bound)
+        out = np.empty(len(at), np.int64)
+        count_points(at.ends, at.codes, weights, self.counts, out)
+        return out
+
+    def of(self, codes: I32) -> I64:
+        """The count of groups that did not change."""
+        known = codes < self.counts.size
+        return np.where(known, self.counts[np.where(known, codes, 0)], 0)
+
+
+class Answer:
+    """The rows of groups in the answer: what enters and leaves it, with numbers that pair ends with beginnings."""
+
+    def __init__(self) -> None:
+        self._numbers: I64 = np.zeros(1, np.int64)
+        self._next = 0
+
+    def changes(self, at: Points, present: Mask, columns: Mapping[str, pa.Array], bound: int) -> Batch | None:
+        """The changes of the answer. `columns` are the rows at the points, `present` says which are in the answer."""
+        self._numbers = grown(self._numbers, bound)
+        was = np.zeros(len(at), np.bool_)
+        was[1:] = present[:-1]
+        was &= ~at.first
+        changed = was != present
+        both = was & present & ~at.first
+        if both.any():
+            for column in columns.values():
+                changed[1:] |= both[1:] & ~same_as_before(column)
+        changed &= ~at.first
+        enters, leaves = np.flatnonzero(changed & present), np.flatnonzero(changed & was)
+        numbers = self._numbering(at, enters)
+        if not enters.size and not leaves.size:
+            return None
+        times = np.concatenate([at.times[leaves], at.times[enters]])
+        order = np.argsort(times, kind="stable")  # within an instant, rows leave before others enter
+        rows = np.concatenate([leaves - 1, enters])[order]
+        signs = np.repeat(np.array([-1, 1], np.int8), [leaves.size, enters.size])[order]
+        taken = pa.array(rows)
+        return Batch(times[order], {name: column.take(taken) for name, column in columns.items()}, signs, numbers[rows])
+
+    def _numbering(self, at: Points, enters: I64) -> I64:
+        """The number of each group's row at each point; rows that enter get new ones."""
+        known: I64 = np.where(at.first, self._numbers[at.codes], NONE)
+        known[enters] = self._next + np.arange(enters.size)
+        self._next += enters.size
+        origin = np.zeros(len(at), np.int64)
+        told = np.flatnonzero(at.first)
+        origin[told], origin[enters] = told, enters
+        known = known[np.maximum.accumulate(origin)]
+        self._numbers[at.codes[at.last]] = known[at.last]
+        return known
+
+
+def no_changes(columns: Mapping[str, pa.DataType]) -> Batch:
+    """An empty batch of changes."""
+    empty = np.empty(0, np.int64)
+    return Batch(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
+
+
+def same_as_before(column: pa.Array) -> Mask:
+    """Whether each value but the first is the same as the one before it; NULL is NULL and NaN is NaN."""
+    before, now = column.slice(0, len(column) - 1), column.slice(1)
+    same = pc.equal(before, now)
+    if pa.types.is_floating(column.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(now)))
+    if column.null_count:
+        nulls = pc.and_(before.is_null(), now.is_null())
+        same = pc.or_(pc.fill_null(same, False), nulls)
+    result: Mask = same.to_numpy(zero_copy_only=False)
+    return result

@@ -1,0 +1,1 @@
+"""Sequence patterns: SEQ with the modes RECENT and CHRONICLE."""

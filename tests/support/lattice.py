@@ -1,0 +1,107 @@
+"""Minimal non-demanded sub-tuples (MNS) over the lattice of candidates (CNS): what the JIT paper detects, and to whom
+it is reported (sections III-C and IV; Figures 5, 7 and 8).
+
+Law: a sub-tuple is demanded if one row of the opposite state matches all of its components; the MNSs are the minimal
+ones that are not. So a tuple has an MNS exactly if it has no partner, and every super-tuple of an MNS has none either.
+
+This is the paper's algorithm to the letter, 2^n nodes for n components. The engine never runs it: its gates
+(`penstock.join.demand.gate`) answer the one question "has this row an MNS?" for whole arrays. They are tested against
+this (tests/law/test_law_demand.py); docs/jit.md refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+SubTuple = frozenset[str]
+"""Components of a tuple, by alias. The empty one is part of every tuple."""
+
+EMPTY: SubTuple = frozenset()
+
+MnsType = Literal["empty", "type I", "type II"]
+Command = Literal["suspend", "resume", "mark", "unmark"]
+
+_MARKING: dict[Command, Command] = {"suspend": "mark", "resume": "unmark", "mark": "mark", "unmark": "unmark"}
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The candidates of a tuple: every combination of the components that the consumer's predicate reads."""
+
+    components: SubTuple
+
+    def level(self, size: int) -> tuple[SubTuple, ...]:
+        """The candidates of so many components."""
+        return tuple(frozenset(chosen) for chosen in combinations(sorted(self.components), size))
+
+    def nodes(self) -> tuple[SubTuple, ...]:
+        """All candidates, smallest first."""
+        return tuple(node for size in range(len(self.components) + 1) for node in self.level(size))
+
+
+def children(node: SubTuple) -> tuple[SubTuple, ...]:
+    """The candidates of one component less."""
+    return tuple(node - {component} for component in sorted(node))
+
+
+def identify_mns(lattice: Lattice, opposite: Iterable[SubTuple]) -> frozenset[SubTuple]:
+    """Figure 8. Every row of the opposite state is given as the components that match it.
+
+    A node matches a row if all of its children do; what matched a row once is dead for good; of what is left alive
+    the minimal nodes are reported. With no row at all, the empty tuple is the only MNS.
+    """
+    rows = list(opposite)
+    if not rows:
+        return frozenset({EMPTY})
+    levels = [lattice.level(size) for size in range(1, len(lattice.components) + 1)]
+    dead = {EMPTY}
+    for row in rows:
+        matched = {EMPTY}
+        for level in levels:
+            if level is levels[0]:
+                matched |= {node for node in level if node <= row}
+            else:
+                matched |= {node for node in level if all(child in matched for child in children(node))}
+        dead |= matched
+    found: set[SubTuple] = set()
+    above: set[SubTuple] = set()
+    for level in levels:
+        for node in level:
+            if any(child in found or child in above for child in children(node)):
+                above.add(node)
+            elif node not in dead:
+                found.add(node)
+    return frozenset(found)
+
+
+def mns_type(mns: SubTuple, left: SubTuple, right: SubTuple) -> MnsType:
+    """Type I lies within the rows of one input of the producer, Type II needs both."""
+    if not mns:
+        return "empty"
+    return "type I" if mns <= left or mns <= right else "type II"
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What a consumer tells its producer. Marked rows are still built, but two marked halves are not joined."""
+
+    command: Command
+    mns: frozenset[SubTuple]
+
+
+def propagate(feedback: Feedback, left: SubTuple, right: SubTuple) -> tuple[tuple[Feedback, ...], tuple[Feedback, ...]]:
+    """What a producer passes on to its left and its right input: Type I as it is, Type II in halves to be marked.
+
+    The empty MNS goes to both: a producer none of whose rows is wanted wants none of its inputs' either.
+    """
+    return _passed(feedback, left, right), _passed(feedback, right, left)
+
+
+def _passed(feedback: Feedback, side: SubTuple, other: SubTuple) -> tuple[Feedback, ...]:
+    whole = frozenset(mns for mns in feedback.mns if mns <= side)
+    halves = frozenset(mns & side for mns in feedback.mns if not (mns <= side or mns <= other))
+    parts = ((feedback.command, whole), (_MARKING[feedback.command], halves))
+    return tuple(Feedback(command, mns) for command, mns in parts if mns)
