@@ -21,9 +21,9 @@ from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.expr.sql import quoted, to_sql
-from penstock.plan.colocation import placed, row_by_row
 from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.placement import Placement, Route, Step, selects
+from penstock.spark.colocation import placed, row_by_row
+from penstock.spark.placement import Placement, Route, Step, selects
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.state import kernels

@@ -23,22 +23,22 @@ from penstock.cql.script import read_script
 from penstock.engine.relations import Duration, described
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr.sql import quoted
-from penstock.spark.cell import Cell
-from penstock.spark.control import Desk, commanding
+from penstock.spark.driver.adaptive import Pace
+from penstock.spark.driver.batch_sink import Outlets, Place
+from penstock.spark.driver.checkpoint_metadata import Ledger
+from penstock.spark.driver.control import Desk, commanding
 from penstock.spark.heartbeat import clocked, stamped
-from penstock.spark.keeper import DEAD, LATE, RESULT
 from penstock.spark.layout import Layout
-from penstock.spark.ledger import Ledger
-from penstock.spark.outlets import Outlets, Place
-from penstock.spark.pack import PACKED, packing
 from penstock.spark.plans import PROPERTY, Plan
-from penstock.spark.processor import RESULTS, Processor
 from penstock.spark.run import Adapting, Launched, Run
 from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
 from penstock.spark.sinks import Console, Sink, as_sink, parquet
 from penstock.spark.spec import Spec, Watch
-from penstock.spark.steering import Pace
 from penstock.spark.storage import Folder, as_file_name
+from penstock.spark.worker.cell import Cell
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.pack import PACKED, packing
+from penstock.spark.worker.processor import RESULTS, Processor
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 

@@ -28,19 +28,19 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from penstock.cql import stream_schema
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError, QueryError
-from penstock.plan.placement import cell_keys
-from penstock.spark.control import FOLDER as CONTROL
+from penstock.spark.driver.checkpoint_metadata import Ledger
+from penstock.spark.driver.control import FOLDER as CONTROL
 from penstock.spark.frames import decoded, encoded, framed, unframed
-from penstock.spark.journal import segment
-from penstock.spark.keeper import HEAD, Head
 from penstock.spark.layout import Inlet, Layout
-from penstock.spark.ledger import Ledger
-from penstock.spark.pack import cells_of
+from penstock.spark.placement import cell_keys
 from penstock.spark.plans import Plan, QuerySpec, Schedule
-from penstock.spark.processor import RESULTS, journal
 from penstock.spark.session import query_settings
 from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
+from penstock.spark.worker.cell_state import HEAD, Head
+from penstock.spark.worker.pack import cells_of
+from penstock.spark.worker.processor import RESULTS, journal
+from penstock.spark.worker.segments import segment
 
 _SEED = "seed"
 _FIRST = 1

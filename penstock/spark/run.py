@@ -18,13 +18,13 @@ from penstock.adapt.decide import Command as Decided
 from penstock.cql import bind_query
 from penstock.engine.ingest import tick
 from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
-from penstock.spark.control import Command, Desk
-from penstock.spark.failures import translated
+from penstock.spark.driver.adaptive import Pace, Steering
+from penstock.spark.driver.batch_sink import Done, Listener, Outlets
+from penstock.spark.driver.control import Command, Desk
+from penstock.spark.driver.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
-from penstock.spark.outlets import Done, Listener, Outlets
 from penstock.spark.plans import ORDERS
 from penstock.spark.sinks import Console, Sink, as_sink
-from penstock.spark.steering import Pace, Steering
 
 _POLL_SECONDS = 1.0
 

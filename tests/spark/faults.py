@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.processor import Processor
 from penstock.spark.sinks import Sink
+from penstock.spark.worker.processor import Processor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

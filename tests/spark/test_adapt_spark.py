@@ -24,16 +24,16 @@ from penstock.cql.catalog import Stream
 from penstock.plan.joins import JoinGraph
 from penstock.plan.tree import parse_tree
 from penstock.spark import sinks
+from penstock.spark.driver.adaptive import Pace, Steering
+from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.generate import generated
-from penstock.spark.keeper import SAMPLES, Output
 from penstock.spark.layout import Layout
-from penstock.spark.ledger import Ledger
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.plans import QuerySpec
 from penstock.spark.run import Run
 from penstock.spark.spec import Spec, Watch
-from penstock.spark.steering import Pace, Steering
 from penstock.spark.storage import Folder
+from penstock.spark.worker.cell_state import SAMPLES, Output
 from penstock.testing import Push, difference
 
 EAGER = Rules(wait=True, effort=1.0, least=100.0, full=1e9)

@@ -15,7 +15,7 @@ from sparkkit import read, write_file
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.failures import translated
+from penstock.spark.driver.failures import translated
 from penstock.spark.run import Run
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])

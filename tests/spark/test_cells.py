@@ -22,7 +22,7 @@ from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Group
 from penstock.join.tree import JoinTree
 from penstock.ops.source import SourceOperator
-from penstock.spark.keeper import Cache, Output
+from penstock.spark.worker.cell_state import Cache, Output
 from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
 from penstock.testing import Case, Push, another_query, difference, random_case
 
@@ -156,7 +156,7 @@ def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.
 def test_the_journal_stays_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
     from penstock.cql.catalog import Stream
-    from penstock.spark.keeper import HEAD, Head
+    from penstock.spark.worker.cell_state import HEAD, Head
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
@@ -176,7 +176,7 @@ def test_the_journal_stays_small() -> None:
 def test_rows_that_live_long_do_not_keep_others() -> None:
     """A few rows live for ever in each segment, most of its rows are of a short window."""
     from penstock.cql.catalog import Stream
-    from penstock.spark.keeper import HEAD, Head
+    from penstock.spark.worker.cell_state import HEAD, Head
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")

@@ -11,7 +11,7 @@ from sparkkit import embedded, in_batches, pipeline, write
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.ledger import Ledger
+from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.storage import Folder
 from penstock.testing import difference, random_case
 

@@ -13,12 +13,12 @@ from sparkkit import eventually, read, write_file
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.batch import CellBatch
 from penstock.spark.frames import encoded
 from penstock.spark.layout import Layout
-from penstock.spark.pack import Packer
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.worker.batch import CellBatch
+from penstock.spark.worker.pack import Packer
 
 X = pa.schema([("x", pa.int64())])
 TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])

@@ -16,10 +16,10 @@ from test_cells import until_committed
 import penstock as ps
 from penstock.cql.catalog import Stream
 from penstock.spark import sinks
-from penstock.spark.keeper import HEAD, Head
 from penstock.spark.layout import Layout
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.worker.cell_state import HEAD, Head
 from penstock.testing import Push, difference
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("id", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])

@@ -10,11 +10,11 @@ import pytest
 from cellkit import Cluster
 
 from penstock.cql.catalog import Stream
-from penstock.plan.placement import cell_keys
-from penstock.spark.heat import Heat, Hot
-from penstock.spark.keeper import METRICS
+from penstock.spark.placement import cell_keys
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.worker.cell_state import METRICS
+from penstock.spark.worker.key_stats import Heat, Hot
 from penstock.testing import Push
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("n", pa.int64())])

@@ -11,7 +11,7 @@ from sparkkit import embedded, in_batches
 from test_cells import CHUNKS, check, pushes, until_committed
 
 from penstock.cql.catalog import Stream
-from penstock.spark.keeper import Output
+from penstock.spark.worker.cell_state import Output
 from penstock.testing import Case, Push, random_case, random_operators_text
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])

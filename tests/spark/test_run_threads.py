@@ -18,16 +18,16 @@ import penstock as ps
 from penstock.adapt.decide import Command as Decided
 from penstock.adapt.decide import Decision, Rules
 from penstock.cql.catalog import Stream
-from penstock.spark.control import Desk
-from penstock.spark.keeper import METRICS, RESULT
-from penstock.spark.ledger import Ledger
-from penstock.spark.outlets import Outlets
+from penstock.spark.driver.adaptive import Pace, Steering
+from penstock.spark.driver.batch_sink import Outlets
+from penstock.spark.driver.checkpoint_metadata import Ledger
+from penstock.spark.driver.control import Desk
 from penstock.spark.plans import Plan, QuerySpec
 from penstock.spark.run import Launched, Run
 from penstock.spark.sinks import Sink
 from penstock.spark.spec import Spec
-from penstock.spark.steering import Pace, Steering
 from penstock.spark.storage import Folder
+from penstock.spark.worker.cell_state import METRICS, RESULT
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
-from penstock.plan.placement import cell_keys
 from penstock.spark import sinks
+from penstock.spark.placement import cell_keys
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("location", pa.int32()), ("value", pa.float64())])
 START = datetime.datetime(2026, 1, 1)

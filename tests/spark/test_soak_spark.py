@@ -26,8 +26,8 @@ import penstock as ps
 from penstock.lab.meters import Meter, kill_workers
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.processor import Processor
 from penstock.spark.run import Run
+from penstock.spark.worker.processor import Processor
 from penstock.testing import difference
 
 SECONDS = float(os.environ.get("PENSTOCK_SOAK_SECONDS", "600"))

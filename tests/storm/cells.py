@@ -15,13 +15,13 @@ from scenario import Event, Scenario, draw
 from verdict import find_fault
 
 from penstock.errors import PenstockError, QueryError, UnsupportedError
-from penstock.spark.cell import Cell
-from penstock.spark.control import Command
+from penstock.spark.driver.control import Command
 from penstock.spark.frames import decoded
-from penstock.spark.keeper import RESULT, Cache
 from penstock.spark.layout import Layout
 from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.worker.cell import Cell
+from penstock.spark.worker.cell_state import RESULT, Cache
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import ticks

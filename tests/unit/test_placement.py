@@ -14,8 +14,8 @@ import pytest
 from penstock.cql import Catalog, bind_query
 from penstock.cql.catalog import Stream, Table
 from penstock.expr.nodes import Column, columns
-from penstock.plan.placement import Hashed, Placement, Route, cell_keys, place
 from penstock.spark.hashing import hashed, hashed_rows
+from penstock.spark.placement import Hashed, Placement, Route, cell_keys, place
 from penstock.testing import random_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])

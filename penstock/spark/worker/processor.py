@@ -13,12 +13,12 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from penstock.plan.placement import cell_keys
-from penstock.spark.batch import Packed
-from penstock.spark.keeper import Keeper
 from penstock.spark.layout import layout_of
+from penstock.spark.placement import cell_keys
 from penstock.spark.spec import Spec
-from penstock.spark.workers import planned, settle
+from penstock.spark.worker.batch import Packed
+from penstock.spark.worker.cell_state import Keeper
+from penstock.spark.worker.setup import planned, settle
 
 RESULTS = (
     StructType()

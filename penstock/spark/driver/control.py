@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InternalError
-from penstock.plan.placement import cell_keys
 from penstock.spark.layout import ALWAYS
-from penstock.spark.pack import COMMAND, SCHEMA
+from penstock.spark.placement import cell_keys
 from penstock.spark.storage import Folder
+from penstock.spark.worker.pack import COMMAND, SCHEMA
 
 FOLDER = "control"
 FIRST = "00000000.json"

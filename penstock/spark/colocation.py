@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from penstock.cql.bound import Query, Select, Source
 from penstock.expr.nodes import Column, Expr, columns
 from penstock.plan.joins import join_graph
-from penstock.plan.placement import (
+from penstock.spark.placement import (
     Hashed,
     Placement,
     Route,

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from penstock.spark.control import Command, frontiers
+from penstock.spark.driver.control import Command, frontiers
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout
-from penstock.spark.pack import BAD, COMMAND, OWN
+from penstock.spark.worker.pack import BAD, COMMAND, OWN
 from penstock.state.instants import ticks
 
 Packed = tuple[int, int, int, int, int, bytes | None]

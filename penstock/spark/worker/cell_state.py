@@ -24,12 +24,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.adapt.monitor import Sample
-from penstock.spark.batch import CellBatch, Packed
-from penstock.spark.cell import Cell
 from penstock.spark.frames import decoded, encoded, framed, unframed
-from penstock.spark.heat import Top, top_key
-from penstock.spark.journal import Segment, due, living, needed, segment
 from penstock.spark.layout import Layout
+from penstock.spark.worker.batch import CellBatch, Packed
+from penstock.spark.worker.cell import Cell
+from penstock.spark.worker.key_stats import Top, top_key
+from penstock.spark.worker.segments import Segment, due, living, needed, segment
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 Output = tuple[int, str, str, int, bytes]

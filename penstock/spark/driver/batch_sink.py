@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame
 from penstock.adapt.monitor import Sample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
-from penstock.spark.cell import COUNTED
-from penstock.spark.control import Command
+from penstock.spark.driver.adaptive import Steering
+from penstock.spark.driver.checkpoint_metadata import Ledger
+from penstock.spark.driver.control import Command
 from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
-from penstock.spark.heat import Heat
-from penstock.spark.keeper import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.layout import Layout
-from penstock.spark.ledger import Ledger
 from penstock.spark.sinks import Sink, opened
 from penstock.spark.spec import Spec
-from penstock.spark.steering import Steering
+from penstock.spark.worker.cell import COUNTED
+from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
+from penstock.spark.worker.key_stats import Heat
 
 Place = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""

@@ -1,0 +1,1 @@
+"""What runs on the driver: commands, the sink of a micro-batch, checkpoint metadata, adaptation."""
