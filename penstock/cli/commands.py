@@ -75,18 +75,18 @@ def demo(
 ) -> None:
     """A short story: five streams and a dozen queries on local Spark, changed while they run."""
     if embedded:
-        from penstock.demo import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+        from penstock.demo.embedded import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
 
         fine = tell(Console())
     else:
         if out.exists():
             raise DataError("FOLDER_IN_USE", f"{out} is there already; remove it, or name another with --out")
         try:
-            from penstock.spark import story  # noqa: PLC0415
+            from penstock.demo import on_spark  # noqa: PLC0415
         except ModuleNotFoundError as error:
             message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
             raise ResourceError("SPARK_NOT_INSTALLED", message) from error
-        fine = story.tell(Console(), out)
+        fine = on_spark.tell(Console(), out)
     if not fine:
         raise typer.Exit(1)
 

@@ -26,7 +26,7 @@ from penstock.plan.tree import parse_tree
 from penstock.spark import sinks
 from penstock.spark.driver.adaptive import Pace, Steering
 from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.generate import generated
+from penstock.spark.generated import generated
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.plans import QuerySpec

@@ -10,16 +10,17 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 import penstock as ps
+from penstock.demo import streams
 from penstock.lab.join_loads import one_key
 from penstock.lab.peers import with_penstock, with_spark
-from penstock.spark import depot, sinks
+from penstock.spark import sinks
 from penstock.spark.frames import decoded
-from penstock.spark.generate import Stretches, generated
+from penstock.spark.generated import Stretches, generated
 from penstock.testing import difference
 
 
 def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
-    source = Stretches(depot.maker("gate"), 3, 0.0)
+    source = Stretches(streams.maker("gate"), 3, 0.0)
     at = source.initialOffset()
     seen = []
     for _ in range(5):
@@ -30,20 +31,20 @@ def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
 
 
 def test_a_pace_is_kept_and_time_never_goes_back() -> None:
-    source = Stretches(depot.maker("gate"), 100, 3600.0)
+    source = Stretches(streams.maker("gate"), 100, 3600.0)
     assert source.latestOffset({"stretch": 7}) == {"stretch": 8}
     assert source.latestOffset({"stretch": 8}) == {"stretch": 8}
 
 
-@pytest.mark.parametrize("name", depot.STREAMS)
+@pytest.mark.parametrize("name", streams.STREAMS)
 def test_rows_depend_on_the_number_alone(name: str) -> None:
-    source = Stretches(depot.maker(name), 9, 0.0)
+    source = Stretches(streams.maker(name), 9, 0.0)
     blobs = [next(source.read(InputPartition(5))).column(0)[0].as_py() for _ in range(2)]
     assert blobs[0] == blobs[1]
     found = decoded(blobs[0])
-    assert found.schema == depot.schema(name)
-    assert found.num_rows == depot.STREAMS[name][0]
-    assert not found.equals(depot.minute(name, 6))
+    assert found.schema == streams.schema(name)
+    assert found.num_rows == streams.STREAMS[name][0]
+    assert not found.equals(streams.minute(name, 6))
 
 
 def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
@@ -53,8 +54,8 @@ def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
     for minutes in (2, 4):  # the second run goes on where the first one stopped
         pipe = ps.Pipeline(spark)
         for name in ("reader", "gate"):
-            rows = generated(spark, depot.maker(name), minutes)
-            pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)
+            rows = generated(spark, streams.maker(name), minutes)
+            pipe.stream(name, rows, "ts", schema=streams.schema(name), packed=True)
         with pytest.raises(ps.DataError, match="NOT_PACKED"):
             pipe.stream("other", rows, "ts", packed=True)
         sink = sinks.memory()
@@ -68,9 +69,9 @@ def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
         found.append(sink.table())
     engine = ps.Engine()
     for name in ("reader", "gate"):
-        engine.stream(name, depot.schema(name), time="ts")
+        engine.stream(name, streams.schema(name), time="ts")
     engine.query("q", query)
-    wanted = [engine.push({n: depot.minute(n, m) for n in ("reader", "gate")})["q"] for m in range(4)]
+    wanted = [engine.push({n: streams.minute(n, m) for n in ("reader", "gate")})["q"] for m in range(4)]
     assert difference(pa.concat_tables(found), pa.concat_tables(wanted)) is None
 
 

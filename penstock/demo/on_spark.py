@@ -20,10 +20,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from penstock.adapt.decide import Decision, Rules
+from penstock.demo import streams
 from penstock.engine import Engine
 from penstock.progress import Step, steps
-from penstock.spark import depot, sinks
-from penstock.spark.generate import generated
+from penstock.spark import sinks
+from penstock.spark.generated import generated
 from penstock.spark.hashing import hashed_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
@@ -72,7 +73,7 @@ def tell(console: Console, out: Path) -> bool:
     begun = time.perf_counter()
     console.print(
         Panel(
-            f"A depot with {depot.ROOMS} rooms and {depot.TAGS} tagged goods: five streams, a table, "
+            f"A depot with {streams.ROOMS} rooms and {streams.TAGS} tagged goods: five streams, a table, "
             f"{len(QUERIES)} queries as ONE streaming query of Spark on {CELLS} cells; results go to {out}.",
             title="penstock demo",
             title_align="left",
@@ -94,10 +95,10 @@ def tell(console: Console, out: Path) -> bool:
 
 def _pipeline(out: Path) -> Pipeline:
     pipe = Pipeline(local_session(settings=SHORT_LIVED, log=out / "spark.log"))
-    for name in depot.STREAMS:
-        rows = generated(pipe.spark, depot.maker(name), MINUTES)
-        pipe.stream(name, rows, "ts", schema=depot.schema(name), packed=True)
-    pipe.table("rooms", depot.rooms())
+    for name in streams.STREAMS:
+        rows = generated(pipe.spark, streams.maker(name), MINUTES)
+        pipe.stream(name, rows, "ts", schema=streams.schema(name), packed=True)
+    pipe.table("rooms", streams.rooms())
     for name, text in QUERIES.items():
         pipe.query(name, text, sink=sinks.parquet(str(out / name)))
     return pipe
@@ -121,7 +122,7 @@ class Teller:
         queries = self._run.metrics()["queries"]
         if rows:
             self.minutes += 1
-            self._step("rush hour" if self.minutes - 1 in depot.RUSH else "as usual")
+            self._step("rush hour" if self.minutes - 1 in streams.RUSH else "as usual")
             results = sum(query["emitted"] for query in queries.values())
             engines = max(cell["worked"] for cell in cells.values())
             part = queries["spoiling"]["completeness"]
@@ -157,7 +158,7 @@ def _watch(run: Run, console: Console, step: Step) -> None:
     changes: list[tuple[int, str, Callable[[], None]]] = [
         (4, f"migrate {OTHER_PLAN[0]} to the plan {OTHER_PLAN[1]}", lambda: run.migrate(*OTHER_PLAN)),
         (8, f"add {LATER[0]}", lambda: run.add(*LATER, sink=sinks.memory())),
-        (depot.RUSH.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
+        (streams.RUSH.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
     ]
     while teller.minutes < MINUTES:
         teller.told.wait(1)
@@ -191,7 +192,7 @@ def _report(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
             verdict = verdict if right else "[red]no[/]"
         table.add_row(name, f"{query['emitted']:,}", f"{query['replication']:.2g}", verdict)
     console.print(table)
-    rows = sum(depot.minute(name, number).num_rows for name in depot.STREAMS for number in range(MINUTES))
+    rows = sum(streams.minute(name, number).num_rows for name in streams.STREAMS for number in range(MINUTES))
     kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
     console.print(f"{rows:,} rows came in; at the end {kept:,} base rows are kept, and nothing built on them.")
     return fine
@@ -212,14 +213,14 @@ def _is_part(found: pa.Table, wanted: pa.Table) -> bool:
 
 def _embedded() -> dict[str, pa.Table]:
     engine = Engine()
-    for name in depot.STREAMS:
-        engine.stream(name, depot.schema(name), time="ts")
-    engine.table("rooms", depot.rooms())
+    for name in streams.STREAMS:
+        engine.stream(name, streams.schema(name), time="ts")
+    engine.table("rooms", streams.rooms())
     for name, text in QUERIES.items():
         engine.query(name, text)
     answers: dict[str, list[pa.Table]] = {name: [] for name in QUERIES}
     for number in range(MINUTES):
-        for name, table in engine.push({name: depot.minute(name, number) for name in depot.STREAMS}).items():
+        for name, table in engine.push({name: streams.minute(name, number) for name in streams.STREAMS}).items():
             answers[name].append(table)
     for name, table in engine.flush().items():
         answers[name].append(table)

@@ -1,0 +1,1 @@
+"""The demo: its streams and queries, on Spark and on the embedded engine."""
