@@ -9,9 +9,9 @@ import pytest
 
 from penstock.join.policies import POLICIES
 from penstock.join.tree import JoinTree
-from penstock.lab.jisc_streams import RoundRobin
-from penstock.lab.proposition import complete_after_swap, formula, simulated, summed
-from penstock.lab.rivals import take_in
+from penstock.lab.papers.jisc.proposition import complete_after_swap, formula, simulated, summed
+from penstock.lab.papers.jisc.rivals import take_in
+from penstock.lab.papers.jisc.streams import RoundRobin
 from penstock.plan.migration import State, Takeover, states, takeover
 from penstock.plan.tree import Leaf, Pair, Tree, parse_tree
 

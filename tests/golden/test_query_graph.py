@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.graph.table import state_table
-from penstock.lab.query_graphs import ETS_ARCS, Workbench, latencies, modelled, path
+from penstock.lab.papers.query_graph.graphs import ETS_ARCS, Workbench, latencies, modelled, path
 
 DFS = {"σ": "dfs", "Σ1": "dfs", "Σ2": "dfs"}
 PATH = {"σ": ("Σ1",), "Σ1": ("Σ2",), "Σ2": ()}

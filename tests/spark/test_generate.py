@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 import penstock as ps
 from penstock.demo import streams
 from penstock.lab.join_loads import one_key
-from penstock.lab.peers import with_penstock, with_spark
+from penstock.lab.peers.experiments import with_penstock, with_spark
 from penstock.spark import sinks
 from penstock.spark.frames import decoded
 from penstock.spark.generated import Stretches, generated

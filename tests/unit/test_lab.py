@@ -7,10 +7,11 @@ import json
 import pytest
 
 from penstock.errors import UnsupportedError
-from penstock.lab import chosen, core
-from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab import chosen
+from penstock.lab.core import experiments as core
+from penstock.lab.core.reference import BatchDatabase, CompiledJoin
+from penstock.lab.core.throughput import Grid
 from penstock.lab.report import Report, at_most, equals, fitting, together
-from penstock.lab.throughput import Grid
 from penstock.lab.workloads import KeyedStreams, joined, steady, w3
 
 TINY = core.Scale(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.adapt.decide import Command, Decision
-from penstock.lab.adapt import NAMES, Scale, arrivals, busiest_minute, overloads, run
+from penstock.lab.adapt.experiments import NAMES, Scale, arrivals, busiest_minute, overloads, run
 
 TINY = Scale(phase=20, window=8, rate=30, burst=4, times=2)
 

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.adapt.allocate import HEURISTICS, allocate
 from penstock.adapt.steady import completeness, steady
-from penstock.lab.jaqpot import Scale, run
-from penstock.lab.jaqpot_model import CountModel
-from penstock.lab.jaqpot_plans import shaped, some_load
-from penstock.lab.jaqpot_streams import RATES, SELECTIVITIES, WINDOWS
+from penstock.lab.papers.jaqpot.experiments import Scale, run
+from penstock.lab.papers.jaqpot.model import CountModel
+from penstock.lab.papers.jaqpot.plans import shaped, some_load
+from penstock.lab.papers.jaqpot.streams import RATES, SELECTIVITIES, WINDOWS
 from penstock.plan.paths import Load, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, leaves, parse_tree
 

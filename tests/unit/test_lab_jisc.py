@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from penstock.lab import jisc
-from penstock.lab.jisc_streams import RoundRobin
-from penstock.lab.stopwatch import filled, timed
+from penstock.lab.papers.jisc import experiments as jisc
+from penstock.lab.papers.jisc.stopwatch import filled, timed
+from penstock.lab.papers.jisc.streams import RoundRobin
 
 TINY = jisc.Scale(
     joins=(3, 4), window=40, batch=25, rounds=1, latency_windows=(40,), large_window=60, large_joins=2, often_joins=3,

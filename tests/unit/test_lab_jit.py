@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.lab import jit
-from penstock.lab.clique import FRUITFUL, SWEEPS, Clique
-from penstock.lab.jit_runs import POLICIES, outcomes
+from penstock.lab.papers.jit import experiments as jit
+from penstock.lab.papers.jit.clique import FRUITFUL, SWEEPS, Clique
+from penstock.lab.papers.jit.runs import POLICIES, outcomes
 
 TINY = jit.Scale(
     sweeps=(replace(SWEEPS[0], values=(10, 20)), replace(SWEEPS[4], values=(5, 10))), windows=0.3, default_windows=0.4,

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from penstock.lab import slice as lab
-from penstock.lab.slice_rivals import CONTENDERS
-from penstock.lab.slice_runs import Crowd, mean_least, scaled, side_by_side
-from penstock.lab.slice_streams import SECOND, Asked, Streams, key_odds, least_rows
+from penstock.lab.papers.state_slice import experiments as lab
+from penstock.lab.papers.state_slice.rivals import CONTENDERS
+from penstock.lab.papers.state_slice.runs import Crowd, mean_least, scaled, side_by_side
+from penstock.lab.papers.state_slice.streams import SECOND, Asked, Streams, key_odds, least_rows
 
 TINY = lab.Scale(
     seconds=8, rates=(20,), memory_rates=(30,), sigmas=(0.5,), joins=(0.1, 0.4), counts=(12, 24), crowds=(1, 30),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.lab.sensors import MOTES, PERIOD, SCHEMA, Lab, cleansed, groups, load
+from penstock.lab.papers.jaqpot.sensors import MOTES, PERIOD, SCHEMA, Lab, cleansed, groups, load
 
 HOUR = 3600
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from penstock.join.completion.parallel_track import ParallelTrack
 from penstock.join.policies import POLICIES, Policy
 from penstock.join.tree import JoinTree
-from penstock.lab.jisc_streams import RoundRobin, Ticks
+from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
 
 
 class Rival(Protocol):

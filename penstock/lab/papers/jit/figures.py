@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from penstock.lab.clique import Sweep
+from penstock.lab.papers.jit.clique import Sweep
 
 STYLES = {"REF (eager)": "s-", "JIT": "o-", "auto": "^--", "none": "x:"}
 PANELS = (

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.cql.catalog import Stream
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
-from penstock.graph.virtual import Cost, Event, VirtualTime
+from penstock.lab.papers.query_graph.virtual_time import Cost, Event, VirtualTime
 from penstock.ops.protocol import Batch, Inlet, Outlet, Plain
 from penstock.ops.source import ClockedSource, SourceOperator
 from penstock.ops.union import UnionOperator

@@ -16,8 +16,8 @@ from scipy.optimize import linprog
 
 from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
 from penstock.adapt.freshness import Refreshes, greedy_cover, refresh_rates, within_supply
-from penstock.lab import jaqpot_figures as figures
-from penstock.lab.jaqpot_streams import PLANS
+from penstock.lab.papers.jaqpot import figures
+from penstock.lab.papers.jaqpot.streams import PLANS
 from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
 from penstock.plan.paths import Load, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, fixed, leaves, left_deep, parse_tree

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.lab.clique import Clique
+from penstock.lab.papers.jit.clique import Clique
 
 POLICIES = ("eager", "jit", "auto", "none")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.lab.slice_streams import Asked, Push, engine, select
+from penstock.lab.papers.state_slice.streams import Asked, Push, engine, select
 from penstock.state.codeset import Mask
 
 

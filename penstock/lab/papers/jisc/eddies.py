@@ -19,8 +19,8 @@ from penstock.join.node import TreeNode
 from penstock.join.policies import POLICIES
 from penstock.join.rows import Rows, concat
 from penstock.join.tree import JoinTree
-from penstock.lab.jisc_streams import RoundRobin, Ticks
-from penstock.lab.rivals import Jisc, complete_at_once, take_in
+from penstock.lab.papers.jisc.rivals import Jisc, complete_at_once, take_in
+from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
 from penstock.state.codeset import Mask
 from penstock.state.kernels import I32, I64
 

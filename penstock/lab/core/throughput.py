@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from penstock.engine import Engine
-from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.workloads import KeyedStreams, joined, row_count, steady
 from penstock.progress import Step
 

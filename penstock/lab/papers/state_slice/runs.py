@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.engine import Engine
-from penstock.lab.slice_rivals import CONTENDERS, Contender, Held, held
-from penstock.lab.slice_streams import SECOND, Asked, Push, Streams, engine, least_rows
+from penstock.lab.papers.state_slice.rivals import CONTENDERS, Contender, Held, held
+from penstock.lab.papers.state_slice.streams import SECOND, Asked, Push, Streams, engine, least_rows
 
 STATUS = Path("/proc/self/status")
 

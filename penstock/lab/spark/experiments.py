@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from penstock.engine import Engine
 from penstock.lab.join_loads import Load, one_key
 from penstock.lab.meters import Metered, kill_workers, metered, scratch, size
-from penstock.lab.peers import CELLS, with_penstock, with_spark
+from penstock.lab.peers.experiments import CELLS, with_penstock, with_spark
 from penstock.lab.report import Report, Section, at_most, equals
 from penstock.progress import steps
 from penstock.spark import sinks

@@ -1,4 +1,4 @@
-"""Peak memory of a run, measured in a fresh process: `python -m penstock.lab.memory ROWS KEYS SECONDS PARTS HISTORY`.
+"""Peak memory of a run in a new process: `python -m penstock.lab.core.memory ROWS KEYS SECONDS PARTS HISTORY`.
 
 The history is made push by push and results are dropped, so that what grows is what the engine keeps.
 """
@@ -38,7 +38,7 @@ def forget_peak() -> None:
 def in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
     """MiB before the first push (libraries and compiled loops loaded) and at the peak of `history` histories."""
     arguments = [str(value) for value in (rows, keys, seconds, parts, history)]
-    command = [sys.executable, "-m", "penstock.lab.memory", *arguments]
+    command = [sys.executable, "-m", "penstock.lab.core.memory", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answer: dict[str, float] = json.loads(done.stdout)
     return answer

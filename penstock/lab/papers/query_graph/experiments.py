@@ -22,9 +22,8 @@ from matplotlib.figure import Figure
 
 from penstock.graph.graph import Graph, Node
 from penstock.graph.run import Cycle
-from penstock.graph.virtual import Cost, VirtualTime
 from penstock.join.operator import JoinOperator
-from penstock.lab.query_graphs import (
+from penstock.lab.papers.query_graph.graphs import (
     BY_DATA,
     ETS_ARCS,
     NO_SIGNALS,
@@ -43,6 +42,7 @@ from penstock.lab.query_graphs import (
     simple_union,
     slide_union,
 )
+from penstock.lab.papers.query_graph.virtual_time import Cost, VirtualTime
 from penstock.lab.report import Report, Section, at_least, at_most, equals
 from penstock.lab.workloads import steady
 from penstock.ops.source import SourceOperator

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.lab.clique import DEFAULTS, FRUITFUL, SWEEPS, Clique, Shape, Sweep
-from penstock.lab.jit_figures import figure
-from penstock.lab.jit_runs import POLICIES, Outcome, Tally, outcomes
+from penstock.lab.papers.jit.clique import DEFAULTS, FRUITFUL, SWEEPS, Clique, Shape, Sweep
+from penstock.lab.papers.jit.figures import figure
+from penstock.lab.papers.jit.runs import POLICIES, Outcome, Tally, outcomes
 from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
 from penstock.progress import Step, steps
 

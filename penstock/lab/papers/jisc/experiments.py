@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from penstock.join.policies import POLICIES
-from penstock.lab import jisc_figures as figures
-from penstock.lab.eddies import Cacq, JiscOnStairs, Stairs
-from penstock.lab.jisc_streams import RoundRobin
-from penstock.lab.proposition import formula, simulated, summed
+from penstock.lab.papers.jisc import figures
+from penstock.lab.papers.jisc.eddies import Cacq, JiscOnStairs, Stairs
+from penstock.lab.papers.jisc.proposition import formula, simulated, summed
+from penstock.lab.papers.jisc.rivals import Jisc, MovingState, Parallel
+from penstock.lab.papers.jisc.stopwatch import Make, Timed, best, filled, timed
+from penstock.lab.papers.jisc.streams import RoundRobin
 from penstock.lab.report import Report, Section, at_least, at_most, equals
-from penstock.lab.rivals import Jisc, MovingState, Parallel
-from penstock.lab.stopwatch import Make, Timed, best, filled, timed
 from penstock.progress import Step, steps
 
 Row = dict[str, Any]

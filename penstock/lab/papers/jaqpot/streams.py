@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.lab.sensors import Lab, cleansed, groups
+from penstock.lab.papers.jaqpot.sensors import Lab, cleansed, groups
 from penstock.plan.paths import Load
 
 SECOND = 1_000_000

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.lab import memory, throughput
-from penstock.lab.reference import BatchDatabase, CompiledJoin
+from penstock.lab.core import memory, throughput
+from penstock.lab.core.reference import BatchDatabase, CompiledJoin
+from penstock.lab.core.throughput import Grid, Push, Row
 from penstock.lab.report import Report, Section, at_most, equals
-from penstock.lab.throughput import Grid, Push, Row
 from penstock.lab.workloads import KeyedStreams, joined, row_count, w3
 from penstock.progress import steps
 

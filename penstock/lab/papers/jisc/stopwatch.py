@@ -12,8 +12,8 @@ from time import process_time
 
 import numpy as np
 
-from penstock.lab.jisc_streams import RoundRobin, Ticks
-from penstock.lab.rivals import Rival
+from penstock.lab.papers.jisc.rivals import Rival
+from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
 
 FILL_BATCH = 50_000
 

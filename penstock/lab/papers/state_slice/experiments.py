@@ -18,11 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from penstock.lab import slice_figures as figures
+from penstock.lab.papers.state_slice import figures
+from penstock.lab.papers.state_slice.rivals import CpuOpt, PullUp, StateSlice
+from penstock.lab.papers.state_slice.runs import (
+    CHANGES,
+    Changing,
+    Crowd,
+    Make,
+    Outcome,
+    changing,
+    mean_least,
+    scaled,
+    side_by_side,
+)
+from penstock.lab.papers.state_slice.streams import SECOND, Asked, Push, Streams, engine
 from penstock.lab.report import Check, Report, Section, at_least, at_least_unless, at_most, equals
-from penstock.lab.slice_rivals import CpuOpt, PullUp, StateSlice
-from penstock.lab.slice_runs import CHANGES, Changing, Crowd, Make, Outcome, changing, mean_least, scaled, side_by_side
-from penstock.lab.slice_streams import SECOND, Asked, Push, Streams, engine
 from penstock.plan.slices import Rates, Windows, cpu_opt, mem_opt, pull_up, push_down, state_slice
 from penstock.progress import Step, steps
 

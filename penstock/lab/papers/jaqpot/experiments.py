@@ -17,11 +17,10 @@ from typing import Any
 from penstock.adapt.allocate import allocate
 from penstock.adapt.freshness import Refreshes, refresh_rates
 from penstock.adapt.steady import completeness, steady
-from penstock.lab import jaqpot_figures as figures
-from penstock.lab import jaqpot_plans as plans
-from penstock.lab.jaqpot_model import CountModel
-from penstock.lab.jaqpot_plans import MARGINS, RIVALS, freshness_of, shaped, some_load
-from penstock.lab.jaqpot_streams import PLANS, Chain, Ran, Sensors, Workload, measured, ran
+from penstock.lab.papers.jaqpot import figures, plans
+from penstock.lab.papers.jaqpot.model import CountModel
+from penstock.lab.papers.jaqpot.plans import MARGINS, RIVALS, freshness_of, shaped, some_load
+from penstock.lab.papers.jaqpot.streams import PLANS, Chain, Ran, Sensors, Workload, measured, ran
 from penstock.lab.report import Check, Report, Section, at_least, at_least_unless, at_most, equals
 from penstock.plan.paths import Load, sides
 from penstock.plan.tree import Pair

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from penstock.adapt.decide import Decision, Rules
 from penstock.engine import Engine
-from penstock.lab.adapt_figures import timeline
+from penstock.lab.adapt.figures import timeline
 from penstock.lab.report import Report, Section, at_most, equals
 from penstock.lab.workloads import SECOND
 from penstock.progress import steps

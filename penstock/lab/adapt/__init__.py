@@ -1,0 +1,1 @@
+"""Plans, state policies and budgets that follow changing data."""

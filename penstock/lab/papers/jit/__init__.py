@@ -1,0 +1,1 @@
+"""The experiments of the JIT paper: Figures 10 to 17."""

@@ -1,0 +1,1 @@
+"""The experiments of the State-Slice paper: many queries over one join."""

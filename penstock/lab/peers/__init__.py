@@ -1,0 +1,1 @@
+"""The pipeline beside Spark's own joins, the embedded engine beside PyFlink and Pathway."""
