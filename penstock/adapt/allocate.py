@@ -17,7 +17,7 @@ from penstock.adapt.heuristics import best_hjp, ebest_hjp, equal_hj, global_hjpr
 from penstock.adapt.knapsack import grepp, in_whole_tuples
 from penstock.adapt.program import Program
 from penstock.adapt.steady import steady
-from penstock.plan.paths import Load, Table
+from penstock.plan.input_paths import Load, Table
 
 
 @dataclass(frozen=True)

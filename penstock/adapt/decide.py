@@ -24,9 +24,9 @@ from penstock.errors import QueryError
 from penstock.join.demand.gating import ASKED, BATCH, TESTED
 from penstock.join.sharing.shared_join import SLICE_OVERHEAD
 from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
-from penstock.plan.joins import JoinGraph
-from penstock.plan.order import best_tree
-from penstock.plan.slices import cpu_opt, mem_opt, state_slice
+from penstock.plan.join_graph import JoinGraph
+from penstock.plan.join_order import best_tree
+from penstock.plan.slice_cost import cpu_opt, mem_opt, state_slice
 from penstock.plan.tree import Eddy, Leaf, Pair, Tree, leaves, renamed
 
 Action = Literal["migrate", "policy", "reslice", "budget"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from penstock.plan.paths import Load, Path
+from penstock.plan.input_paths import Load, Path
 from penstock.plan.tree import Leaf, Pair, Tree
 
 _ROUNDING = 1e-9

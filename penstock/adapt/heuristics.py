@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.plan.paths import Load, halfway_joins, joins, sides
+from penstock.plan.input_paths import Load, halfway_joins, joins, sides
 from penstock.plan.tree import Pair, Tree
 
 

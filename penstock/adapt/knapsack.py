@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from penstock.plan.paths import Load, Path, halfway_joins
+from penstock.plan.input_paths import Load, Path, halfway_joins
 from penstock.plan.tree import Tree
 
 _GRAINS = 1 << 14

@@ -20,8 +20,8 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
 from penstock.join.operator import JoinOperator
 from penstock.plan.cost import Statistics
-from penstock.plan.joins import JoinGraph
-from penstock.plan.slices import Chain, Rates, Windows
+from penstock.plan.join_graph import JoinGraph
+from penstock.plan.slice_cost import Chain, Rates, Windows
 from penstock.plan.tree import Outline
 from penstock.state.kernels import I32
 from penstock.state.windows import lifetime

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.adapt.freshness import Refreshes
-from penstock.plan.paths import Load, sides
+from penstock.plan.input_paths import Load, sides
 from penstock.plan.tree import Pair, Tree
 from penstock.state.sorted_index import F64
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.plan.paths import Load, joins, sides
+from penstock.plan.input_paths import Load, joins, sides
 from penstock.plan.tree import Pair, Tree
 
 _SWEEPS = 6

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock.cql.script import Script
 from penstock.spark.run import Run
-from penstock.spark.scripted import pipeline_of
+from penstock.spark.script_pipeline import pipeline_of
 from penstock.spark.session import local_session, log_file
 
 _POLL_SECONDS = 1

@@ -20,8 +20,8 @@ from penstock.cql.bound import (
 from penstock.cql.catalog import Catalog, Connector, Named, Names, Sink, Stream, Table
 from penstock.cql.dialect import too_deep
 from penstock.cql.errors import Origin, did_you_mean
+from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body, check_times
-from penstock.cql.statements import parse_query, parse_script
 from penstock.cql.syntax import (
     ColumnSyntax,
     ConnectorSyntax,

@@ -12,7 +12,7 @@ from penstock.cql.catalog import Catalog, Stream
 from penstock.cql.dialect import span
 from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
-from penstock.cql.names import Output, expand, named
+from penstock.cql.output_names import Output, expand, named
 from penstock.cql.scope import Scope
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.cql.types import common, kind, sql_type

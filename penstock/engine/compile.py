@@ -32,8 +32,8 @@ from penstock.ops.protocol import Operator
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import LatentSource, SourceOperator
 from penstock.ops.union import UnionOperator
+from penstock.plan.join_sharing import need
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart
-from penstock.plan.share import need
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import Maintenance
 from penstock.state.windows import lifetime

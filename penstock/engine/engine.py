@@ -33,7 +33,7 @@ from penstock.engine.streams import Clock
 from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
-from penstock.graph.run import Cycle
+from penstock.graph.scheduler import Cycle
 from penstock.graph.timestamps import awaited
 from penstock.join.demand.gate import Kept
 from penstock.join.operator import Migration

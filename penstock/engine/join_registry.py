@@ -1,8 +1,8 @@
 """The joins of an engine that queries can share, and how such a join rests in a snapshot.
 
-A query takes a place in a running join that fits (see `plan.share`), has its state policy and waits for whole instants
-if it does. A join at rest is told in the aliases and classes of the first query that shares it: that one founds it
-anew.
+A query takes a place in a running join that fits (see `plan.join_sharing`), has its state policy and waits for whole
+instants if it does. A join at rest is told in the aliases and classes of the first query that shares it: that one
+founds it anew.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.join.policies import Policy
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Slicing
 from penstock.join.sharing.shared_plan import Since
+from penstock.plan.join_sharing import fitting, nested, terms
 from penstock.plan.query import JoinPart
-from penstock.plan.share import fitting, nested, terms
 from penstock.plan.tree import fixed, renamed, subtrees
 
 

@@ -22,8 +22,8 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.protocol import Batch
 from penstock.plan.explain import Description, describe
+from penstock.plan.explain_query import picture
 from penstock.plan.physical import JoinPlan
-from penstock.plan.picture import picture
 from penstock.plan.query import JoinPart, Part, differences, joins, planned_joins, replanned
 from penstock.plan.tree import Tree, renamed
 from penstock.state.instants import as_times

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypedDict
 
 from penstock.graph.buffers import Buffer, Reader
-from penstock.graph.table import Table, state_table
+from penstock.graph.state_table import Table, state_table
 from penstock.ops.protocol import Enabling, Holding, Operator, Plain
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.graph.table import Row
+from penstock.graph.state_table import Row
 
 
 class Sight(Protocol):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
 from penstock.expr.nodes import aliases
-from penstock.plan.joins import JoinGraph
+from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import Leaf, Tree, leaves
 
 _UNBOUNDED_ROWS = 1e6

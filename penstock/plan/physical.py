@@ -12,7 +12,7 @@ from functools import cached_property, partial, reduce
 
 from penstock.cql.bound import Source
 from penstock.expr.nodes import Expr, aliases, columns
-from penstock.plan.joins import JoinClass, JoinGraph
+from penstock.plan.join_graph import JoinClass, JoinGraph
 from penstock.plan.tree import Eddy, Leaf, Outline, Pair, Tree
 
 Key = tuple[int, ...]

@@ -19,8 +19,8 @@ from penstock.cql.bound import Body, Select, SeqMode, SetOperation, Source
 from penstock.errors import QueryError
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, aliases, columns, walk
 from penstock.plan.cost import assumed_statistics
-from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.order import best_tree
+from penstock.plan.join_graph import JoinGraph, join_graph
+from penstock.plan.join_order import best_tree
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import Outline, left_deep, parse_tree
 

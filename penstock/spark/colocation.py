@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.cql.bound import Query, Select, Source
 from penstock.expr.nodes import Column, Expr, columns
-from penstock.plan.joins import join_graph
+from penstock.plan.join_graph import join_graph
 from penstock.spark.placement import (
     Hashed,
     Placement,

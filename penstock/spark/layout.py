@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from penstock.cql.bound import Select, Source, Window
 from penstock.cql.catalog import Stream
-from penstock.cql.statements import parse_query
+from penstock.cql.script_parser import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr.nodes import Column, Expr, columns, rewrite
 from penstock.expr.sql import quoted, to_sql
-from penstock.plan.joins import JoinGraph, join_graph
+from penstock.plan.join_graph import JoinGraph, join_graph
 from penstock.spark.colocation import placed, row_by_row
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.placement import Placement, Route, Step, selects
-from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.state import kernels
 from penstock.state.windows import lifetime

@@ -29,7 +29,7 @@ from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.driver.control import Desk, commanding
 from penstock.spark.heartbeat import clocked, stamped
 from penstock.spark.layout import Layout
-from penstock.spark.plans import PROPERTY, Plan
+from penstock.spark.pipeline_config import PROPERTY, Plan
 from penstock.spark.run import Adapting, Launched, Run
 from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
 from penstock.spark.sinks import Console, Sink, as_sink, parquet
@@ -65,7 +65,7 @@ class Pipeline:
     @classmethod
     def from_script(cls, path: str | Path, spark: SparkSession | None = None) -> Pipeline:
         """The pipeline of a CQL script."""
-        from penstock.spark.scripted import pipeline_of  # noqa: PLC0415 - it needs this class
+        from penstock.spark.script_pipeline import pipeline_of  # noqa: PLC0415 - it needs this class
 
         return pipeline_of(read_script(Path(path)), spark)
 

@@ -24,7 +24,7 @@ from math import prod
 
 from penstock.cql.bound import Body, Query, Select, Source
 from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.plan.joins import JoinClass, JoinGraph, equality, join_graph
+from penstock.plan.join_graph import JoinClass, JoinGraph, equality, join_graph
 
 _EXHAUSTIVE_UP_TO = 32
 

@@ -30,13 +30,13 @@ from penstock.cql.catalog import Stream
 from penstock.errors import DataError, QueryError
 from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.driver.control import FOLDER as CONTROL
-from penstock.spark.frames import decoded, encoded, framed, unframed
 from penstock.spark.layout import Inlet, Layout
+from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
 from penstock.spark.placement import cell_keys
-from penstock.spark.plans import Plan, QuerySpec, Schedule
 from penstock.spark.session import query_settings
 from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
+from penstock.spark.table_codec import decoded, encoded, framed, unframed
 from penstock.spark.worker.cell_state import HEAD, Head
 from penstock.spark.worker.pack import cells_of
 from penstock.spark.worker.processor import RESULTS, journal

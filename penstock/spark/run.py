@@ -23,7 +23,7 @@ from penstock.spark.driver.batch_sink import Done, Listener, Outlets
 from penstock.spark.driver.control import Command, Desk
 from penstock.spark.driver.failures import translated
 from penstock.spark.heartbeat import Heart, clocked
-from penstock.spark.plans import ORDERS
+from penstock.spark.pipeline_config import ORDERS
 from penstock.spark.sinks import Console, Sink, as_sink
 
 _POLL_SECONDS = 1.0

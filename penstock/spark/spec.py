@@ -15,8 +15,8 @@ from penstock.cql import Catalog, bind_query
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import sql_type
-from penstock.spark.frames import encoded
-from penstock.spark.plans import Order, Plan, QuerySpec
+from penstock.spark.pipeline_config import Order, Plan, QuerySpec
+from penstock.spark.table_codec import encoded
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
 from penstock.testing.case import Advance, Push, Step
-from penstock.testing.naive import EPOCH
+from penstock.testing.row_evaluator import EPOCH
 
 TYPES: dict[str, pa.DataType] = {
     "id": pa.int64(),

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
-from penstock.testing.naive import EPOCH, values
 from penstock.testing.oracle import expected
+from penstock.testing.row_evaluator import EPOCH, values
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.testing.naive import values
-from penstock.testing.snapshot import identity
+from penstock.testing.interval_operators import identity
+from penstock.testing.row_evaluator import values
 
 SHOWN = 5
 

@@ -17,7 +17,7 @@ from penstock.cql.catalog import Stream
 from penstock.testing.arrivals import TYPES, Arrival, Pace, Values, arrivals, steps
 from penstock.testing.case import Case
 from penstock.testing.oracle import TooManyRows, expected
-from penstock.testing.querytext import SHAPES, UNITS, WINDOWS, FromItem, random_plan, random_text, random_window
+from penstock.testing.query_text import SHAPES, UNITS, WINDOWS, FromItem, random_plan, random_text, random_window
 
 NAMES = ("A", "B", "C", "D", "E", "F")
 EMITS = ("", "", "", "", "ISTREAM", "DSTREAM", "DSTREAM", "RSTREAM")

@@ -4,9 +4,9 @@ Law (design: "the one law"): every tuple is valid during [born, dies), as its wi
 that satisfies WHERE is in the answer from the latest birth to the earliest death of its tuples, and exists only if
 that interval is not empty. ISTREAM reports births, DSTREAM deaths, RSTREAM the whole answer at every change.
 
-Nothing is shared with the engine but the binder: rows are dictionaries, expressions are evaluated one row at a time
-by `penstock.testing.naive`. The only haste is that a combination is given up at the first conjunct or interval that
-fails, and that an equality with what is already bound narrows the candidates before every conjunct is tested.
+Nothing is shared with the engine but the binder: rows are dictionaries, expressions are evaluated one row at a time by
+`penstock.testing.row_evaluator`. The only haste is that a combination is given up at the first conjunct or interval
+that fails, and that an equality with what is already bound narrows the candidates before every conjunct is tested.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
 from penstock.cql.catalog import Catalog, Stream, Table
 from penstock.errors import QueryError
 from penstock.expr.nodes import Call, Expr, aliases
-from penstock.testing.naive import Env, Evaluator, Row, column, key, naive, values
-from penstock.testing.snapshot import ALWAYS, FOREVER, Valid, changes, distinct, except_, grouped
+from penstock.testing.interval_operators import ALWAYS, FOREVER, Valid, changes, distinct, except_, grouped
+from penstock.testing.row_evaluator import Env, Evaluator, Row, column, key, naive, values
 
 T = TypeVar("T")
 SLACK = 6  # a limit on the answer lets partial combinations be so many times more

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.adapt.allocate import allocate
 from penstock.adapt.knapsack import Portion, whole_greedy, whole_optimum
-from penstock.plan.paths import Load, susceptible
+from penstock.plan.input_paths import Load, susceptible
 from penstock.plan.tree import Leaf, Pair, Tree, left_deep, parse_tree, right_deep
 
 A, B, C = Leaf("A"), Leaf("B"), Leaf("C")

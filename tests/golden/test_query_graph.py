@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from penstock.graph.table import state_table
+from penstock.graph.state_table import state_table
 from penstock.lab.papers.query_graph.graphs import ETS_ARCS, Workbench, latencies, modelled, path
 
 DFS = {"σ": "dfs", "Σ1": "dfs", "Σ2": "dfs"}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Engine
-from penstock.plan.slices import Rates, Windows, cpu_opt, mem_opt
+from penstock.plan.slice_cost import Rates, Windows, cpu_opt, mem_opt
 
 
 @dataclass(frozen=True)

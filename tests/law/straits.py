@@ -20,8 +20,8 @@ from adventures import EQUALITIES
 from penstock.adapt.allocate import POLICIES
 from penstock.testing import Case, Push, random_case, random_plan
 from penstock.testing.compare import _rows
-from penstock.testing.naive import values
-from penstock.testing.play import declare
+from penstock.testing.row_evaluator import values
+from penstock.testing.runner import declare
 
 STATES = ("eager", "lazy", "jit", "auto", "none")
 AMPLE = 1e12

@@ -13,7 +13,7 @@ from lawkit import CHUNKS, FIRST, STATES, engine, holds, seeds
 
 from penstock.adapt.decide import Rules
 from penstock.testing import random_case
-from penstock.testing.querytext import random_plan
+from penstock.testing.query_text import random_plan
 
 RESTLESS = Rules(
     margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9

@@ -13,7 +13,7 @@ from lawkit import FIRST, engine
 from straits import AMPLE, STATES, narrow, strait
 
 from penstock.adapt.allocate import POLICIES
-from penstock.testing.querytext import random_plan
+from penstock.testing.query_text import random_plan
 
 CHUNKS = range(FIRST, FIRST + 60, 5)
 

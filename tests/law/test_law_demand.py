@@ -28,7 +28,7 @@ from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator
 from penstock.join.rows import Rows
 from penstock.join.tree import JoinTree
-from penstock.testing.querytext import random_plan
+from penstock.testing.query_text import random_plan
 
 COLUMNS = ("k0", "k1", "k2")
 Combination = dict[str, int]

@@ -13,8 +13,8 @@ import pytest
 from penstock.cql.bound import Select
 from penstock.expr.nodes import Expr
 from penstock.testing import same_rows
-from penstock.testing.naive import column, naive, values
 from penstock.testing.oracle import bind
+from penstock.testing.row_evaluator import column, naive, values
 
 BIG = 2**63 - 1
 POOLS: dict[str, tuple[pa.DataType, list[object]]] = {

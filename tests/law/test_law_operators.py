@@ -13,7 +13,7 @@ import pytest
 from lawkit import BATCHES, CHUNKS, STATES, engine, holds, seeds
 
 from penstock.testing import Case, difference, expected, random_case, run_all
-from penstock.testing.operators import random_operators_case, random_operators_text
+from penstock.testing.operator_cases import random_operators_case, random_operators_text
 
 
 class Spread:

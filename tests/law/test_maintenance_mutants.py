@@ -19,7 +19,7 @@ from adventures import EQUALITIES, Adventure, small
 
 from penstock.state.maintenance import SMALLEST
 from penstock.testing import random_case
-from penstock.testing.operators import random_operators_case
+from penstock.testing.operator_cases import random_operators_case
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 Holds = Callable[[], object]

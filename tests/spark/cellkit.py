@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.spark.driver.control import Command
-from penstock.spark.frames import decoded
 from penstock.spark.layout import ALWAYS, Layout
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.placement import cell_keys
-from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.table_codec import decoded
 from penstock.spark.worker.cell_state import METRICS, Cache, Keeper, Output
 from penstock.spark.worker.pack import COMMAND, Packer
 from penstock.testing import Case, Push

@@ -17,7 +17,7 @@ from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.testing import Case, Push
-from penstock.testing.play import declare
+from penstock.testing.runner import declare
 
 DDL = {"int64": "bigint", "int32": "int", "double": "double", "string": "string", "bool": "boolean",
        "date32[day]": "date", "decimal128(10, 2)": "decimal(10,2)", "timestamp[us]": "timestamp_ntz"}  # fmt: skip

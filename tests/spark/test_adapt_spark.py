@@ -21,7 +21,7 @@ from penstock.adapt.decide import ACTIONS, Command, Rules
 from penstock.adapt.merge import Gathering, merged
 from penstock.adapt.monitor import Effort, Sample
 from penstock.cql.catalog import Stream
-from penstock.plan.joins import JoinGraph
+from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import parse_tree
 from penstock.spark import sinks
 from penstock.spark.driver.adaptive import Pace, Steering
@@ -29,7 +29,7 @@ from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.generated import generated
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.plans import QuerySpec
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.run import Run
 from penstock.spark.spec import Spec, Watch
 from penstock.spark.storage import Folder

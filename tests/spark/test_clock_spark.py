@@ -13,10 +13,10 @@ from sparkkit import eventually, read, write_file
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.frames import encoded
 from penstock.spark.layout import Layout
-from penstock.spark.plans import QuerySpec
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.table_codec import encoded
 from penstock.spark.worker.batch import CellBatch
 from penstock.spark.worker.pack import Packer
 

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.cql.catalog import Stream
 from penstock.spark import sinks
 from penstock.spark.layout import Layout
-from penstock.spark.plans import QuerySpec
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.spark.worker.cell_state import HEAD, Head
 from penstock.testing import Push, difference

@@ -11,11 +11,11 @@ from pyspark.sql.datasource import InputPartition
 
 import penstock as ps
 from penstock.demo import streams
-from penstock.lab.join_loads import one_key
+from penstock.lab.join_workloads import one_key
 from penstock.lab.peers.experiments import with_penstock, with_spark
 from penstock.spark import sinks
-from penstock.spark.frames import decoded
 from penstock.spark.generated import Stretches, generated
+from penstock.spark.table_codec import decoded
 from penstock.testing import difference
 
 

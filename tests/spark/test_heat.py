@@ -10,8 +10,8 @@ import pytest
 from cellkit import Cluster
 
 from penstock.cql.catalog import Stream
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.placement import cell_keys
-from penstock.spark.plans import QuerySpec
 from penstock.spark.spec import Spec
 from penstock.spark.worker.cell_state import METRICS
 from penstock.spark.worker.key_stats import Heat, Hot

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ResourceError
-from penstock.lab.join_loads import one_key, twelve
-from penstock.lab.peers.others import PEERS, Peer, compared, embedded, interpreters, with_peer
+from penstock.lab.join_workloads import one_key, twelve
+from penstock.lab.peers.peer_engines import PEERS, Peer, compared, embedded, interpreters, with_peer
 
 W3 = one_key("W3", 3, 600, 60, 20, 5, 3)
 W12 = twelve(300, 30, 10, 3, (500, 1000, 2500))

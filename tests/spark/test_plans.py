@@ -13,7 +13,7 @@ from test_cells import pushes, until_committed
 import penstock as ps
 from penstock.cql.catalog import Stream
 from penstock.spark.layout import Layout
-from penstock.spark.plans import Plan, QuerySpec, Schedule
+from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
 from penstock.spark.worker.cell_state import Cache, Output
 from penstock.testing import Case, Push, another_query, difference, random_case
 

@@ -22,7 +22,7 @@ from penstock.spark.driver.adaptive import Pace, Steering
 from penstock.spark.driver.batch_sink import Outlets
 from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.driver.control import Desk
-from penstock.spark.plans import Plan, QuerySpec
+from penstock.spark.pipeline_config import Plan, QuerySpec
 from penstock.spark.run import Launched, Run
 from penstock.spark.sinks import Sink
 from penstock.spark.spec import Spec

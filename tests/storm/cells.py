@@ -16,10 +16,10 @@ from verdict import find_fault
 
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.driver.control import Command
-from penstock.spark.frames import decoded
 from penstock.spark.layout import Layout
-from penstock.spark.plans import QuerySpec
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import Spec
+from penstock.spark.table_codec import decoded
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, Cache
 from penstock.state.maintenance import SHIPPED, SMALLEST

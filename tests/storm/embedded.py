@@ -16,7 +16,7 @@ from penstock.adapt.decide import Rules
 from penstock.plan.tree import fixed, parse_tree, subtrees
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Step
-from penstock.testing.play import declare
+from penstock.testing.runner import declare
 
 RESTLESS = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
 """Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""

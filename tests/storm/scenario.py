@@ -16,7 +16,7 @@ from streams import Scale, draw_feed, draw_scale, draw_table
 from texts import Text, Writer
 
 from penstock.testing import Case, TooManyRows, random_plan
-from penstock.testing.intervals import expected_by_duckdb
+from penstock.testing.duckdb_oracle import expected_by_duckdb
 
 STATES = ("eager", "lazy", "jit", "auto", "none")
 LEAST, MOST = 10, 10_000  # tuples

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.testing import Advance, Push, Step
-from penstock.testing.naive import EPOCH
+from penstock.testing.row_evaluator import EPOCH
 
 NEW_YEAR = 1_767_225_600  # 2026-01-01 in seconds
 TEXTS = ("", "one", "two", "a longer text", "é")

@@ -19,7 +19,7 @@ from texts import PLAIN
 
 from penstock.testing import Advance
 from penstock.testing.case import ticks
-from penstock.testing.naive import values
+from penstock.testing.row_evaluator import values
 
 Span = tuple[float, float]  # open at both ends
 

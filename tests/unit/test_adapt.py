@@ -20,8 +20,8 @@ from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, deci
 from penstock.adapt.monitor import Effort, Observation, Sample, Slices, observed
 from penstock.expr.nodes import Column
 from penstock.plan.cost import Statistics, state_rows
-from penstock.plan.joins import JoinClass, JoinGraph
-from penstock.plan.slices import Chain, Rates, Windows
+from penstock.plan.join_graph import JoinClass, JoinGraph
+from penstock.plan.slice_cost import Chain, Rates, Windows
 from penstock.plan.tree import parse_tree
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"

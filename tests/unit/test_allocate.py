@@ -7,7 +7,7 @@ import pytest
 from penstock.adapt.allocate import HEURISTICS, POLICIES, allocate
 from penstock.adapt.freshness import Refresh, refresh_rates, renewal_rates
 from penstock.lab.papers.jaqpot.plans import NEARLY, cover_over_optimum, problem
-from penstock.plan.paths import Load, halfway_joins, susceptible
+from penstock.plan.input_paths import Load, halfway_joins, susceptible
 from penstock.plan.tree import Leaf, Pair, parse_tree
 
 A, B, C, D = map(Leaf, "ABCD")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.graph.rules import select
-from penstock.graph.table import Row, Table, state_table
+from penstock.graph.state_table import Row, Table, state_table
 
 
 class Seen:

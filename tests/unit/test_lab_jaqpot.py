@@ -15,7 +15,7 @@ from penstock.lab.papers.jaqpot.experiments import Scale, run
 from penstock.lab.papers.jaqpot.model import CountModel
 from penstock.lab.papers.jaqpot.plans import shaped, some_load
 from penstock.lab.papers.jaqpot.streams import RATES, SELECTIVITIES, WINDOWS
-from penstock.plan.paths import Load, halfway_joins, joins, sides
+from penstock.plan.input_paths import Load, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, leaves, parse_tree
 
 TINY = Scale(

@@ -17,8 +17,8 @@ from penstock.ops.aggregate.accumulators import accumulator
 from penstock.ops.kernels import choose, count_slices, limbs_to_double, sequence_limits
 from penstock.ops.row_groups import Answer, Counts, Groups, points
 from penstock.state.maintenance import Maintenance
-from penstock.testing.naive import key, values
-from penstock.testing.snapshot import exact_sum
+from penstock.testing.interval_operators import exact_sum
+from penstock.testing.row_evaluator import key, values
 
 
 def floats(rng: random.Random) -> float:

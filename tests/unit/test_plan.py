@@ -14,8 +14,8 @@ from penstock.errors import QueryError
 from penstock.expr.sql import to_sql
 from penstock.plan.cost import Statistics, assumed_statistics, output_rate, state_rows, tree_cost
 from penstock.plan.explain import as_mermaid, as_text, describe
-from penstock.plan.joins import JoinGraph, join_graph
-from penstock.plan.order import best_tree
+from penstock.plan.join_graph import JoinGraph, join_graph
+from penstock.plan.join_order import best_tree
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.ranges import RangeCondition, range_condition
 from penstock.plan.routing import cheapest_route

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from penstock.plan.slices import Cost, Rates, Windows, cpu_opt, mem_opt, pull_up, push_down, state_slice
+from penstock.plan.slice_cost import Cost, Rates, Windows, cpu_opt, mem_opt, pull_up, push_down, state_slice
 
 
 def test_two_queries_are_the_equations() -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock.cql.catalog import Stream
 from penstock.testing import Advance, Case, Push, another_query, difference, expected, random_case, run, shrink
 from penstock.testing.oracle import bind
-from penstock.testing.querytext import SHAPES, WINDOWS
+from penstock.testing.query_text import SHAPES, WINDOWS
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Column, Expr, Literal
-from penstock.testing.naive import column, naive, values
+from penstock.testing.row_evaluator import column, naive, values
 
 NAN = math.nan
 BIG = 2**63 - 1

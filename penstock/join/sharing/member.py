@@ -24,7 +24,7 @@ from penstock.join.sharing.interest import ages, ends
 from penstock.join.sharing.shared_plan import Sharers
 from penstock.ops.expirations import Lives
 from penstock.ops.protocol import Batch, Outlet, in_order
-from penstock.plan.share import Need
+from penstock.plan.join_sharing import Need
 from penstock.state.alloc import taken
 from penstock.state.codeset import Mask
 from penstock.state.kernels import ALWAYS, I64

@@ -31,10 +31,10 @@ from penstock.join.sharing.slice_counts import SliceCounts
 from penstock.join.tree import JoinTree
 from penstock.ops.expirations import Lives
 from penstock.ops.kernels import count_slices
+from penstock.plan.join_sharing import Need
 from penstock.plan.physical import Part
 from penstock.plan.query import JoinPart
-from penstock.plan.share import Need
-from penstock.plan.slices import Rates, Windows, cpu_opt
+from penstock.plan.slice_cost import Rates, Windows, cpu_opt
 from penstock.plan.tree import Outline
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.maintenance import Maintenance

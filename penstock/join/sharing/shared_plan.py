@@ -16,10 +16,10 @@ from typing import TypeVar
 from penstock.errors import QueryError
 from penstock.expr.nodes import Column, Expr, aliases, columns
 from penstock.join.sharing.interest import Interest, Party
-from penstock.plan.joins import JoinGraph
+from penstock.plan.join_graph import JoinGraph
+from penstock.plan.join_sharing import ENDLESS, Need, widest
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.query import JoinPart
-from penstock.plan.share import ENDLESS, Need, widest
 from penstock.plan.tree import Outline
 from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import SHIPPED, Maintenance

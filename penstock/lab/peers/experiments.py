@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from penstock.lab.join_loads import Load, clique, one_key, twelve
+from penstock.lab.join_workloads import Load, clique, one_key, twelve
 from penstock.lab.meters import Metered, metered, scratch
-from penstock.lab.peers.others import PEERS, compared, interpreters
+from penstock.lab.peers.peer_engines import PEERS, compared, interpreters
 from penstock.lab.report import Check, Report, Section, at_least, equals
 from penstock.progress import steps
 from penstock.spark import sinks

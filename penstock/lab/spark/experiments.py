@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from penstock.engine import Engine
-from penstock.lab.join_loads import Load, one_key
+from penstock.lab.join_workloads import Load, one_key
 from penstock.lab.meters import Metered, kill_workers, metered, scratch, size
 from penstock.lab.peers.experiments import CELLS, with_penstock, with_spark
 from penstock.lab.report import Report, Section, at_most, equals

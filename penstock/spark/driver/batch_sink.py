@@ -19,11 +19,11 @@ from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import Steering
 from penstock.spark.driver.checkpoint_metadata import Ledger
 from penstock.spark.driver.control import Command
-from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import promises
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, opened
 from penstock.spark.spec import Spec
+from penstock.spark.table_codec import decoded
 from penstock.spark.worker.cell import COUNTED
 from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.worker.key_stats import Heat

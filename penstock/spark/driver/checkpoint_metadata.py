@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.errors import QueryError
-from penstock.spark.plans import Plan, QuerySpec, Schedule
+from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
 from penstock.spark.spec import Spec
 from penstock.spark.storage import Folder
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.spark.driver.control import Command, frontiers
-from penstock.spark.frames import decoded
 from penstock.spark.heartbeat import stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout
+from penstock.spark.table_codec import decoded
 from penstock.spark.worker.pack import BAD, COMMAND, OWN
 from penstock.state.instants import ticks
 

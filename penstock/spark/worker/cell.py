@@ -11,7 +11,7 @@ from penstock.adapt.monitor import Sample, compared
 from penstock.engine import Engine
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.layout import LONGEST, Inlet, Layout
-from penstock.spark.plans import Order, QuerySpec
+from penstock.spark.pipeline_config import Order, QuerySpec
 
 
 class Cell:

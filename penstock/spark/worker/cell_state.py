@@ -24,8 +24,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.adapt.monitor import Sample
-from penstock.spark.frames import decoded, encoded, framed, unframed
 from penstock.spark.layout import Layout
+from penstock.spark.table_codec import decoded, encoded, framed, unframed
 from penstock.spark.worker.batch import CellBatch, Packed
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.key_stats import Top, top_key

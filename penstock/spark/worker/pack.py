@@ -18,11 +18,11 @@ from penstock.cql.catalog import Stream
 from penstock.engine.ingest import fitted
 from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column
-from penstock.spark.frames import decoded, encoded
 from penstock.spark.hashing import hashed, hashed_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout, layout_of
 from penstock.spark.placement import Route, cell_keys
 from penstock.spark.spec import Spec
+from penstock.spark.table_codec import decoded, encoded
 from penstock.spark.worker.setup import planned, settle
 
 Read = Callable[[Column], pa.Array]

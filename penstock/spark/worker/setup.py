@@ -6,7 +6,7 @@ import gc
 
 from pyspark import TaskContext
 
-from penstock.spark.plans import PROPERTY, Schedule
+from penstock.spark.pipeline_config import PROPERTY, Schedule
 from penstock.spark.spec import Spec
 
 _BATCH = "streaming.sql.batchId"

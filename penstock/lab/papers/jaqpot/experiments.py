@@ -22,7 +22,7 @@ from penstock.lab.papers.jaqpot.model import CountModel
 from penstock.lab.papers.jaqpot.plans import MARGINS, RIVALS, freshness_of, shaped, some_load
 from penstock.lab.papers.jaqpot.streams import PLANS, Chain, Ran, Sensors, Workload, measured, ran
 from penstock.lab.report import Check, Report, Section, at_least, at_least_unless, at_most, equals
-from penstock.plan.paths import Load, sides
+from penstock.plan.input_paths import Load, sides
 from penstock.plan.tree import Pair
 from penstock.progress import Step, steps
 

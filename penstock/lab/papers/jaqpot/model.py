@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.plan.paths import Load, Table, halfway_joins, joins, sides
+from penstock.plan.input_paths import Load, Table, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, leaves
 
 Born = NDArray[np.float64]

@@ -19,7 +19,7 @@ from penstock.adapt.freshness import Refreshes, greedy_cover, refresh_rates, wit
 from penstock.lab.papers.jaqpot import figures
 from penstock.lab.papers.jaqpot.streams import PLANS
 from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
-from penstock.plan.paths import Load, halfway_joins, joins, sides
+from penstock.plan.input_paths import Load, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, fixed, leaves, left_deep, parse_tree
 
 Row = dict[str, Any]

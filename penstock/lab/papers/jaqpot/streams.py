@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.engine import Engine
 from penstock.lab.papers.jaqpot.sensors import Lab, cleansed, groups
-from penstock.plan.paths import Load
+from penstock.plan.input_paths import Load
 
 SECOND = 1_000_000
 PUSHES_PER_SECOND = 4

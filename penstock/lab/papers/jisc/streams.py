@@ -19,7 +19,7 @@ from penstock.cql.bind import bind_query
 from penstock.cql.bound import Select
 from penstock.cql.catalog import Catalog, Stream
 from penstock.engine import Engine
-from penstock.plan.joins import join_graph
+from penstock.plan.join_graph import join_graph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import Tree, left_deep
 from penstock.state.kernels import I64

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from penstock.graph.graph import Graph, Node
-from penstock.graph.run import Cycle
+from penstock.graph.scheduler import Cycle
 from penstock.join.operator import JoinOperator
 from penstock.lab.papers.query_graph.graphs import (
     BY_DATA,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Graph, Node
-from penstock.graph.run import Cycle
+from penstock.graph.scheduler import Cycle
 
 Cost = Callable[[Node, int], int]
 

@@ -33,7 +33,7 @@ from penstock.lab.papers.state_slice.runs import (
 )
 from penstock.lab.papers.state_slice.streams import SECOND, Asked, Push, Streams, engine
 from penstock.lab.report import Check, Report, Section, at_least, at_least_unless, at_most, equals
-from penstock.plan.slices import Rates, Windows, cpu_opt, mem_opt, pull_up, push_down, state_slice
+from penstock.plan.slice_cost import Rates, Windows, cpu_opt, mem_opt, pull_up, push_down, state_slice
 from penstock.progress import Step, steps
 
 Row = dict[str, Any]

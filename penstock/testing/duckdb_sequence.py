@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.cql.bound import Select
 from penstock.expr.nodes import Call, Expr, aliases
-from penstock.testing.naive import Env, Evaluator, key, naive
 from penstock.testing.oracle import Combination, lifetimes
+from penstock.testing.row_evaluator import Env, Evaluator, key, naive
 
 Place = tuple[float, int, int]
 Placed = tuple[Combination, Place]

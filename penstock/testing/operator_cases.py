@@ -14,7 +14,7 @@ from penstock.cql.catalog import Stream
 from penstock.testing.case import Case
 from penstock.testing.generate import random_case
 from penstock.testing.oracle import TooManyRows, expected
-from penstock.testing.querytext import random_plan, random_window
+from penstock.testing.query_text import random_plan, random_window
 
 FEATURES = ("group", "group", "global", "distinct", "union", "except", "sequence", "sequence", "slide", "nested")
 EMITS = ("", "", "ISTREAM", "DSTREAM", "RSTREAM")

@@ -19,7 +19,7 @@ from itertools import permutations, product
 
 from penstock.cql.bound import UNBOUNDED, Source, Window
 from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.plan.joins import JoinClass, JoinGraph
+from penstock.plan.join_graph import JoinClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
 from penstock.plan.tree import Eddy, Outline, leaves, subtrees
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.cql.bound import Select
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import Aggregate, Column, Expr, rewrite, walk
-from penstock.testing.naive import WIDE, Env, Evaluator, Row, fit, key, naive
+from penstock.testing.row_evaluator import WIDE, Env, Evaluator, Row, fit, key, naive
 
 FOREVER = math.inf
 ALWAYS = -math.inf

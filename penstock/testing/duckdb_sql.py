@@ -1,8 +1,8 @@
-"""Expressions as DuckDB's SQL, for the oracle in `penstock.testing.intervals`.
+"""Expressions as DuckDB's SQL, for the oracle in `penstock.testing.duckdb_oracle`.
 
-Values are those of `penstock.testing.naive`: timestamps, durations and dates are integers. Arithmetic that overflows or
-divides by zero gives NULL, as the law says. What DuckDB computes in another way (decimal products, text to numbers) is
-refused.
+Values are those of `penstock.testing.row_evaluator`: timestamps, durations and dates are integers. Arithmetic that
+overflows or divides by zero gives NULL, as the law says. What DuckDB computes in another way (decimal products, text to
+numbers) is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import COMPARISONS, Aggregate, Call, Column, Expr, Literal
-from penstock.testing.naive import DAY, values
+from penstock.testing.row_evaluator import DAY, values
 
 Resolve = Callable[[Column | Aggregate], str]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.engine import Engine
 from penstock.errors import ResourceError
-from penstock.lab.join_loads import Load
+from penstock.lab.join_workloads import Load
 from penstock.lab.meters import scratch
 from penstock.lab.report import Check, at_least, equals
 from penstock.progress import Step

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from typing import Literal
 
 from penstock.plan.cost import Statistics, output_rate
-from penstock.plan.joins import JoinGraph
+from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import Leaf, Pair, Tree, leaves, left_deep, right_deep
 
 Shape = Literal["any", "left-deep", "right-deep", "bushy"]

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
 from penstock.testing.case import Advance, Case
-from penstock.testing.naive import values
+from penstock.testing.row_evaluator import values
 
 Events = Callable[[Any, int], Any]
 QUERY = "q"

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql.catalog import Timestamps
 from penstock.cql.dialect import Cql, tokens, too_deep, translated
 from penstock.cql.errors import CqlError
-from penstock.cql.grammar import QueryParser
+from penstock.cql.query_parser import QueryParser
 from penstock.cql.syntax import (
     Amount,
     ColumnSyntax,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.graph.graph import Graph, Node
 from penstock.graph.rules import select
-from penstock.graph.table import Row, Table, fork_name
+from penstock.graph.state_table import Row, Table, fork_name
 from penstock.graph.timestamps import enabler, may_idle, reached_by
 
 Watch = Callable[[Node, int], None]

@@ -20,8 +20,8 @@ from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
 from penstock.cql.catalog import Stream
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import Aggregate, Column, aliases, walk
-from penstock.testing.interval_sequence import pair_sequence
-from penstock.testing.interval_sql import (
+from penstock.testing.duckdb_sequence import pair_sequence
+from penstock.testing.duckdb_sql import (
     Resolve,
     aggregate_sql,
     plain_table,
@@ -30,8 +30,8 @@ from penstock.testing.interval_sql import (
     to_duckdb,
     typed_column,
 )
+from penstock.testing.interval_operators import ALWAYS, FOREVER
 from penstock.testing.oracle import TooManyRows, bind
-from penstock.testing.snapshot import ALWAYS, FOREVER
 
 NEVER = 2**62
 BEFORE = -NEVER
