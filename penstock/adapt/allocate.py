@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from penstock.adapt.freshness import Refreshes, Shortage, greedy_cover, within_supply
 from penstock.adapt.heuristics import best_hjp, ebest_hjp, equal_hj, global_hjpr, sbest_hjp
 from penstock.adapt.knapsack import grepp, in_whole_tuples
-from penstock.adapt.program import Program
+from penstock.adapt.linear_program import Program
 from penstock.adapt.steady import steady
 from penstock.plan.input_paths import Load, Table
 

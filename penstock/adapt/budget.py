@@ -17,7 +17,7 @@ from numbers import Real
 import pyarrow as pa
 
 from penstock.adapt.allocate import POLICIES
-from penstock.adapt.overload import Overload
+from penstock.adapt.join_budget import Overload
 from penstock.cql.durations import duration
 from penstock.errors import QueryError, require_known
 from penstock.join.operator import JoinOperator

@@ -17,10 +17,10 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Protocol, cast
 
-from penstock.adapt.analyst import Analyst, analysis, failure
 from penstock.adapt.decide import Command, Decision, Rules
-from penstock.adapt.lookout import Lookout
+from penstock.adapt.decision_thread import Analyst, analysis, failure
 from penstock.adapt.protocols import ObservedBudgets, Q
+from penstock.adapt.sampler import Lookout
 from penstock.errors import QueryError
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.shared_join import Slicing

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
-from penstock.join.demand.gating import ASKED, BATCH, TESTED
+from penstock.join.demand.gate_cost import ASKED, BATCH, TESTED
 from penstock.join.sharing.shared_join import SLICE_OVERHEAD
 from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
 from penstock.plan.join_graph import JoinGraph

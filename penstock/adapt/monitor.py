@@ -14,7 +14,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from penstock.adapt.overload import ticks_per_second
+from penstock.adapt.join_budget import ticks_per_second
 from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode

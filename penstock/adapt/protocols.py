@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-from penstock.adapt.overload import Overload
+from penstock.adapt.join_budget import Overload
 from penstock.join.operator import JoinOperator
 
 

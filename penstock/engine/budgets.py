@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from penstock.adapt.budget import Budget, Keeper, Timer
-from penstock.adapt.overload import Overload
+from penstock.adapt.join_budget import Overload
 from penstock.engine.query import RunningQuery
 from penstock.engine.registry import Roster
 from penstock.errors import UnsupportedError

@@ -19,7 +19,7 @@ from penstock.errors import QueryError, require_known
 from penstock.graph.graph import Graph
 from penstock.join.demand.gate import Kept
 from penstock.join.operator import JoinOperator
-from penstock.join.policies import POLICIES
+from penstock.join.state_policy import POLICIES
 from penstock.plan.query import plan_body
 from penstock.state.maintenance import Maintenance
 

@@ -16,16 +16,16 @@ import pyarrow as pa
 from penstock.adapt.budget import Timer, as_budget
 from penstock.adapt.controller import Controller, Replay
 from penstock.adapt.decide import Decision, Rules, as_rules
-from penstock.adapt.lookout import Lookout
+from penstock.adapt.join_budget import Overload
 from penstock.adapt.monitor import Sample
-from penstock.adapt.overload import Overload
+from penstock.adapt.sampler import Lookout
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import Starter, require_plan
-from penstock.engine.changes import Changes
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.join_registry import Groups
 from penstock.engine.parts import Told
+from penstock.engine.query_changes import Changes
 from penstock.engine.registry import Roster
 from penstock.engine.relations import Duration, Relations, described
 from penstock.engine.snapshot import Parts, refuse_misfits
@@ -326,7 +326,7 @@ class Engine:
         return min((time for node in self._roster[name].nodes if (time := awaited(node)) is not None), default=None)
 
     def look(self, lookout: Lookout) -> list[Sample]:
-        """What somebody who adapts the queries from outside sees of the joins; see `adapt.lookout`."""
+        """What somebody who adapts the queries from outside sees of the joins; see `adapt.sampler`."""
         return lookout.look(self._groups, self._roster.__getitem__, self._budgets)
 
     def close(self) -> None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 from penstock.graph.graph import Node
 from penstock.join.demand.gate import Kept
 from penstock.join.operator import JoinOperator
-from penstock.join.policies import Policy
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Slicing
-from penstock.join.sharing.shared_plan import Since
+from penstock.join.sharing.shared_needs import Since
+from penstock.join.state_policy import Policy
 from penstock.plan.join_sharing import fitting, nested, terms
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import fixed, renamed, subtrees

@@ -16,8 +16,8 @@ import pyarrow as pa
 from penstock.engine.join_registry import dump_join, revive_join
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Node
+from penstock.join.join_metrics import notes
 from penstock.join.match_batch import Harvest
-from penstock.join.notes import notes
 from penstock.join.operator import JoinOperator, Migration
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Slice

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream
-from penstock.engine.compile import Compiler
+from penstock.engine.compiler import Compiler
 from penstock.engine.join_registry import Groups
 from penstock.engine.parts import JoinStage, Rest, Stage, Told
 from penstock.errors import QueryError
@@ -16,7 +16,7 @@ from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import Kept
 from penstock.join.match_batch import Harvest
 from penstock.join.operator import JoinOperator, Migration
-from penstock.join.policies import POLICIES
+from penstock.join.state_policy import POLICIES
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.emit import DerivedStreamOperator

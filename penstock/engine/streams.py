@@ -16,7 +16,7 @@ from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.instants import ticks
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.join.join_rows import Rows, concat
 from penstock.join.leaf_store import LeafStore, Renumbering
-from penstock.join.rows import Rows, concat
 from penstock.ops.protocol import Batch, Inlet
 from penstock.state.kernels import ALWAYS
 

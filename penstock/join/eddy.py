@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.join.demand.gate import Gate, Kept
+from penstock.join.join_rows import Rows, concat
 from penstock.join.leaf_node import LeafNode, codes_of
 from penstock.join.node import JoinNode
-from penstock.join.rows import Rows, concat
 from penstock.plan.physical import EddyPlan, Key, LeafPlan, NodePlan
 from penstock.plan.routing import Route, cheapest_route
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from penstock.join.demand.gate import Gate
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_store import Given, LeafStore
-from penstock.join.rows import Rows
 from penstock.plan.physical import LeafPlan, Part
 from penstock.plan.ranges import RangeCondition
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64

@@ -24,13 +24,13 @@ from penstock.join.sharing.interest import NOBODY, Interest
 from penstock.join.sharing.interest_kernels import ascending, cut_lives, probe_wanted, reach_ends
 from penstock.join.stored_rows import StoredRows
 from penstock.plan.physical import Key, LeafPlan
-from penstock.state.codeset import Mask
+from penstock.state.chain_index import ChainIndex
+from penstock.state.code_set import Mask
 from penstock.state.columns import ring_column, ring_read, ring_write
-from penstock.state.index import ChainIndex
-from penstock.state.intern import KeySpace
+from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, dead_prefix, living_rows, probe_chain
 from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
+from penstock.state.probe_blocks import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex, numbers
 from penstock.state.windows import RowsWindow, deaths, lifetime
 

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr.nodes import Column, Expr
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_store import LeafStore
-from penstock.join.rows import Rows
 from penstock.join.sharing.interest import NO_CODES, ages
-from penstock.join.sharing.shared_plan import Sharers
+from penstock.join.sharing.shared_needs import Sharers
 from penstock.ops.kernels import choose
 from penstock.state.alloc import room, taken
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.columns import RingColumn
 from penstock.state.kernels import FOREVER, I32, I64
 from penstock.state.maintenance import Maintenance

@@ -22,17 +22,17 @@ from numpy.typing import NDArray
 from penstock.expr.evaluate import mask
 from penstock.join.demand.gate import CodesOf, Gate
 from penstock.join.early_reader import Ahead
+from penstock.join.join_rows import Rows, concat
 from penstock.join.leaf_node import Found, LeafNode, Probes, codes_of, demanded, whole_time
 from penstock.join.leaf_store import Given, Renumbering
 from penstock.join.node_state import JoinState
-from penstock.join.rows import Rows, concat
-from penstock.join.shedding.shedding import Shedding
+from penstock.join.shedding.load_shedding import Shedding
 from penstock.plan.physical import Key, NodePlan
 from penstock.plan.ranges import RangeCondition, range_condition
 from penstock.state.alloc import joined, taken
-from penstock.state.codeset import CodeSet, Mask
+from penstock.state.code_set import CodeSet, Mask
 from penstock.state.kernels import I32, I64
-from penstock.state.matches import equal_pairs
+from penstock.state.probe_blocks import equal_pairs
 from penstock.state.sorted_index import F64, numbers, span
 
 if TYPE_CHECKING:

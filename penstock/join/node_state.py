@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.join.join_rows import Rows
 from penstock.join.row_set import RowSet
-from penstock.join.rows import Rows
-from penstock.state.codeset import Mask
-from penstock.state.intern import empty_codes
+from penstock.state.code_set import Mask
+from penstock.state.interning import empty_codes
 from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
 from penstock.state.maintenance import Maintenance
-from penstock.state.matches import ANY_AGE, Block, Scratch, Stored
+from penstock.state.probe_blocks import ANY_AGE, Block, Scratch, Stored
 from penstock.state.sorted_index import F64, SortedIndex
 
 _NO_RING = -1  # as a mask it leaves every position as it is

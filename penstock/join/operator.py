@@ -26,19 +26,19 @@ from penstock.errors import QueryError, UnsupportedError
 from penstock.join.completion.parallel_track import ParallelTrack, refuse_endless
 from penstock.join.demand.gate import Kept
 from penstock.join.early_reader import Tap
+from penstock.join.join_metrics import figures
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.match_batch import Harvest
-from penstock.join.notes import figures
-from penstock.join.policies import policy_named
-from penstock.join.rows import Rows
 from penstock.join.sharing.interest import NOBODY, Interest, ends
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Group, Slicing
-from penstock.join.sharing.shared_plan import Sharers, Since
-from penstock.join.shedding.shedding import Shedding
+from penstock.join.sharing.shared_needs import Sharers, Since
+from penstock.join.shedding.load_shedding import Shedding
+from penstock.join.state_policy import policy_named
 from penstock.join.tree import JoinTree
-from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.protocol import Batch, Inlet, concat
+from penstock.ops.time_merge import bound_of, cut, ready
 from penstock.plan.physical import EddyPlan, JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import Outline, Tree, renamed

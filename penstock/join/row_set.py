@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.codeset import Mask
-from penstock.state.intern import empty_codes
+from penstock.state.code_set import Mask
+from penstock.state.interning import empty_codes
 from penstock.state.kernels import rowset_add
 
 

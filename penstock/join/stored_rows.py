@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.interest_kernels import meet_codes
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.columns import (
     RingColumn,
     ring_column,
@@ -28,7 +28,7 @@ from penstock.state.columns import (
     ring_take,
     ring_write,
 )
-from penstock.state.intern import empty_codes
+from penstock.state.interning import empty_codes
 from penstock.state.kernels import ALWAYS, I32, I64
 
 

@@ -19,24 +19,24 @@ import pyarrow as pa
 
 from penstock.expr.nodes import Column
 from penstock.join.completion.completion import Completion
-from penstock.join.demand.gates import Gates
+from penstock.join.demand.gate_control import Gates
 from penstock.join.early_reader import Ahead
 from penstock.join.eddy import EddyNode
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore, Renumbering
 from penstock.join.node import JoinNode, TreeNode, joins, parts
 from penstock.join.node_state import JoinState
-from penstock.join.policies import POLICIES, Policy
-from penstock.join.rows import Rows
 from penstock.join.sharing.interest import NOBODY, Interest
-from penstock.join.shedding.shedding import Shedding
+from penstock.join.shedding.load_shedding import Shedding
+from penstock.join.state_policy import POLICIES, Policy
 from penstock.plan.migration import takeover
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Part
 from penstock.plan.tree import fixed
-from penstock.state.intern import KeySpace
+from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.matches import Scratch
+from penstock.state.probe_blocks import Scratch
 
 
 class JoinTree:

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.protocol import Batch, Inlet, Outlet, concat
 from penstock.ops.row_groups import Answer, Counts, Groups, grown, no_changes, points
+from penstock.ops.time_merge import bound_of, cut, ready
 from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import SHIPPED, Maintenance
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.ops.kernels import count_points
 from penstock.ops.protocol import I8, Batch
-from penstock.state.intern import CodeTable, interner
+from penstock.state.interning import CodeTable, interner
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.maintenance import SHIPPED, Maintenance
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.merge import bound_of, cut, ready
 from penstock.ops.protocol import Batch, Inlet, Outlet, concat
+from penstock.ops.time_merge import bound_of, cut, ready
 from penstock.state.kernels import ALWAYS
 
 

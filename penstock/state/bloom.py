@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.kernels import I32, U8, bloom_add, bloom_has
 from penstock.state.maintenance import Maintenance
 

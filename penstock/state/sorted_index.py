@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.state.kernels import I64, probe_sorted
-from penstock.state.matches import Block, Out, Scratch, Stored
+from penstock.state.probe_blocks import Block, Out, Scratch, Stored
 
 F64 = NDArray[np.float64]
 _SLACK = 2.0**-48

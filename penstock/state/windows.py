@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.cql.bound import Window
 from penstock.state.columns import ring_resized, ring_write
-from penstock.state.intern import CodeTable, interner
+from penstock.state.interning import CodeTable, interner
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_arrive, rows_relink
 
 

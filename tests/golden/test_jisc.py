@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from penstock.join.policies import POLICIES
+from penstock.join.state_policy import POLICIES
 from penstock.join.tree import JoinTree
 from penstock.lab.papers.jisc.proposition import complete_after_swap, formula, simulated, summed
 from penstock.lab.papers.jisc.rivals import take_in

@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.join import tree as join_tree
-from penstock.join.demand import gating
+from penstock.join.demand import gate_cost as gating
 from penstock.join.demand.gate import Kept
 from penstock.state.maintenance import SMALLEST, Maintenance
 from penstock.testing import Case, difference, random_case, random_plan, run

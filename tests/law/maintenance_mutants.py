@@ -21,9 +21,9 @@ from penstock.join.tree import JoinTree
 from penstock.ops.aggregate.extremes import ExtremeOf, Labels
 from penstock.ops.expirations import Lives
 from penstock.ops.row_groups import Groups
-from penstock.ops.sequence.waiting import Waiting
+from penstock.ops.sequence.buffer import Waiting
 from penstock.state import kernels
-from penstock.state.intern import KeySpace
+from penstock.state.interning import KeySpace
 from penstock.state.windows import RowsWindow
 
 

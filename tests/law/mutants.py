@@ -15,12 +15,12 @@ from penstock.join import node as join_node
 from penstock.join.completion import completion
 from penstock.join.completion.completion import Completion
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.gates import Gates
+from penstock.join.demand.gate_control import Gates
 from penstock.join.leaf_node import Found, Probes
 from penstock.join.node import JoinNode
 from penstock.join.node_state import JoinState
 from penstock.join.tree import JoinTree
-from penstock.state.codeset import CodeSet
+from penstock.state.code_set import CodeSet
 
 
 def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ from lattice import Lattice, identify_mns, mns_type
 from lawkit import CHUNKS, engine, seeds
 
 from penstock.join.demand.gate import Gate
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_node import codes_of
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator
-from penstock.join.rows import Rows
 from penstock.join.tree import JoinTree
 from penstock.testing.query_text import random_plan
 

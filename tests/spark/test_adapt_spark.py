@@ -18,8 +18,8 @@ from sparkkit import eventually
 
 import penstock as ps
 from penstock.adapt.decide import ACTIONS, Command, Rules
-from penstock.adapt.merge import Gathering, merged
 from penstock.adapt.monitor import Effort, Sample
+from penstock.adapt.sample_merger import Gathering, merged
 from penstock.cql.catalog import Stream
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import parse_tree

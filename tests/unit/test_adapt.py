@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.adapt import analyst, lookout
+from penstock.adapt import decision_thread as analyst
+from penstock.adapt import sampler as lookout
 from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, slices, state_policy
 from penstock.adapt.monitor import Effort, Observation, Sample, Slices, observed
 from penstock.expr.nodes import Column

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import as_budget
 from penstock.engine.budgets import Budgets
-from penstock.join.shedding.shedding import Shedding
+from penstock.join.shedding.load_shedding import Shedding
 from penstock.plan.tree import Leaf, Pair
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"

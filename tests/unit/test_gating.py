@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.join.demand.gating import ASKED, BATCH, MARGIN, TAKEN, TESTED, Look, Sample, Work, may_pay, pays
+from penstock.join.demand.gate_cost import ASKED, BATCH, MARGIN, TAKEN, TESTED, Look, Sample, Work, may_pay, pays
 from penstock.state.maintenance import Maintenance
 
 

@@ -13,12 +13,12 @@ from penstock.join.sharing.interest_kernels import ascending, cut_lives, meet_co
 from penstock.state import bloom
 from penstock.state.alloc import copied, joined, room, taken
 from penstock.state.bloom import BloomFilter
-from penstock.state.codeset import CodeSet
+from penstock.state.code_set import CodeSet
 from penstock.state.columns import ring_column
-from penstock.state.intern import CodeTable, KeySpace, interner
+from penstock.state.interning import CodeTable, KeySpace, interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
 from penstock.state.maintenance import SHIPPED
-from penstock.state.matches import Scratch, Stored, equal_pairs
+from penstock.state.probe_blocks import Scratch, Stored, equal_pairs
 from penstock.state.sorted_index import SortedIndex, span
 
 RANDOM = np.random.default_rng

@@ -16,7 +16,7 @@ from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore, Renumbering
 from penstock.join.node import JoinNode, TreeNode
 from penstock.plan.tree import Tree
-from penstock.state.codeset import CodeSet
+from penstock.state.code_set import CodeSet
 from penstock.state.kernels import I32
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.errors import UnsupportedError
-from penstock.join.rows import Rows, concat
+from penstock.join.join_rows import Rows, concat
 from penstock.join.tree import JoinTree
 from penstock.plan.physical import JoinPlan, LeafPlan
 

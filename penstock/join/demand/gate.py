@@ -18,8 +18,8 @@ import numpy as np
 
 from penstock.plan.physical import Key
 from penstock.state.bloom import BloomFilter
-from penstock.state.codeset import CodeSet, Mask
-from penstock.state.intern import KeySpace
+from penstock.state.code_set import CodeSet, Mask
+from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32
 from penstock.state.maintenance import Maintenance
 

@@ -17,9 +17,9 @@ from penstock.expr.nodes import Expr
 from penstock.expr.sql import to_sql
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.member import EVALUATION_ERRORS, failed
-from penstock.join.sharing.shared_plan import Sharers
+from penstock.join.sharing.shared_needs import Sharers
 from penstock.ops.protocol import Batch
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.kernels import I32
 
 

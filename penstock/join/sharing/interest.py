@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.state.alloc import room
-from penstock.state.codeset import Mask
-from penstock.state.intern import CodeTable
+from penstock.state.code_set import Mask
+from penstock.state.interning import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64, U8
 from penstock.state.maintenance import SHIPPED, Maintenance
 

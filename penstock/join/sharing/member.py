@@ -21,12 +21,12 @@ from penstock.expr.nodes import Column
 from penstock.join.leaf_store import Renumbering
 from penstock.join.match_batch import Harvest, among
 from penstock.join.sharing.interest import ages, ends
-from penstock.join.sharing.shared_plan import Sharers
+from penstock.join.sharing.shared_needs import Sharers
 from penstock.ops.expirations import Lives
 from penstock.ops.protocol import Batch, Outlet, in_order
 from penstock.plan.join_sharing import Need
 from penstock.state.alloc import taken
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.kernels import ALWAYS, I64
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)

@@ -19,15 +19,15 @@ import pyarrow as pa
 
 from penstock.expr.evaluate import mask
 from penstock.expr.nodes import Column, columns
+from penstock.join.join_rows import Rows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import Crop, Harvest
-from penstock.join.policies import Policy
-from penstock.join.rows import Rows
 from penstock.join.sharing.admission import Admission
 from penstock.join.sharing.interest import NO_CODES, NOBODY, Interest
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_plan import Sharers, Sharing, Since
+from penstock.join.sharing.shared_needs import Sharers, Sharing, Since
 from penstock.join.sharing.slice_counts import SliceCounts
+from penstock.join.state_policy import Policy
 from penstock.join.tree import JoinTree
 from penstock.ops.expirations import Lives
 from penstock.ops.kernels import count_slices

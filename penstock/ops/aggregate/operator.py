@@ -24,9 +24,9 @@ from penstock.expr.nodes import INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import Accumulator, accumulator
 from penstock.ops.aggregate.user import AggregateFailed, UserAggregate
 from penstock.ops.kernels import flip_weights
-from penstock.ops.merge import within_time
 from penstock.ops.protocol import I8, Batch, Inlet, Outlet, Plain, concat
 from penstock.ops.row_groups import Answer, Counts, Groups, Points, grown, no_changes, points, present
+from penstock.ops.time_merge import within_time
 from penstock.plan.query import GroupPlan
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.maintenance import SHIPPED, Maintenance

@@ -24,9 +24,9 @@ from penstock.expr.evaluate import evaluate, mask
 from penstock.expr.nodes import Column, Expr
 from penstock.ops.expirations import Lives
 from penstock.ops.kernels import sequence_pick
-from penstock.ops.merge import cut, ready, within_time
 from penstock.ops.protocol import Batch, Inlet, Outlet, concat, in_order
-from penstock.ops.sequence.waiting import Waiting
+from penstock.ops.sequence.buffer import Waiting
+from penstock.ops.time_merge import cut, ready, within_time
 from penstock.plan.query import SequenceStep
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 from penstock.state.maintenance import SHIPPED, Maintenance

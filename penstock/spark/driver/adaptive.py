@@ -15,11 +15,11 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from penstock.adapt.analyst import Analyst, analysis
 from penstock.adapt.controller import LOG
 from penstock.adapt.decide import Action, Command, Decision, Rules
-from penstock.adapt.merge import Gathering
+from penstock.adapt.decision_thread import Analyst, analysis
 from penstock.adapt.monitor import Effort, Sample
+from penstock.adapt.sample_merger import Gathering
 
 _LEAST_ROOM = 0.2
 """The part of the time for a micro-batch that the engines are given, however much Spark's own work takes."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from penstock.adapt.lookout import Lookout
 from penstock.adapt.monitor import Sample, compared
+from penstock.adapt.sampler import Lookout
 from penstock.engine import Engine
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.layout import LONGEST, Inlet, Layout

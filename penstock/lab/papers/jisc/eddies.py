@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.join.join_rows import Rows, concat
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import TreeNode
-from penstock.join.policies import POLICIES
-from penstock.join.rows import Rows, concat
+from penstock.join.state_policy import POLICIES
 from penstock.join.tree import JoinTree
 from penstock.lab.papers.jisc.rivals import Jisc, complete_at_once, take_in
 from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 from penstock.state.kernels import I32, I64
 
 Lineage = NDArray[np.int64]

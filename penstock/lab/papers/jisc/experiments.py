@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.join.policies import POLICIES
+from penstock.join.state_policy import POLICIES
 from penstock.lab.papers.jisc import figures
 from penstock.lab.papers.jisc.eddies import Cacq, JiscOnStairs, Stairs
 from penstock.lab.papers.jisc.proposition import formula, simulated, summed

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.join.completion.parallel_track import ParallelTrack
-from penstock.join.policies import POLICIES, Policy
+from penstock.join.state_policy import POLICIES, Policy
 from penstock.join.tree import JoinTree
 from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine import Engine
 from penstock.lab.papers.state_slice.streams import Asked, Push, engine, select
-from penstock.state.codeset import Mask
+from penstock.state.code_set import Mask
 
 
 @dataclass(frozen=True)

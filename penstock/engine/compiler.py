@@ -22,15 +22,15 @@ from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import Kept
 from penstock.join.operator import Arrivals, JoinOperator
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_plan import Since
+from penstock.join.sharing.shared_needs import Since
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.merge import within_time
 from penstock.ops.protocol import Operator
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import LatentSource, SourceOperator
+from penstock.ops.time_merge import within_time
 from penstock.ops.union import UnionOperator
 from penstock.plan.join_sharing import need
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, Part, SequencePart, UnionPart

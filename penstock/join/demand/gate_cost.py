@@ -17,10 +17,10 @@ from functools import partial
 import numpy as np
 
 from penstock.join.demand.gate import Gate
+from penstock.join.join_rows import Rows, concat
 from penstock.join.leaf_node import LeafNode, codes_of
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, joins, parts, sought_by
-from penstock.join.rows import Rows, concat
 from penstock.state.kernels import I32, I64
 
 Stores = Mapping[str, LeafStore]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.ops.kernels import queue_append, queue_remove, sequence_candidates, sequence_limits, sequence_match
 from penstock.state.columns import ring_column
-from penstock.state.intern import KeySpace
+from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.maintenance import Maintenance
 

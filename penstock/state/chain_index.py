@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.state.columns import ring_read, ring_resized, ring_write
-from penstock.state.intern import empty_codes
+from penstock.state.interning import empty_codes
 from penstock.state.kernels import I32, I64, NONE, chain_append, chain_retract
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from penstock.join.completion.completion import Completion
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.gating import Look, may_pay, pays, sampled, work_around
+from penstock.join.demand.gate_cost import Look, may_pay, pays, sampled, work_around
 from penstock.join.leaf_node import codes_of
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, joins, parts
-from penstock.join.policies import Policy
+from penstock.join.state_policy import Policy
 from penstock.plan.physical import Part
-from penstock.state.intern import KeySpace
+from penstock.state.interning import KeySpace
 from penstock.state.maintenance import Maintenance
 
 

@@ -16,7 +16,7 @@ from penstock.adapt.allocate import Allocation, allocate
 from penstock.adapt.freshness import renewal_rates
 from penstock.cql.catalog import Stream
 from penstock.join.operator import JoinOperator
-from penstock.join.shedding.shedding import Shedding
+from penstock.join.shedding.load_shedding import Shedding
 from penstock.plan.input_paths import Load
 from penstock.plan.physical import JoinPlan
 from penstock.plan.tree import Leaf, Tree, fixed, renamed

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
+from penstock.adapt.join_budget import ticks_per_second
 from penstock.adapt.monitor import Effort, Sample, horizon, sampled
-from penstock.adapt.overload import ticks_per_second
 from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.join.operator import JoinOperator
 from penstock.state.kernels import ALWAYS, FOREVER

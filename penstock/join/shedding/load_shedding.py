@@ -23,7 +23,7 @@ from math import exp, inf
 
 import numpy as np
 
-from penstock.join.rows import Rows
+from penstock.join.join_rows import Rows
 from penstock.plan.input_paths import Load, Table, halfway_joins, joins, sides
 from penstock.plan.tree import Leaf, Pair, Tree, leaves
 from penstock.state.kernels import I64
