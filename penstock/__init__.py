@@ -32,7 +32,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_LAZY = {
+_LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),
     "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
     "sinks": ("penstock.spark.sinks", None),
@@ -41,9 +41,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """What takes long to load, or needs Spark, is loaded when it is first asked for."""
-    if name not in _LAZY:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LAZY[name]
+    module, attribute = _LAZY_IMPORTS[name]
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:

@@ -11,18 +11,20 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-Step = Callable[[str], None]
+ProgressStep = Callable[[str], None]
 
 
 @contextmanager
-def steps(title: str, total: int, console: Console | None = None, *, lines: bool = True) -> Iterator[Step]:
+def show_progress(
+    title: str, total: int, console: Console | None = None, *, lines: bool = True
+) -> Iterator[ProgressStep]:
     """Yields `step(label)`: call it when each of `total` pieces of work begins.
 
     `lines=False` is for work that prints lines of its own: it shows a bar, or nothing.
     """
     console = console or Console(stderr=True)
     if console.is_terminal:
-        with _bar(title, total, console) as step:
+        with _show_bar(title, total, console) as step:
             yield step
         return
 
@@ -38,7 +40,7 @@ def steps(title: str, total: int, console: Console | None = None, *, lines: bool
 
 
 @contextmanager
-def _bar(title: str, total: int, console: Console) -> Iterator[Step]:
+def _show_bar(title: str, total: int, console: Console) -> Iterator[ProgressStep]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(title, total=total)

@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.adapt.freshness import Refreshes, Shortage, greedy_cover, within_supply
-from penstock.adapt.heuristics import best_hjp, ebest_hjp, equal_hj, global_hjpr, sbest_hjp
-from penstock.adapt.knapsack import grepp, in_whole_tuples
-from penstock.adapt.linear_program import Program
-from penstock.adapt.steady import steady
-from penstock.plan.input_paths import Load, Table
+from penstock.adapt.freshness import RefreshRates, Shortage, find_greedy_cover, limit_to_supply
+from penstock.adapt.heuristics import (
+    allocate_best_hjp,
+    allocate_ebest_hjp,
+    allocate_equal_hj,
+    allocate_global_hjpr,
+    allocate_sbest_hjp,
+)
+from penstock.adapt.knapsack import allocate_grepp, allocate_whole_tuples
+from penstock.adapt.linear_program import LinearProgram
+from penstock.adapt.steady import allocate_steady
+from penstock.plan.input_paths import Allowances, PlanLoad
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,9 @@ class Allocation:
 
     policy: str
     mu: float
-    allowances: Table
+    allowances: Allowances
     throughput: float
-    for_freshness: float = 0.0
+    freshness_cost: float = 0.0
     shortage: Shortage | None = None
 
     @property
@@ -40,61 +46,66 @@ class Allocation:
         return self.shortage is None
 
 
-_ENTERING: dict[str, Callable[[Load, float], Mapping[str, float]]] = {
-    "discrete-greedy": lambda load, mu: in_whole_tuples(load, mu, optimal=False),
-    "discrete-dp": lambda load, mu: in_whole_tuples(load, mu, optimal=True),
+_TUPLE_POLICIES: dict[str, Callable[[PlanLoad, float], Mapping[str, float]]] = {
+    "discrete-greedy": lambda load, mu: allocate_whole_tuples(load, mu, optimal=False),
+    "discrete-dp": lambda load, mu: allocate_whole_tuples(load, mu, optimal=True),
 }
-_TABLES: dict[str, Callable[[Load, float], Table]] = {
-    "grepp": lambda load, mu: grepp(load, mu, {}),
-    "steady": steady,
-    "equal-hj": equal_hj,
-    "global-hjpr": global_hjpr,
-    "ebest-hjp": ebest_hjp,
-    "sbest-hjp": sbest_hjp,
-    "best-hjp": best_hjp,
+_TABLE_POLICIES: dict[str, Callable[[PlanLoad, float], Allowances]] = {
+    "grepp": lambda load, mu: allocate_grepp(load, mu, {}),
+    "steady": allocate_steady,
+    "equal-hj": allocate_equal_hj,
+    "global-hjpr": allocate_global_hjpr,
+    "ebest-hjp": allocate_ebest_hjp,
+    "sbest-hjp": allocate_sbest_hjp,
+    "best-hjp": allocate_best_hjp,
 }
-POLICIES = ("lp", "jaqpot", *_ENTERING, *_TABLES)
+POLICIES = ("lp", "jaqpot", *_TUPLE_POLICIES, *_TABLE_POLICIES)
 HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp", "best-hjp")
 
 
-def allocate(load: Load, mu: float, policy: str = "lp", refreshes: Refreshes | None = None) -> Allocation:
+def allocate(load: PlanLoad, mu: float, policy: str = "lp", refreshes: RefreshRates | None = None) -> Allocation:
     """Divide μ probes per second among the half-way joins of a plan."""
-    if policy in _TABLES:
-        return _allocation(load, mu, policy, _TABLES[policy](load, mu))
-    if policy in _ENTERING:
-        return _allocation(load, mu, policy, load.table(_ENTERING[policy](load, mu)))
-    possible, shortage = within_supply(load, refreshes or {})
-    return (_lp if policy == "lp" else _jaqpot)(load, mu, possible, shortage)
+    if policy in _TABLE_POLICIES:
+        return _make_allocation(load, mu, policy, _TABLE_POLICIES[policy](load, mu))
+    if policy in _TUPLE_POLICIES:
+        return _make_allocation(load, mu, policy, load.compute_allowances(_TUPLE_POLICIES[policy](load, mu)))
+    possible, shortage = limit_to_supply(load, refreshes or {})
+    return (_allocate_lp if policy == "lp" else _allocate_jaqpot)(load, mu, possible, shortage)
 
 
-def _jaqpot(load: Load, mu: float, refreshes: Refreshes, shortage: Shortage | None) -> Allocation:
-    cover = greedy_cover(load, refreshes)
+def _allocate_jaqpot(load: PlanLoad, mu: float, refreshes: RefreshRates, shortage: Shortage | None) -> Allocation:
+    cover = find_greedy_cover(load, refreshes)
     part = 1.0
-    if cover.dearest is not None and cover.cost > mu:
-        shortage = shortage or Shortage(refreshes[cover.dearest].stream, cover.dearest, cover.cost)
+    if cover.costliest is not None and cover.cost > mu:
+        shortage = shortage or Shortage(refreshes[cover.costliest].stream, cover.costliest, cover.cost)
         part = mu / cover.cost
-    refreshing = {alias: (part * tuples, cover.hops[alias]) for alias, tuples in cover.entering.items()}
-    return _allocation(load, mu, "jaqpot", grepp(load, mu, refreshing), part * cover.cost, shortage)
+    refreshing = {alias: (part * tuples, cover.hops[alias]) for alias, tuples in cover.tuple_rates.items()}
+    return _make_allocation(load, mu, "jaqpot", allocate_grepp(load, mu, refreshing), part * cover.cost, shortage)
 
 
-def _lp(load: Load, mu: float, refreshes: Refreshes, shortage: Shortage | None) -> Allocation:
-    greedy = _jaqpot(load, mu, refreshes, shortage)
-    program = Program(load, refreshes)
-    table: Table | None = load.full if mu >= load.saturation else program.most_results(mu)
-    if table is None and not greedy.feasible and (cover := program.cheapest()) is not None:
+def _allocate_lp(load: PlanLoad, mu: float, refreshes: RefreshRates, shortage: Shortage | None) -> Allocation:
+    greedy = _allocate_jaqpot(load, mu, refreshes, shortage)
+    program = LinearProgram(load, refreshes)
+    table: Allowances | None = load.full_allowances if mu >= load.saturation else program.maximize_results(mu)
+    if table is None and not greedy.feasible and (cover := program.minimize_probes()) is not None:
         cheapest, dearest = cover
         cost = sum(cheapest.values())
         shortage = shortage or Shortage(refreshes[dearest].stream, dearest, cost)
         table = {node: probes * min(1.0, mu / cost) for node, probes in cheapest.items()}
-        return _allocation(load, mu, "lp", table, min(mu, cost), shortage)
-    if table is None or (greedy.shortage is shortage and load.output(table)[load.tree] < greedy.throughput):
+        return _make_allocation(load, mu, "lp", table, min(mu, cost), shortage)
+    if table is None or (greedy.shortage is shortage and load.compute_output(table)[load.tree] < greedy.throughput):
         table = greedy.allowances  # the solver works to a tolerance
     over = max(1.0, sum(table.values()) / mu)
     table = {node: probes / over for node, probes in table.items()}
-    return _allocation(load, mu, "lp", table, greedy.for_freshness, shortage)
+    return _make_allocation(load, mu, "lp", table, greedy.freshness_cost, shortage)
 
 
-def _allocation(
-    load: Load, mu: float, policy: str, table: Table, for_freshness: float = 0.0, shortage: Shortage | None = None
+def _make_allocation(
+    load: PlanLoad,
+    mu: float,
+    policy: str,
+    table: Allowances,
+    for_freshness: float = 0.0,
+    shortage: Shortage | None = None,
 ) -> Allocation:
-    return Allocation(policy, mu, table, load.output(table)[load.tree], for_freshness, shortage)
+    return Allocation(policy, mu, table, load.compute_output(table)[load.tree], for_freshness, shortage)

@@ -17,20 +17,20 @@ from numbers import Real
 import pyarrow as pa
 
 from penstock.adapt.allocate import POLICIES
-from penstock.adapt.join_budget import Overload
-from penstock.cql.durations import duration
+from penstock.adapt.join_budget import JoinBudget
+from penstock.cql.durations import parse_duration
 from penstock.errors import QueryError, require_known
 from penstock.join.operator import JoinOperator
 
 Timer = Callable[[], float]
 
-_USED = 0.8
+_PLANNED_SHARE = 0.8
 """The part of a time limit that is planned to be used."""
-_MOST = 0.9
+_LATE_SHARE = 0.9
 """The part of it from which on a push is late: what comes after is inserted without probing."""
-_SLOWER, _FASTER = 0.5, 0.2
+_SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.2
 """The weight of a push whose probes took longer than the average, or less long."""
-_FIRST_RATE = 100_000.0
+_INITIAL_RATE = 100_000.0
 """Probes per second of the clock to start with."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
 
@@ -52,15 +52,15 @@ def as_budget(value: object, policy: object, sample: object) -> Budget:
         raise QueryError("BAD_SAMPLE", f"sample is the seed of a random choice, a number from 0 on, not {sample!r}")
     assert isinstance(policy, str)
     if isinstance(value, str):
-        return Budget(None, _seconds(value), policy, sample)
-    number = _number(value)
+        return Budget(None, _parse_seconds(value), policy, sample)
+    number = _to_number(value)
     if not 0 < number < inf:
         message = f'a budget is probes per second of event time, above 0, a time per push ("500 ms") or None: {value!r}'
         raise QueryError("BAD_BUDGET", message)
     return Budget(number, None, policy, sample)
 
 
-def _number(value: object) -> float:
+def _to_number(value: object) -> float:
     """NaN for what is none."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return nan
@@ -70,12 +70,12 @@ def _number(value: object) -> float:
         return inf
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     words = text.split()
     if len(words) == 2 and words[1] in _UNITS:
         text = f"{words[0]} {_UNITS[words[1]]}"
     try:
-        limit = duration(text, pa.timestamp("us"))
+        limit = parse_duration(text, pa.timestamp("us"))
     except QueryError as error:
         raise QueryError("BAD_BUDGET", f'a time per push is written as "500 ms": {error.message}') from error
     if not limit:
@@ -83,18 +83,18 @@ def _seconds(text: str) -> float:
     return limit / 1e6
 
 
-class Keeper:
+class BudgetScope:
     """One budget and the joins it binds."""
 
     def __init__(self, budget: Budget, timer: Timer) -> None:
         self.budget = budget
         self._timer = timer
-        self._per_push = _USED * _FIRST_RATE * (budget.seconds or 0.0)
-        self._pace = Pace()
-        self._span = 0.0
-        self._began = 0.0
-        self._before = (0, 0.0)
-        self.overloads: dict[str, Overload] = {}
+        self._probes_per_push = _PLANNED_SHARE * _INITIAL_RATE * (budget.seconds or 0.0)
+        self._probe_cost = ProbeCost()
+        self._event_span = 0.0
+        self._push_begin = 0.0
+        self._work_before_push = (0, 0.0)
+        self.join_budgets: dict[str, JoinBudget] = {}
         """By the id of the join."""
 
     @property
@@ -102,69 +102,73 @@ class Keeper:
         """Probes per second of event time, for all joins together."""
         if self.budget.probes is not None:
             return self.budget.probes
-        return self._per_push / (self._span or 1.0)
+        return self._probes_per_push / (self._event_span or 1.0)
 
-    def _share(self, id_: str) -> float:
-        demands = {other: over.load.saturation if over.load else 0.0 for other, over in self.overloads.items()}
+    def _compute_share(self, id_: str) -> float:
+        demands = {other: over.load.saturation if over.load else 0.0 for other, over in self.join_budgets.items()}
         total = sum(demands.values())
         if not total or not all(demands.values()) or id_ not in demands:
-            return self.mu / max(1, len({*self.overloads, id_}))
+            return self.mu / max(1, len({*self.join_budgets, id_}))
         return self.mu * demands[id_] / total
 
     def bind(self, joins: Iterable[JoinOperator]) -> None:
         """Bind the joins that are not bound yet: queries that share a join share its budget."""
         for join in joins:
-            if join.id not in self.overloads:
-                share = partial(self._share, join.id)
-                self.overloads[join.id] = Overload(join, share, self.budget.policy, self.budget.sample, self._is_late)
+            if join.id not in self.join_budgets:
+                share = partial(self._compute_share, join.id)
+                self.join_budgets[join.id] = JoinBudget(
+                    join, share, self.budget.policy, self.budget.sample, self._is_late
+                )
 
     def release(self, joins: Iterable[JoinOperator]) -> None:
         """Free some joins."""
         for join in joins:
-            if join.id in self.overloads:
-                self.overloads.pop(join.id).lift()
+            if join.id in self.join_budgets:
+                self.join_budgets.pop(join.id).lift()
 
     def lift(self) -> None:
         """Free all joins."""
-        while self.overloads:
-            self.overloads.popitem()[1].lift()
+        while self.join_budgets:
+            self.join_budgets.popitem()[1].lift()
 
     # ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _done(self) -> tuple[int, float]:
-        parts = [overload.shedding for overload in self.overloads.values()]
-        return sum(part.spent for part in parts), max((part.elapsed for part in parts), default=0.0)
+    def _measure_work(self) -> tuple[int, float]:
+        parts = [overload.shedding for overload in self.join_budgets.values()]
+        return sum(part.probes_spent for part in parts), max((part.elapsed for part in parts), default=0.0)
 
     def _is_late(self) -> bool:
         limit = self.budget.seconds
-        return limit is not None and self._timer() - self._began > limit * _MOST
+        return limit is not None and self._timer() - self._push_begin > limit * _LATE_SHARE
 
     def begin(self) -> None:
         """A push begins."""
-        self._began = self._timer()
-        self._before = self._done()
+        self._push_begin = self._timer()
+        self._work_before_push = self._measure_work()
 
     def end(self) -> None:
         """A push has ended: what it took says how many probes the next may have."""
         if self.budget.seconds is None:
             return
-        took = max(self._timer() - self._began, 1e-9)
-        probes, span = (after - before for after, before in zip(self._done(), self._before, strict=True))
+        took = max(self._timer() - self._push_begin, 1e-9)
+        probes, span = (
+            after - before for after, before in zip(self._measure_work(), self._work_before_push, strict=True)
+        )
         if not span:
             return
-        self._span = span if not self._span else (self._span + span) / 2
+        self._event_span = span if not self._event_span else (self._event_span + span) / 2
         if probes:
-            self._pace.add(took / probes)
-        possible = self._pace.probes(self.budget.seconds)
-        was_bound = probes > self._per_push / 2
-        if was_bound or possible < self._per_push:
-            low, high = self._per_push / 4, self._per_push * 2
-            idle = took < _USED * self.budget.seconds and not was_bound
-            self._per_push = self._per_push if idle else max(1.0, min(max(possible, low), high))
+            self._probe_cost.add(took / probes)
+        possible = self._probe_cost.estimate_probes(self.budget.seconds)
+        was_bound = probes > self._probes_per_push / 2
+        if was_bound or possible < self._probes_per_push:
+            low, high = self._probes_per_push / 4, self._probes_per_push * 2
+            idle = took < _PLANNED_SHARE * self.budget.seconds and not was_bound
+            self._probes_per_push = self._probes_per_push if idle else max(1.0, min(max(possible, low), high))
 
 
 @dataclass
-class Pace:
+class ProbeCost:
     """What a probe takes, with all that comes with it: an average that fades, quick to slow down, slow to speed up."""
 
     mean: float = 0.0
@@ -174,10 +178,14 @@ class Pace:
         if not self.mean:
             self.mean = seconds
         change = min(seconds, 2 * self.mean) - self.mean  # a push that was held up once says little
-        weight = _SLOWER if change > 0 else _FASTER
+        weight = _SLOWER_WEIGHT if change > 0 else _FASTER_WEIGHT
         self.mean += weight * change
         self.variance = (1 - weight) * (self.variance + weight * change**2)
 
-    def probes(self, seconds: float) -> float:
+    def estimate_probes(self, seconds: float) -> float:
         """As many as fit: `_USED` of the time on average, and `_MOST` of it if they take two deviations longer."""
-        return seconds * min(_USED / self.mean, _MOST / (self.mean + 2 * sqrt(self.variance))) if self.mean else inf
+        return (
+            seconds * min(_PLANNED_SHARE / self.mean, _LATE_SHARE / (self.mean + 2 * sqrt(self.variance)))
+            if self.mean
+            else inf
+        )

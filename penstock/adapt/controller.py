@@ -17,19 +17,19 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Protocol, cast
 
-from penstock.adapt.decide import Command, Decision, Rules
-from penstock.adapt.decision_thread import Analyst, analysis, failure
+from penstock.adapt.decide import AdaptCommand, Decision, Rules
+from penstock.adapt.decision_thread import DecisionThread, make_analysis, make_failed_decision
 from penstock.adapt.protocols import ObservedBudgets, Q
-from penstock.adapt.sampler import Lookout
+from penstock.adapt.sampler import Sampler
 from penstock.errors import QueryError
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.shared_join import Slicing
 
-LOG = 10_000
+LOG_SIZE = 10_000
 """How many decisions a log holds."""
 
 
-class Governed(Protocol):
+class AdaptableEngine(Protocol):
     """An engine, as far as a controller knows it."""
 
     def migrate(self, name: str, plan: str) -> None: ...
@@ -39,7 +39,7 @@ class Governed(Protocol):
     def unbind(self, name: str) -> None: ...
 
 
-def carry_out(command: Command, engine: Governed) -> None:
+def execute_command(command: AdaptCommand, engine: AdaptableEngine) -> None:
     """Do what a command says, by the engine's own methods."""
     if command.do == "budget":
         if command.value is None:
@@ -57,20 +57,20 @@ class Controller:
 
     def __init__(self, rules: Rules, timer: Callable[[], float] = perf_counter) -> None:
         self.rules = rules
-        self.log: deque[Decision] = deque(maxlen=LOG)
-        self.bound: set[str] = set()
+        self.log: deque[Decision] = deque(maxlen=LOG_SIZE)
+        self.budgeted_queries: set[str] = set()
         """The queries whose budgets are its own: a snapshot leaves them out, for it would not know to lift them."""
-        self._lookout = Lookout(rules.effort, timer)
+        self._sampler = Sampler(rules.effort, timer)
         self._outbox: SimpleQueue[tuple[list[Decision], float]] = SimpleQueue()
-        self.analyst = Analyst(analysis(rules), _into(self._outbox))
+        self.decision_thread = DecisionThread(make_analysis(rules), _deliver_into(self._outbox))
         self._pending = False
 
     def close(self) -> None:
         """End the thread; what it has not decided yet is not carried out."""
         self._pending = False
-        self.analyst.close()
+        self.decision_thread.close()
 
-    def before(self, engine: Governed, pushes: int) -> None:
+    def before_push(self, engine: AdaptableEngine, pushes: int) -> None:
         """Carry out what was decided meanwhile."""
         if self._pending:
             try:
@@ -79,56 +79,60 @@ class Controller:
                 decisions = []
             else:
                 self._pending = False
-                self._lookout.spent(seconds)
+                self._sampler.add_cost(seconds)
             for decision in decisions:
-                self.log.append(done := _carried_out(decision, engine, pushes))
+                self.log.append(done := _execute_decision(decision, engine, pushes))
                 if done.command is not None and done.command.do == "budget" and done.error is None:
-                    (self.bound.add if done.command.value else self.bound.discard)(done.command.query)
-        self._lookout.begin()
+                    (self.budgeted_queries.add if done.command.value else self.budgeted_queries.discard)(
+                        done.command.query
+                    )
+        self._sampler.begin()
 
-    def after(self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]) -> None:
+    def after_push(
+        self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]
+    ) -> None:
         """Look at the joins whose time has come, unless the last samples are still being analysed."""
-        self._lookout.end()
-        if self._pending or not self.analyst.open:
+        self._sampler.end()
+        if self._pending or not self.decision_thread.open:
             return
         try:
-            samples = self._lookout.look(joins, running, budgets)
+            samples = self._sampler.take_samples(joins, running, budgets)
         except Exception as error:  # whatever it is, it must not reach a query
-            self.log.append(failure(error))
+            self.log.append(make_failed_decision(error))
             return
         if samples:
-            self.analyst.send(samples)
+            self.decision_thread.send(samples)
             self._pending = True
 
 
-def _into(outbox: SimpleQueue[tuple[list[Decision], float]]) -> Callable[[list[Decision], float], None]:
+def _deliver_into(outbox: SimpleQueue[tuple[list[Decision], float]]) -> Callable[[list[Decision], float], None]:
     return lambda decisions, seconds: outbox.put((decisions, seconds))
 
 
-def _carried_out(decision: Decision, engine: Governed, pushes: int) -> Decision:
+def _execute_decision(decision: Decision, engine: AdaptableEngine, pushes: int) -> Decision:
     """The decision as it goes into the log."""
     decision = replace(decision, push=pushes)
     if decision.command is not None:
         try:
-            carry_out(decision.command, engine)
+            execute_command(decision.command, engine)
         except Exception as error:  # a query may be gone, or bound otherwise, since it was looked at
             return replace(decision, error=f"{type(error).__name__}: {error}")
     return decision
 
 
-class Replay:
+class DecisionReplay:
     """Carries out the decisions of a log at the pushes at which they were carried out."""
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
         self.log: list[Decision] = []
-        self._coming = deque(sorted(_to_repeat(decisions), key=lambda decision: decision.push or 0))
+        self._upcoming = deque(sorted(_select_repeatable(decisions), key=lambda decision: decision.push or 0))
 
-    def before(self, engine: Governed, pushes: int) -> None:
-        while self._coming and (self._coming[0].push or 0) <= pushes:
-            self.log.append(_carried_out(self._coming.popleft(), engine, pushes))
+    def before_push(self, engine: AdaptableEngine, pushes: int) -> None:
+        while self._upcoming and (self._upcoming[0].push or 0) <= pushes:
+            self.log.append(_execute_decision(self._upcoming.popleft(), engine, pushes))
 
 
-def _to_repeat(decisions: Iterable[Decision]) -> list[Decision]:
+def _select_repeatable(decisions: Iterable[Decision]) -> list[Decision]:
     found = list(decisions)
     for decision in found:
         if not isinstance(decision, Decision) or (decision.push is None and decision.error is None):

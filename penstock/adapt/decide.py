@@ -21,19 +21,19 @@ from typing import Any, Literal, get_args
 
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
-from penstock.join.demand.gate_cost import ASKED, BATCH, TESTED
+from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
 from penstock.join.sharing.shared_join import SLICE_OVERHEAD
-from penstock.plan.cost import Statistics, output_rate, state_rows, tree_cost
+from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
 from penstock.plan.join_graph import JoinGraph
-from penstock.plan.join_order import best_tree
-from penstock.plan.slice_cost import cpu_opt, mem_opt, state_slice
-from penstock.plan.tree import Eddy, Leaf, Pair, Tree, leaves, renamed
+from penstock.plan.join_order import choose_tree
+from penstock.plan.slice_cost import choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
+from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_leaves, rename_leaves
 
 Action = Literal["migrate", "policy", "reslice", "budget"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 _MINUTE = 60.0
-_URGENT = 2.0
+_URGENT_FACTOR = 2.0
 """From how many times as much overload on a budget is not put off to the next look."""
 
 
@@ -79,7 +79,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Command:
+class AdaptCommand:
     """What to do: `migrate` to a plan, go on with a state `policy`, `reslice` a join, keep to a `budget` per push.
 
     Without a value a budget is lifted.
@@ -89,12 +89,12 @@ class Command:
     do: Action
     value: str | None
 
-    def packed(self) -> str:
+    def to_json(self) -> str:
         """As JSON, for whoever carries it to where the query runs."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def unpacked(cls, text: str) -> Command:
+    def from_json(cls, text: str) -> AdaptCommand:
         try:
             command = cls(**json.loads(text))
         except (ValueError, TypeError) as error:
@@ -108,7 +108,7 @@ class Command:
 class Decision:
     """A command with the numbers that led to it; `push` is after how many pushes it was carried out."""
 
-    command: Command | None
+    command: AdaptCommand | None
     """None where the analysis itself failed."""
     time: float
     """Seconds of event time of what was observed."""
@@ -119,15 +119,15 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Memory:
+class DecisionHistory:
     """What a controller remembers of one query."""
 
-    acted: Mapping[Action, float] = field(default_factory=dict)
+    last_decided: Mapping[Action, float] = field(default_factory=dict)
     """The event time of the last decision on each matter."""
-    recent: tuple[float, ...] = ()
-    proposed: Mapping[tuple[str, Action], int] = field(default_factory=dict)
+    recent_times: tuple[float, ...] = ()
+    proposal_counts: Mapping[tuple[str, Action], int] = field(default_factory=dict)
     """By join and matter: how many times running a change was proposed, be it to one tree or to another."""
-    limit: float | None = None
+    budget_limit: float | None = None
     """The budget that was decided on, in milliseconds per push."""
 
 
@@ -141,126 +141,134 @@ class Proposal:
     """Whether it is not to wait for being proposed again."""
 
 
-def decided(
-    seen: Observation, memory: Memory, rules: Rules, matters: Collection[Action] = get_args(Action)
-) -> tuple[Memory, list[Decision]]:
+def decide(
+    seen: Observation, memory: DecisionHistory, rules: Rules, actions: Collection[Action] = get_args(Action)
+) -> tuple[DecisionHistory, list[Decision]]:
     """The decisions that an observation leads to on some matters, and what to remember of it."""
     sample = seen.sample
     decisions = []
-    for do, propose in _MATTERS.items():
-        if do not in matters:
+    for do, propose in _PROPOSERS.items():
+        if do not in actions:
             continue
         matter = (sample.join, do)
         found = propose(seen, memory, rules)
-        times = 0 if found is None else memory.proposed.get(matter, 0) + 1
-        memory = replace(memory, proposed={**memory.proposed, matter: times})
+        times = 0 if found is None else memory.proposal_counts.get(matter, 0) + 1
+        memory = replace(memory, proposal_counts={**memory.proposal_counts, matter: times})
         confirmed = found is not None and (times >= rules.confirm or found.urgent)
-        if found is not None and confirmed and _may_act(seen, do, memory, rules):
-            decisions.append(Decision(Command(sample.query, do, found.value), sample.time, found.numbers))
-            memory = _acted(memory, matter, found, sample.time)
+        if found is not None and confirmed and _can_act(seen, do, memory, rules):
+            decisions.append(Decision(AdaptCommand(sample.query, do, found.value), sample.time, found.numbers))
+            memory = _record_decision(memory, matter, found, sample.time)
     return memory, decisions
 
 
-def _may_act(seen: Observation, do: Action, memory: Memory, rules: Rules) -> bool:
+def _can_act(seen: Observation, do: Action, memory: DecisionHistory, rules: Rules) -> bool:
     now, pause = seen.sample.time, rules.cool_down * seen.sample.horizon
-    cooled = do not in memory.acted or now - memory.acted[do] >= pause
-    return cooled and sum(now - time < _MINUTE for time in memory.recent) < rules.per_minute
+    cooled = do not in memory.last_decided or now - memory.last_decided[do] >= pause
+    return cooled and sum(now - time < _MINUTE for time in memory.recent_times) < rules.per_minute
 
 
-def _acted(memory: Memory, matter: tuple[str, Action], found: Proposal, now: float) -> Memory:
+def _record_decision(
+    memory: DecisionHistory, matter: tuple[str, Action], found: Proposal, now: float
+) -> DecisionHistory:
     _, do = matter
     limit = None if found.value is None else found.numbers.get("milliseconds")
-    return Memory(
-        {**memory.acted, do: now},
-        (*(time for time in memory.recent if now - time < _MINUTE), now),
-        {**memory.proposed, matter: 0},
-        limit if do == "budget" else memory.limit,
+    return DecisionHistory(
+        {**memory.last_decided, do: now},
+        (*(time for time in memory.recent_times if now - time < _MINUTE), now),
+        {**memory.proposal_counts, matter: 0},
+        limit if do == "budget" else memory.budget_limit,
     )
 
 
 # ── join order ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def join_order(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+def propose_join_order(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
     """The cheapest tree, if it spares more within a window than its new states hold."""
     sample, stats = seen.sample, seen.statistics
     if isinstance(sample.tree, Eddy) or len(sample.graph.aliases) < 3:
         return None
-    best = best_tree(sample.graph, stats)
-    now, then = (tree_cost(tree, sample.graph, stats) for tree in (sample.tree, best))
-    there = {frozenset(leaves(node)) for node in _joins(sample.tree)}
-    lacking = {frozenset(leaves(node)) for node in _joins(best)} - there
-    made_up = sum(state_rows(names, sample.graph, stats) for names in lacking)
+    best = choose_tree(sample.graph, stats)
+    now, then = (compute_tree_cost(tree, sample.graph, stats) for tree in (sample.tree, best))
+    there = {frozenset(list_leaves(node)) for node in _iter_joins(sample.tree)}
+    lacking = {frozenset(list_leaves(node)) for node in _iter_joins(best)} - there
+    made_up = sum(estimate_state_rows(names, sample.graph, stats) for names in lacking)
     spared = (now - then) * sample.horizon
     if now <= (1 + rules.margin) * then or spared <= made_up + rules.least:
         return None
-    shape = str(renamed(best, sample.names))
-    shapes = [shape if place == sample.place else other for place, other in enumerate(sample.shapes)]
+    shape = str(rename_leaves(best, sample.names))
+    shapes = [shape if place == sample.join_index else other for place, other in enumerate(sample.shapes)]
     numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
     return Proposal("; ".join(shapes), numbers)
 
 
-def _joins(tree: Tree) -> Iterator[Pair]:
+def _iter_joins(tree: Tree) -> Iterator[JoinPair]:
     """The joins of a tree, children first."""
-    if isinstance(tree, Pair):
-        yield from _joins(tree.left)
-        yield from _joins(tree.right)
+    if isinstance(tree, JoinPair):
+        yield from _iter_joins(tree.left)
+        yield from _iter_joins(tree.right)
         yield tree
 
 
 # ── state policy ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def state_policy(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+def propose_state_policy(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
     """`auto`, where gates would spare more than they cost and there are none; or cost more than they spare.
 
     From then on the join decides itself, gate by gate. `none` is left alone: it is asked for to save memory.
     """
     sample, stats = seen.sample, seen.statistics
-    if isinstance(sample.tree, Eddy) or sample.state not in ("eager", "lazy", "jit") or sample.demanded is not None:
+    if isinstance(sample.tree, Eddy) or sample.state not in ("eager", "lazy", "jit") or sample.demand_ratio is not None:
         return None
-    gates = [_gate(*pair, sample.graph, stats) for pair in _gated(sample.tree)]
+    gates = [_estimate_gate(*pair, sample.graph, stats) for pair in _iter_gated(sample.tree)]
     if not gates:
         return None
-    pushes = sample.effort.pushes / sample.effort.span
-    unused, cost = sum(gate[0] for gate in gates), sum(BATCH * pushes + gate[1] for gate in gates)
+    pushes = sample.push_stats.pushes / sample.push_stats.event_seconds
+    unused, cost = sum(gate[0] for gate in gates), sum(BATCH_COST * pushes + gate[1] for gate in gates)
     better, worse = (cost, unused) if sample.state != "jit" else (unused, cost)
     if worse <= (1 + rules.margin) * better or (worse - better) * sample.horizon <= rules.least:
         return None
     return Proposal("auto", {"unused": unused, "gates": cost, "state_rows": sample.state_rows})
 
 
-def _gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
+def _iter_gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
     """The joins over which a gate would hang, each with the driver that opens it."""
-    for node in _joins(tree):
+    for node in _iter_joins(tree):
         lazy, driver = (
-            (node.left, node.right) if isinstance(node.right, Leaf) and isinstance(node.left, Pair)
+            (node.left, node.right) if isinstance(node.right, Leaf) and isinstance(node.left, JoinPair)
             else (node.right, node.left)
         )  # fmt: skip
-        if isinstance(lazy, Pair):
+        if isinstance(lazy, JoinPair):
             yield lazy, driver
 
 
-def _gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tuple[float, float]:
+def _estimate_gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tuple[float, float]:
     """Rows per second nobody can use, as if partners were spread evenly; and what a gate costs beside its batches."""
-    below, above = frozenset(leaves(lazy)), frozenset(leaves(driver))
-    partners = state_rows(below | above, graph, stats) / max(state_rows(below, graph, stats), 1e-9)
-    unused = exp(-partners) * output_rate(below, graph, stats)
-    return unused, TESTED * sum(stats.rates[alias] for alias in below) + ASKED * output_rate(above, graph, stats)
+    below, above = frozenset(list_leaves(lazy)), frozenset(list_leaves(driver))
+    partners = estimate_state_rows(below | above, graph, stats) / max(estimate_state_rows(below, graph, stats), 1e-9)
+    unused = exp(-partners) * estimate_output_rate(below, graph, stats)
+    return unused, TEST_COST * sum(stats.rates[alias] for alias in below) + REQUEST_COST * estimate_output_rate(
+        above, graph, stats
+    )
 
 
 # ── slices ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def slices(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+def propose_slices(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
     """CPU-Opt, if it spares more comparisons within a window than it holds tuples more. Mem-Opt, if it compares hardly
     more and holds far fewer."""
     found = seen.sample.slices
     if found is None:
         return None
-    cut, merged = mem_opt(found.windows), cpu_opt(found.windows, found.rates, SLICE_OVERHEAD, "lookup")
+    cut, merged = (
+        choose_mem_opt_chain(found.windows),
+        choose_cpu_opt_chain(found.windows, found.rates, SLICE_OVERHEAD, "lookup"),
+    )
     now, fewest, least = (
-        state_slice(found.windows, found.rates, chain, SLICE_OVERHEAD, "lookup") for chain in (found.chain, cut, merged)
+        compute_slice_cost(found.windows, found.rates, chain, SLICE_OVERHEAD, "lookup")
+        for chain in (found.chain, cut, merged)
     )
     spared, more = (now.cpu - least.cpu) * seen.sample.horizon, least.memory - now.memory
     numbers = {"now": now.cpu, "cpu_opt": least.cpu, "mem_opt": fewest.cpu, "spared": spared, "tuples": now.memory,
@@ -275,41 +283,45 @@ def slices(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None: 
 # ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def budget(seen: Observation, memory: Memory, rules: Rules) -> Proposal | None:
+def propose_budget(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:
     """The time there is for a push, if pushes take longer; lifted when budget and time are far from used up.
 
     Shedding is the last resort: while a better plan is proposed, or one has just been taken, there is no new budget.
     """
     sample = seen.sample
-    waits = memory.proposed.get((sample.join, "migrate"), 0) > 0 or (
-        sample.time - memory.acted.get("migrate", -inf) < rules.cool_down * sample.horizon
+    waits = memory.proposal_counts.get((sample.join, "migrate"), 0) > 0 or (
+        sample.time - memory.last_decided.get("migrate", -inf) < rules.cool_down * sample.horizon
     )
-    room = sample.effort.room(rules.speed)
-    busy = sample.effort.seconds / room
-    limit = 1000 * room / sample.effort.pushes
+    room = sample.push_stats.available_seconds(rules.speed)
+    busy = sample.push_stats.seconds / room
+    limit = 1000 * room / sample.push_stats.pushes
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
-    if memory.limit is None or not sample.bound:
+    if memory.budget_limit is None or not sample.has_own_budget:
         wanted = sample.sheddable and busy > rules.full and not waits
-        return Proposal(_milliseconds(limit), numbers, urgent=busy > _URGENT * rules.full) if wanted else None
-    if sample.demanded is None:
+        return (
+            Proposal(_format_milliseconds(limit), numbers, urgent=busy > _URGENT_FACTOR * rules.full)
+            if wanted
+            else None
+        )
+    if sample.demand_ratio is None:
         return None
-    numbers["demanded"] = sample.demanded
-    if sample.demanded < rules.idle and busy < rules.idle * rules.full:
+    numbers["demanded"] = sample.demand_ratio
+    if sample.demand_ratio < rules.idle and busy < rules.idle * rules.full:
         return Proposal(None, numbers)
-    if not 1 / (1 + rules.margin) < limit / memory.limit < 1 + rules.margin:
-        return Proposal(_milliseconds(limit), numbers)
+    if not 1 / (1 + rules.margin) < limit / memory.budget_limit < 1 + rules.margin:
+        return Proposal(_format_milliseconds(limit), numbers)
     return None
 
 
-def _milliseconds(limit: float) -> str:
+def _format_milliseconds(limit: float) -> str:
     return f"{max(1, round(limit))} ms"
 
 
-_MATTERS: dict[Action, Callable[[Observation, Memory, Rules], Proposal | None]] = {
-    "migrate": join_order,
-    "policy": state_policy,
-    "reslice": slices,
-    "budget": budget,
+_PROPOSERS: dict[Action, Callable[[Observation, DecisionHistory, Rules], Proposal | None]] = {
+    "migrate": propose_join_order,
+    "policy": propose_state_policy,
+    "reslice": propose_slices,
+    "budget": propose_budget,
 }
 
 

@@ -12,57 +12,57 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from penstock.plan.input_paths import Load, Path
-from penstock.plan.tree import Leaf, Pair, Tree
+from penstock.plan.input_paths import InputPath, PlanLoad
+from penstock.plan.tree import JoinPair, Leaf, Tree
 
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Refresh:
+class RefreshRate:
     """New rows per second that a state needs, and the stream whose freshness asks for them."""
 
     rate: float
     stream: str
 
 
-Refreshes = Mapping[Tree, Refresh]
+RefreshRates = Mapping[Tree, RefreshRate]
 
 
-def refresh_rates(load: Load, freshness: Mapping[str, float]) -> dict[Tree, Refresh]:
+def compute_refresh_rates(load: PlanLoad, freshness: Mapping[str, float]) -> dict[Tree, RefreshRate]:
     """The rates of Lemma 1, where states of fixed sizes hand a tuple on: φ_I >= Σ_j |S_j| / λ_j along the path of I.
 
     The leaf's share of φ_I is |S_I| / λ_I; the rest is divided among the states above it in proportion to the roots of
     their sizes, which makes the sum of their rates smallest.
     """
-    demands: list[tuple[Tree, Refresh]] = []
+    demands: list[tuple[Tree, RefreshRate]] = []
     for path in load.paths:
-        above = [node for node in path.probing if isinstance(node, Pair)]
+        above = [node for node in path.probing_nodes if isinstance(node, JoinPair)]
         if path.alias not in freshness or not above:
             continue
         rest = freshness[path.alias] - load.states[Leaf(path.alias)] / load.rates[path.alias]
         roots = sum(sqrt(load.states[node]) for node in above)
         for node in above:
             rate = sqrt(load.states[node]) * roots / rest if rest > 0 else inf
-            demands.append((node, Refresh(rate, path.alias)))
-    return _strictest(demands)
+            demands.append((node, RefreshRate(rate, path.alias)))
+    return _select_strictest(demands)
 
 
-def renewal_rates(load: Load, freshness: Mapping[str, float]) -> dict[Tree, Refresh]:
+def compute_renewal_rates(load: PlanLoad, freshness: Mapping[str, float]) -> dict[Tree, RefreshRate]:
     """The rates where a row dies with its parts, as in this engine: times spent in several states do not add up, so
     each state must be renewed once within the freshness of each of its streams: φ_I >= |S_n| / λ_n.
     """
-    return _strictest(
-        (node, Refresh(load.states[node] / freshness[path.alias], path.alias))
+    return _select_strictest(
+        (node, RefreshRate(load.states[node] / freshness[path.alias], path.alias))
         for path in load.paths
         if path.alias in freshness
-        for node in path.probing
-        if isinstance(node, Pair)
+        for node in path.probing_nodes
+        if isinstance(node, JoinPair)
     )
 
 
-def _strictest(demands: Iterable[tuple[Tree, Refresh]]) -> dict[Tree, Refresh]:
-    rates: dict[Tree, Refresh] = {}
+def _select_strictest(demands: Iterable[tuple[Tree, RefreshRate]]) -> dict[Tree, RefreshRate]:
+    rates: dict[Tree, RefreshRate] = {}
     for node, refresh in demands:
         if node not in rates or rates[node].rate < refresh.rate:
             rates[node] = refresh
@@ -75,26 +75,26 @@ class Shortage:
 
     stream: str
     state: Tree
-    needed: float | None
+    required_mu: float | None
 
     def __str__(self) -> str:
         what = f"the freshness of {self.stream} cannot be kept: {self.state} is not refreshed often enough"
-        if self.needed is None:
+        if self.required_mu is None:
             return f"{what}, however large the budget; give {self.stream} a longer FRESHNESS"
-        return f"{what}; that takes a budget of {self.needed:.6g} probes per second, or a longer FRESHNESS"
+        return f"{what}; that takes a budget of {self.required_mu:.6g} probes per second, or a longer FRESHNESS"
 
 
-def within_supply(load: Load, refreshes: Refreshes) -> tuple[dict[Tree, Refresh], Shortage | None]:
+def limit_to_supply(load: PlanLoad, refreshes: RefreshRates) -> tuple[dict[Tree, RefreshRate], Shortage | None]:
     """The rates, cut down to what the streams can bring; and the first that had to be."""
     shortage = None
     possible = {}
     for node, refresh in refreshes.items():
         supply = sum(load.rates[path.alias] * path.rows_of(node) for path in load.paths)
-        if supply < refresh.rate * (1 - _ROUNDING):
+        if supply < refresh.rate * (1 - _TOLERANCE):
             shortage = shortage or Shortage(refresh.stream, node, None)
         rate = min(refresh.rate, supply)
         if rate > 0:
-            possible[node] = Refresh(rate, refresh.stream)
+            possible[node] = RefreshRate(rate, refresh.stream)
     return possible, shortage
 
 
@@ -102,14 +102,14 @@ def within_supply(load: Load, refreshes: Refreshes) -> tuple[dict[Tree, Refresh]
 class Cover:
     """Tuples per second that must enter each path, what they cost on it, and the state that costs most."""
 
-    entering: dict[str, float]
+    tuple_rates: dict[str, float]
     hops: dict[str, int]
     """How many hops of a path its tuples must take: beyond the last state with a rate they refresh nothing."""
     cost: float
-    dearest: Tree | None
+    costliest: Tree | None
 
 
-def greedy_cover(load: Load, refreshes: Refreshes) -> Cover:
+def find_greedy_cover(load: PlanLoad, refreshes: RefreshRates) -> Cover:
     """GH-WMSCP: the path that refreshes most per probe, as long as it brings something, again and again.
 
     What it brings is counted in parts of the rates that are still to be met. At the end paths give back what others
@@ -133,15 +133,17 @@ def greedy_cover(load: Load, refreshes: Refreshes) -> Cover:
         for node in helped:
             lacking[node] -= more * brings[at][node]
             spent[node] += more * paths[at].cost / len(helped)
-        lacking = {node: part for node, part in lacking.items() if part > _ROUNDING}
-    _give_back(paths, brings, entering)
+        lacking = {node: part for node, part in lacking.items() if part > _TOLERANCE}
+    _trim_cover(paths, brings, entering)
     cost = sum(path.cost * tuples for path, tuples in zip(paths, entering, strict=True))
     dearest = nodes[spent.index(max(spent))] if nodes else None
-    hops = {p.alias: max((at for at, node in enumerate(p.probing) if node in refreshes), default=0) for p in paths}
+    hops = {
+        p.alias: max((at for at, node in enumerate(p.probing_nodes) if node in refreshes), default=0) for p in paths
+    }
     return Cover(dict(zip(hops, entering, strict=True)), hops, cost, dearest)
 
 
-def _give_back(paths: Sequence[Path], brings: list[list[float]], entering: list[float]) -> None:
+def _trim_cover(paths: Sequence[InputPath], brings: list[list[float]], entering: list[float]) -> None:
     def price(at: int) -> float:
         return paths[at].cost / max(sum(brings[at]), 1e-300)
 

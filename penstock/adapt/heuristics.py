@@ -8,54 +8,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.plan.input_paths import Load, halfway_joins, joins, sides
-from penstock.plan.tree import Pair, Tree
+from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins, list_joins
+from penstock.plan.tree import JoinPair, Tree
 
 
-def equal_hj(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_equal_hj(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """EqualHJ: the same for each half-way join."""
-    nodes = halfway_joins(load.tree)
+    nodes = list_halfway_joins(load.tree)
     return dict.fromkeys(nodes, mu / len(nodes))
 
 
-def global_hjpr(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_global_hjpr(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """GlobalHJPR: in the ratio of the half-way joins' productivities."""
-    total = sum(load.productivity[node] for node in halfway_joins(load.tree))
+    total = sum(load.productivity[node] for node in list_halfway_joins(load.tree))
     if not total:
-        return equal_hj(load, mu)
-    return {node: mu * load.productivity[node] / total for node in halfway_joins(load.tree)}
+        return allocate_equal_hj(load, mu)
+    return {node: mu * load.productivity[node] / total for node in list_halfway_joins(load.tree)}
 
 
-def ebest_hjp(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_ebest_hjp(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """EBestHJP: the same for each join, and there to the most productive direction."""
-    found = list(joins(load.tree))
-    return _best_of_each(load, {join: mu / len(found) for join in found})
+    found = list(list_joins(load.tree))
+    return _allocate_per_join(load, {join: mu / len(found) for join in found})
 
 
-def sbest_hjp(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_sbest_hjp(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """SBestHJP: in the ratio of the joins' selectivities, and there to the most productive direction."""
-    selectivity = {join: load.selectivity(join) for join in joins(load.tree)}
+    selectivity = {join: load.compute_selectivity(join) for join in list_joins(load.tree)}
     total = sum(selectivity.values())
     if not total:
-        return ebest_hjp(load, mu)
-    return _best_of_each(load, {join: mu * each / total for join, each in selectivity.items()})
+        return allocate_ebest_hjp(load, mu)
+    return _allocate_per_join(load, {join: mu * each / total for join, each in selectivity.items()})
 
 
-def best_hjp(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_best_hjp(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """BestHJP: the most productive half-way join as far as its rows go, then the next."""
-    return _filled(load, list(halfway_joins(load.tree)), mu)
+    return _fill_by_productivity(load, list(list_halfway_joins(load.tree)), mu)
 
 
-def _best_of_each(load: Load, shares: Mapping[Pair, float]) -> dict[Tree, float]:
+def _allocate_per_join(load: PlanLoad, shares: Mapping[JoinPair, float]) -> dict[Tree, float]:
     table: dict[Tree, float] = {}
     for join, share in shares.items():
-        table |= _filled(load, [side for side, _ in sides(join)], share)
+        table |= _fill_by_productivity(load, [side for side, _ in list_directions(join)], share)
     return table
 
 
-def _filled(load: Load, nodes: list[Tree], mu: float) -> dict[Tree, float]:
+def _fill_by_productivity(load: PlanLoad, nodes: list[Tree], mu: float) -> dict[Tree, float]:
     table = {}
     for node in sorted(nodes, key=lambda node: -load.productivity[node]):
-        table[node] = min(mu, load.full[node])
+        table[node] = min(mu, load.full_allowances[node])
         mu -= table[node]
     return table

@@ -13,93 +13,102 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.adapt.allocate import Allocation, allocate
-from penstock.adapt.freshness import renewal_rates
+from penstock.adapt.freshness import compute_renewal_rates
 from penstock.cql.catalog import Stream
 from penstock.join.operator import JoinOperator
-from penstock.join.shedding.load_shedding import Shedding
-from penstock.plan.input_paths import Load
+from penstock.join.shedding.load_shedding import LoadShedding
+from penstock.plan.input_paths import PlanLoad
 from penstock.plan.physical import JoinPlan
-from penstock.plan.tree import Leaf, Tree, fixed, renamed
+from penstock.plan.tree import Leaf, Tree, rename_leaves, require_tree
 
-_TRIED = 0.02
+_TRIAL_SHARE = 0.02
 """The part of a budget that goes to all half-way joins alike, so that each is measured."""
-_MOVED = 0.05
+_CHANGE_THRESHOLD = 0.05
 """The change of a statistic, relative to its last value, from which on it is worth looking again."""
-_ALL = 0.98
-_ROOM = 2.0
+_ALL_SHARE = 0.98
+_BURST_FACTOR = 2.0
 _DEFAULT_HORIZON = 10.0
 
 
-class Overload:
+class JoinBudget:
     """One join under a budget. `mu` tells its probes per second whenever it is asked."""
 
     def __init__(
-        self, join: JoinOperator, mu: Callable[[], float], policy: str, sample: int | None, late: Callable[[], bool]
+        self, join: JoinOperator, get_mu: Callable[[], float], policy: str, sample: int | None, late: Callable[[], bool]
     ) -> None:
         plan = join.tree.plan
         second = ticks_per_second(plan)
         self.join = join
-        self._mu = mu
+        self._get_mu = get_mu
         self._policy = policy
-        self._second = second
+        self._ticks_per_second = second
         spans = [leaf.source.window.size / second for leaf in plan.leaves
                  if leaf.source.window and leaf.source.window.kind == "range" and leaf.source.window.size]  # fmt: skip
         horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
-        self.shedding = Shedding(fixed(plan.tree), mu(), second, horizon, sample, self.review, late)
+        self.shedding = LoadShedding(require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late)
         self.allocation: Allocation | None = None
         """The latest; None until something was measured."""
-        self.load: Load | None = None
-        join.shed(self.shedding)
+        self.load: PlanLoad | None = None
+        join.set_shedding(self.shedding)
 
     def review(self) -> None:
         """Allocate anew if what was measured, or the budget, has changed."""
-        mu = self.shedding.mu = self._mu()
-        load = self.measured()
+        mu = self.shedding.mu = self._get_mu()
+        load = self.measure_load()
         if load is None:
             return
-        if self.allocation is None or self.load is None or mu != self.allocation.mu or _moved(self.load, load):
-            bounds = {alias: bound / self._second for alias, bound in self.join.group.freshness().items()}
-            self.swap(load, allocate(load, mu, self._policy, renewal_rates(load, bounds)))
+        if (
+            self.allocation is None
+            or self.load is None
+            or mu != self.allocation.mu
+            or _has_load_changed(self.load, load)
+        ):
+            bounds = {
+                alias: bound / self._ticks_per_second for alias, bound in self.join.shared_join.find_freshness().items()
+            }
+            self.swap(load, allocate(load, mu, self._policy, compute_renewal_rates(load, bounds)))
 
-    def measured(self) -> Load | None:
+    def measure_load(self) -> PlanLoad | None:
         """The load as it is now; None while a half-way join has not probed yet."""
-        return self.shedding.measure(self._states()) if self.shedding.known else None
+        return self.shedding.measure(self._count_state_rows()) if self.shedding.known else None
 
-    def swap(self, load: Load, allocation: Allocation) -> None:
+    def swap(self, load: PlanLoad, allocation: Allocation) -> None:
         """Go on with an allocation that was made for a load; only between two batches."""
         self.load, self.allocation = load, allocation
-        self.shedding.swap(spread(allocation, load))
+        self.shedding.set_allowances(spread_allocation(allocation, load))
 
-    def _states(self) -> dict[Tree, float]:
+    def _count_state_rows(self) -> dict[Tree, float]:
         tree = self.join.tree
         sizes: dict[Tree, float] = {Leaf(alias): float(len(store)) for alias, store in tree.stores.items()}
-        stateful = (node for node in tree.nodes() if node.state is not None)
-        return sizes | {node.plan.tree: float(node.alive(self.join.done)) for node in stateful}
+        stateful = (node for node in tree.walk_joins() if node.state is not None)
+        return sizes | {node.plan.tree: float(node.count_living(self.join.done)) for node in stateful}
 
     def lift(self) -> None:
-        self.join.shed(None)
+        self.join.set_shedding(None)
 
     def metrics(self, names: Mapping[str, str]) -> dict[str, object]:
         """The budget and how it is split, in the aliases `names`."""
         found = self.allocation
         return {
-            "mu": self._mu(),
+            "mu": self._get_mu(),
             "policy": self._policy,
-            "allowances": {str(renamed(node, names)): probes for node, probes in self.shedding.allowances.items()},
+            "allowances": {
+                str(rename_leaves(node, names)): probes for node, probes in self.shedding.allowances.items()
+            },
             "shortage": None if found is None or found.shortage is None else str(found.shortage),
         }
 
 
-def spread(found: Allocation, load: Load) -> dict[Tree, float]:
+def spread_allocation(found: Allocation, load: PlanLoad) -> dict[Tree, float]:
     """The table of an allocation with what it leaves over, and with a little for half-way joins that got nothing.
 
     Where all rows are to probe the allowance has room for uneven arrivals: the budget as a whole is kept anyway.
     """
     spent = sum(found.allowances.values())
-    tried = (_TRIED if spent else 1.0) * found.mu / len(found.allowances)
-    factor = (1 - _TRIED) * found.mu / spent if spent else 0.0
+    tried = (_TRIAL_SHARE if spent else 1.0) * found.mu / len(found.allowances)
+    factor = (1 - _TRIAL_SHARE) * found.mu / spent if spent else 0.0
     return {
-        node: tried + factor * probes * (_ROOM if probes >= _ALL * load.full[node] else 1.0)
+        node: tried + factor * probes * (_BURST_FACTOR if probes >= _ALL_SHARE * load.full_allowances[node] else 1.0)
         for node, probes in found.allowances.items()
     }
 
@@ -110,9 +119,11 @@ def ticks_per_second(plan: JoinPlan) -> int:
     return 1_000_000 if any(pa.types.is_timestamp(type_) for type_ in types) else 1
 
 
-def _moved(old: Load, new: Load) -> bool:
-    return old.tree != new.tree or _changed(old.rates, new.rates) or _changed(old.productivity, new.productivity)
+def _has_load_changed(old: PlanLoad, new: PlanLoad) -> bool:
+    return (
+        old.tree != new.tree or _has_changed(old.rates, new.rates) or _has_changed(old.productivity, new.productivity)
+    )
 
 
-def _changed(old: Mapping[Any, float], new: Mapping[Any, float]) -> bool:
-    return any(abs(value - old[key]) > _MOVED * max(old[key], 1e-9) for key, value in new.items())
+def _has_changed(old: Mapping[Any, float], new: Mapping[Any, float]) -> bool:
+    return any(abs(value - old[key]) > _CHANGE_THRESHOLD * max(old[key], 1e-9) for key, value in new.items())

@@ -13,51 +13,55 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.adapt.freshness import Refreshes
-from penstock.plan.input_paths import Load, sides
-from penstock.plan.tree import Pair, Tree
+from penstock.adapt.freshness import RefreshRates
+from penstock.plan.input_paths import PlanLoad, list_directions
+from penstock.plan.tree import JoinPair, Tree
 from penstock.state.sorted_index import F64
 
 
-class Program:
+class LinearProgram:
     """The constraints of one load and its refresh rates."""
 
-    def __init__(self, load: Load, refreshes: Refreshes) -> None:
+    def __init__(self, load: PlanLoad, refreshes: RefreshRates) -> None:
         self._load = load
         self._refreshes = refreshes
-        self._place = {node: place for place, node in enumerate(load.full)}
-        self._full = np.array(list(load.full.values()))
-        made: dict[Tree, F64] = {node: self._made(node) for node in load.full if isinstance(node, Pair)}
-        rows = [self._probing(node) - made[node] for node in made]
+        self._index = {node: place for place, node in enumerate(load.full_allowances)}
+        self._full = np.array(list(load.full_allowances.values()))
+        made: dict[Tree, F64] = {
+            node: self._production_row(node) for node in load.full_allowances if isinstance(node, JoinPair)
+        }
+        rows = [self._unit_row(node) - made[node] for node in made]
         limits = [0.0] * len(made)
         for node, refresh in refreshes.items():
             rows.append(-made[node])
-            limits.append(-refresh.rate / max(load.full[node], 1e-300))
+            limits.append(-refresh.rate / max(load.full_allowances[node], 1e-300))
         self._rows, self._limits = rows, limits
 
-    def _probing(self, node: Tree) -> F64:
-        row = np.zeros(len(self._place))
-        row[self._place[node]] = 1.0
+    def _unit_row(self, node: Tree) -> F64:
+        row = np.zeros(len(self._index))
+        row[self._index[node]] = 1.0
         return row
 
-    def _made(self, join: Pair) -> F64:
+    def _production_row(self, join: JoinPair) -> F64:
         """The rows a join makes, as parts of what it makes if nothing is shed."""
-        row: F64 = np.zeros(len(self._place))
-        for side, _ in sides(join):
-            row[self._place[side]] = self._load.productivity[side] * self._load.full[side]
+        row: F64 = np.zeros(len(self._index))
+        for side, _ in list_directions(join):
+            row[self._index[side]] = self._load.productivity[side] * self._load.full_allowances[side]
         row /= max(row.sum(), 1e-300)
         return row
 
-    def most_results(self, mu: float) -> dict[Tree, float] | None:
+    def maximize_results(self, mu: float) -> dict[Tree, float] | None:
         """The allowances with the highest throughput; None if μ is not enough for the refresh rates."""
-        assert isinstance(self._load.tree, Pair)
+        assert isinstance(self._load.tree, JoinPair)
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 (only a budget needs it)
 
         limited = LinearConstraint(np.array([*self._rows, self._full / mu]), -np.inf, [*self._limits, 1.0])
-        found = milp(-self._made(self._load.tree), constraints=limited, bounds=Bounds(0.0, 1.0))  # the quicker door
-        return None if found.x is None else self._table(np.clip(found.x, 0.0, 1.0))
+        found = milp(
+            -self._production_row(self._load.tree), constraints=limited, bounds=Bounds(0.0, 1.0)
+        )  # the quicker door
+        return None if found.x is None else self._to_table(np.clip(found.x, 0.0, 1.0))
 
-    def cheapest(self) -> tuple[dict[Tree, float], Tree] | None:
+    def minimize_probes(self) -> tuple[dict[Tree, float], Tree] | None:
         """The fewest probes that meet the refresh rates, and the state that takes most of them."""
         from scipy.optimize import linprog  # noqa: PLC0415
 
@@ -66,7 +70,10 @@ class Program:
         if found.x is None:
             return None
         marginals = np.array(found.ineqlin.marginals[-len(self._refreshes) :]) * limits[-len(self._refreshes) :]
-        return self._table(np.clip(found.x, 0.0, 1.0)), list(self._refreshes)[int(np.argmax(marginals))]
+        return self._to_table(np.clip(found.x, 0.0, 1.0)), list(self._refreshes)[int(np.argmax(marginals))]
 
-    def _table(self, parts: F64) -> dict[Tree, float]:
-        return {node: float(part * full) for (node, full), part in zip(self._load.full.items(), parts, strict=True)}
+    def _to_table(self, parts: F64) -> dict[Tree, float]:
+        return {
+            node: float(part * full)
+            for (node, full), part in zip(self._load.full_allowances.items(), parts, strict=True)
+        }

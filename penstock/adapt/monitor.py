@@ -21,49 +21,49 @@ from penstock.join.node import JoinNode
 from penstock.join.operator import JoinOperator
 from penstock.plan.cost import Statistics
 from penstock.plan.join_graph import JoinGraph
-from penstock.plan.slice_cost import Chain, Rates, Windows
-from penstock.plan.tree import Outline
+from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
+from penstock.plan.tree import PlanShape
 from penstock.state.kernels import I32
-from penstock.state.windows import lifetime
+from penstock.state.windows import get_lifetime
 
-NEWEST = 1024
+MAX_COMPARED = 1024
 """How many tuples of a window are compared."""
-_MEMORY = 0.25
+_DECAY = 0.25
 """What an observation leaves of the weight of those before it."""
-_CHANGED, _CHANCE = 1.0, 8.0
+_CHANGE_RATIO, _CHANCE_DEVIATIONS = 1.0, 8.0
 """What is remembered is of another time if it differs by this much, relatively, and by so many deviations."""
 _DEFAULT_HORIZON = 10.0
 
-Pairs = Mapping[frozenset[str], tuple[float, float]]
+PairCounts = Mapping[frozenset[str], tuple[float, float]]
 """For two aliases: pairs of their rows that agreed, and pairs that were compared."""
 
 
 @dataclass(frozen=True)
-class Effort:
+class PushStats:
     """What the pushes since the last look were, in seconds of the clock and of event time; and how many they were."""
 
     pushes: int
     seconds: float
-    span: float
-    allowed: float | None = None
+    event_seconds: float
+    allowed_seconds: float | None = None
     """The seconds of the clock there were for them, where something else than the event time they bring says so."""
 
-    def room(self, speed: float) -> float:
+    def available_seconds(self, speed: float) -> float:
         """The seconds of the clock there were for them; `speed`: how fast event time passes."""
-        return self.span / speed if self.allowed is None else self.allowed
+        return self.event_seconds / speed if self.allowed_seconds is None else self.allowed_seconds
 
 
 @dataclass(frozen=True)
-class Slices:
+class SliceSample:
     """Where the slices end now, and what their cost model must know, in seconds."""
 
-    chain: Chain
-    windows: Windows
+    chain: SliceChain
+    windows: SharedWindows
     rates: Rates
 
 
 @dataclass(frozen=True)
-class Sample:
+class JoinSample:
     """A join between two pushes. `names` gives the aliases of `query`, which speaks for all who share the join."""
 
     join: str
@@ -71,76 +71,91 @@ class Sample:
     names: Mapping[str, str]
     shapes: tuple[str, ...]
     """The shapes of all joins of the query, in the order of its plan text."""
-    place: int
+    join_index: int
     """Which of them this join is."""
     time: float
     """Seconds of event time."""
     horizon: float
     """The shortest window, in seconds."""
     graph: JoinGraph
-    tree: Outline
+    tree: PlanShape
     state: str
     codes: Mapping[str, Mapping[int, I32]]
     rates: Mapping[str, float]
     rows: Mapping[str, float]
     """The rows of each window, as the rate will have it."""
     state_rows: int
-    effort: Effort
-    joins: int
+    push_stats: PushStats
+    join_count: int
     """How many joins share the time of a push."""
     sheddable: bool
     """Whether the query, and all who share a join with it, have FRESHNESS and could have a budget of their own."""
-    bound: bool
+    has_own_budget: bool
     """Whether it has one."""
-    demanded: float | None
+    demand_ratio: float | None
     """Under a budget: the probes that all rows would need, for each probe there is."""
-    pairs: Pairs = field(default_factory=dict)
+    pairs: PairCounts = field(default_factory=dict)
     """What the codes told, if they were compared already; see `compared`."""
-    slices: Slices | None = None
+    slices: SliceSample | None = None
     """How queries that share the join cut their windows; None if there is nothing to merge."""
 
 
-def sampled(
-    join: JoinOperator, running: Q, budgets: ObservedBudgets[Q], since: float, effort: Effort, joins: int
-) -> Sample:
+def sample_join(
+    join: JoinOperator, running: Q, budgets: ObservedBudgets[Q], since: float, push_stats: PushStats, joins: int
+) -> JoinSample:
     """Look at a join; `since` is the event time, in seconds, of the last look."""
     plan = join.tree.plan
     second = ticks_per_second(plan)
     now = join.done / second
-    shapes, (place, *_) = running.shapes_of(join)
+    shapes, (place, *_) = running.list_shapes(join)
     stores = join.tree.stores
-    lives = {alias: _lives(store) / second for alias, store in stores.items()}
-    rates = {alias: _rate(store, second, max(since, now - lives[alias]), now) for alias, store in stores.items()}
-    overloads = [over for over in budgets.overloads(running) if over.join is join and over.load is not None]
-    return Sample(
-        join.id, running.name, running.own_names(join), shapes, place, now, horizon(join),
-        JoinGraph(tuple(stores), plan.classes, (), tuple(plan.residuals)), plan.tree, join.state,
-        {alias: _newest(store) for alias, store in stores.items()},
+    lives = {alias: _find_lifetime(store) / second for alias, store in stores.items()}
+    rates = {
+        alias: _measure_rate(store, second, max(since, now - lives[alias]), now) for alias, store in stores.items()
+    }
+    overloads = [over for over in budgets.join_budgets(running) if over.join is join and over.load is not None]
+    return JoinSample(
+        join.id,
+        running.name,
+        running.own_aliases(join),
+        shapes,
+        place,
+        now,
+        compute_horizon(join),
+        JoinGraph(tuple(stores), plan.classes, (), tuple(plan.residuals)),
+        plan.tree,
+        join.state,
+        {alias: _read_newest_codes(store) for alias, store in stores.items()},
         rates,
         {
             alias: rates[alias] * lives[alias] if lives[alias] < inf else float(len(store))
             for alias, store in stores.items()
         },
-        sum(len(node.state) for node in join.tree.nodes() if isinstance(node, JoinNode) and node.state is not None),
-        effort, joins,
-        budgets.may_bind(running),
-        budgets.alone(running),
+        sum(
+            len(node.state) for node in join.tree.walk_joins() if isinstance(node, JoinNode) and node.state is not None
+        ),
+        push_stats,
+        joins,
+        budgets.can_bind(running),
+        budgets.has_own_budget(running),
         next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
-        slices=_slices(join, second),
-    )  # fmt: skip
+        slices=_sample_slices(join, second),
+    )
 
 
-def _slices(join: JoinOperator, second: int) -> Slices | None:
-    found = join.group.measured()
+def _sample_slices(join: JoinOperator, second: int) -> SliceSample | None:
+    found = join.shared_join.measure_windows()
     if found is None:
         return None
     windows, rates = found
     ends = tuple(end / second for end in windows.ends)
     per_second = replace(rates, a=rates.a * second, b=rates.b * second)
-    return Slices(tuple(end / second for end in join.group.chain), replace(windows, ends=ends), per_second)
+    return SliceSample(
+        tuple(end / second for end in join.shared_join.slice_ends), replace(windows, ends=ends), per_second
+    )
 
 
-def horizon(join: JoinOperator) -> float:
+def compute_horizon(join: JoinOperator) -> float:
     """The shortest RANGE window of a join, in seconds of event time."""
     plan = join.tree.plan
     second = ticks_per_second(plan)
@@ -149,26 +164,28 @@ def horizon(join: JoinOperator) -> float:
     return max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
 
 
-def _lives(store: LeafStore) -> float:
+def _find_lifetime(store: LeafStore) -> float:
     """How many ticks a tuple is kept, as far as that is known beforehand."""
-    length = lifetime(store.plan.source.window)
+    length = get_lifetime(store.plan.source.window)
     return inf if length is None else float(length)
 
 
-def _rate(store: LeafStore, second: int, since: float, now: float) -> float:
+def _measure_rate(store: LeafStore, second: int, since: float, now: float) -> float:
     """Tuples that are kept per second, lately."""
     if store.plan.source.is_table or now <= since:
         return 0.0
-    born, _ = store.lives(np.arange(store.base, store.end))
+    born, _ = store.read_lifetimes(np.arange(store.base, store.end))
     return float(np.count_nonzero(born > since * second)) / (now - since)
 
 
-def _newest(store: LeafStore) -> dict[int, I32]:
+def _read_newest_codes(store: LeafStore) -> dict[int, I32]:
     """The codes of the newest tuples; of a table's rows, of some that lie evenly."""
     if store.plan.source.is_table:
-        ids = np.unique(np.linspace(store.base, max(store.end - 1, store.base), NEWEST).astype(np.int64))[: len(store)]
+        ids = np.unique(np.linspace(store.base, max(store.end - 1, store.base), MAX_COMPARED).astype(np.int64))[
+            : len(store)
+        ]
     else:
-        ids = np.arange(max(store.base, store.end - NEWEST), store.end)
+        ids = np.arange(max(store.base, store.end - MAX_COMPARED), store.end)
     return {id_: store.codes(id_, ids) for id_ in sorted(store.plan.classes)}
 
 
@@ -176,8 +193,8 @@ def _newest(store: LeafStore) -> dict[int, I32]:
 class Observation:
     """A sample with the averages that lead to decisions."""
 
-    sample: Sample
-    pairs: Pairs
+    sample: JoinSample
+    pairs: PairCounts
 
     @property
     def statistics(self) -> Statistics:
@@ -188,41 +205,39 @@ class Observation:
         return Statistics(sample.rates, rows, {}, parts)
 
 
-def compared(sample: Sample) -> Sample:
+def compare_codes(sample: JoinSample) -> JoinSample:
     """The sample with its codes compared and left out: they mean nothing outside of its engine."""
     pairs = {}
     for one, other in combinations(sample.graph.aliases, 2):
         shared = sorted(sample.codes[one].keys() & sample.codes[other].keys())
         if shared:
             sides = [[sample.codes[alias][id_] for id_ in shared] for alias in (one, other)]
-            pairs[frozenset((one, other))] = _agreeing(*sides), float(sides[0][0].size) * sides[1][0].size
+            pairs[frozenset((one, other))] = _count_agreeing(*sides), float(sides[0][0].size) * sides[1][0].size
     return replace(sample, codes={}, pairs=pairs)
 
 
-def observed(sample: Sample, earlier: Observation | None) -> Observation:
+def observe(sample: JoinSample, earlier: Observation | None) -> Observation:
     """What a sample tells, with what is still remembered."""
     before = {} if earlier is None else earlier.pairs
     if sample.codes:
-        sample = compared(sample)
-    return Observation(
-        sample, {pair: _blended(before.get(pair, (0.0, 0.0)), now) for pair, now in sample.pairs.items()}
-    )
+        sample = compare_codes(sample)
+    return Observation(sample, {pair: _blend(before.get(pair, (0.0, 0.0)), now) for pair, now in sample.pairs.items()})
 
 
-def _blended(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
+def _blend(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
     """Pairs that agreed and that were compared, with what is remembered of them; forgotten if it is of another time.
 
     Averaged, a part that falls from a hundredth to nothing would fall to a quarter at every look.
     """
     agreed, compared = now
     expected = before[0] / max(before[1], 1.0) * compared
-    apart, chance = abs(agreed - expected), _CHANCE * sqrt(max(agreed, expected))
-    if apart > max(_CHANGED * min(agreed, expected), chance):
+    apart, chance = abs(agreed - expected), _CHANCE_DEVIATIONS * sqrt(max(agreed, expected))
+    if apart > max(_CHANGE_RATIO * min(agreed, expected), chance):
         return now
-    return _MEMORY * before[0] + agreed, _MEMORY * before[1] + compared
+    return _DECAY * before[0] + agreed, _DECAY * before[1] + compared
 
 
-def _agreeing(left: list[I32], right: list[I32]) -> float:
+def _count_agreeing(left: list[I32], right: list[I32]) -> float:
     """How many pairs of rows agree in every column of codes."""
     both = np.stack([np.concatenate(columns) for columns in zip(left, right, strict=True)])
     _, keys = np.unique(both, axis=1, return_inverse=True) if len(both) > 1 else np.unique(both, return_inverse=True)

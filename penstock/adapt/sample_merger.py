@@ -10,37 +10,37 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.adapt.monitor import Effort, Sample
+from penstock.adapt.monitor import JoinSample, PushStats
 
-Join = tuple[str, int]
+JoinKey = tuple[str, int]
 """A query, and which of its joins."""
 
 
-class Gathering:
+class SampleMerger:
     """Collects the samples of a join until all cells have sent one, or one of them sends its next."""
 
     def __init__(self, cells: int) -> None:
         self._cells = cells
-        self._found: dict[Join, dict[int, Sample]] = {}
+        self._samples: dict[JoinKey, dict[int, JoinSample]] = {}
 
-    def add(self, samples: Mapping[int, Sequence[Sample]], queries: Collection[str]) -> list[Sample]:
+    def add(self, samples: Mapping[int, Sequence[JoinSample]], queries: Collection[str]) -> list[JoinSample]:
         """What has come together with these, given by cell; `queries` are those that still run."""
-        self._found = {join: found for join, found in self._found.items() if join[0] in queries}
+        self._samples = {join: found for join, found in self._samples.items() if join[0] in queries}
         complete = []
         for cell, each in samples.items():
             for sample in each:
-                join = sample.query, sample.place
-                if cell in self._found.get(join, {}):
-                    complete.append(self._found.pop(join))
-                found = self._found.setdefault(join, {})
+                join = sample.query, sample.join_index
+                if cell in self._samples.get(join, {}):
+                    complete.append(self._samples.pop(join))
+                found = self._samples.setdefault(join, {})
                 found[cell] = sample
                 if len(found) == self._cells:
-                    complete.append(self._found.pop(join))
-        together = (merged([found[cell] for cell in sorted(found)]) for found in complete)
+                    complete.append(self._samples.pop(join))
+        together = (merge_samples([found[cell] for cell in sorted(found)]) for found in complete)
         return [sample for sample in together if sample is not None]
 
 
-def merged(samples: Sequence[Sample]) -> Sample | None:
+def merge_samples(samples: Sequence[JoinSample]) -> JoinSample | None:
     """One sample for those of the same join; None if it has no rows anywhere."""
     filled = [sample for sample in samples if any(sample.rows.values())]
     if not filled:
@@ -50,23 +50,23 @@ def merged(samples: Sequence[Sample]) -> Sample | None:
     return replace(
         first,
         time=max(each.time for each in alike),
-        rates=_means([each.rates for each in alike]),
-        rows=_means([each.rows for each in alike]),
+        rates=_average([each.rates for each in alike]),
+        rows=_average([each.rows for each in alike]),
         pairs={
             pair: (sum(each.pairs[pair][0] for each in alike), sum(each.pairs[pair][1] for each in alike))
             for pair in first.pairs
         },
         state_rows=sum(each.state_rows for each in alike),
-        effort=Effort(*(max(numbers) for numbers in zip(*map(_effort, alike), strict=True))),
+        push_stats=PushStats(*(max(numbers) for numbers in zip(*map(_push_stats_fields, alike), strict=True))),
         sheddable=all(each.sheddable for each in alike),
-        bound=any(each.bound for each in alike),
-        demanded=max((each.demanded for each in alike if each.demanded is not None), default=None),
+        has_own_budget=any(each.has_own_budget for each in alike),
+        demand_ratio=max((each.demand_ratio for each in alike if each.demand_ratio is not None), default=None),
     )
 
 
-def _means(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _average(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {alias: sum(each[alias] for each in values) / len(values) for alias in values[0]}
 
 
-def _effort(sample: Sample) -> tuple[int, float, float]:
-    return sample.effort.pushes, sample.effort.seconds, sample.effort.span
+def _push_stats_fields(sample: JoinSample) -> tuple[int, float, float]:
+    return sample.push_stats.pushes, sample.push_stats.seconds, sample.push_stats.event_seconds

@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.plan.input_paths import Load, joins, sides
-from penstock.plan.tree import Pair, Tree
+from penstock.plan.input_paths import PlanLoad, list_directions, list_joins
+from penstock.plan.tree import JoinPair, Tree
 
-_SWEEPS = 6
-_STEPS = 12
-_CLOSE = 1e-3
+_MAX_SWEEPS = 6
+_MAX_STEPS = 12
+_TOLERANCE = 1e-3
 _STARTS = (1.0, 0.1)
 """From everything and from little: where they lead apart the better is taken."""
 
 
 @dataclass
-class _Join:
+class _SteadyJoin:
     """A join with its sides: where they are made (None for a leaf), full rates and shares of its results."""
 
     below: tuple[int | None, int | None]
@@ -41,23 +41,23 @@ class _Join:
     v: float = 1.0
 
 
-class _Plan:
-    def __init__(self, load: Load) -> None:
+class _SteadyPlan:
+    def __init__(self, load: PlanLoad) -> None:
         place: dict[Tree, int] = {}
-        self.joins: list[_Join] = []
-        for join in joins(load.tree):
-            made = [load.full[side] * load.productivity[side] for side, _ in sides(join)]
+        self.joins: list[_SteadyJoin] = []
+        for join in list_joins(load.tree):
+            made = [load.full_allowances[side] * load.productivity[side] for side, _ in list_directions(join)]
             total = sum(made)
             shares = (made[0] / total, made[1] / total) if total else (0.5, 0.5)
-            rates = (load.full[join.left], load.full[join.right])
+            rates = (load.full_allowances[join.left], load.full_allowances[join.right])
             below = (place.get(join.left), place.get(join.right))
             for side, lower in enumerate(below):
                 if lower is not None:
                     self.joins[lower].above = (len(self.joins), side)
             place[join] = len(self.joins)
-            self.joins.append(_Join(below, rates, shares, (join.left, join.right)))
+            self.joins.append(_SteadyJoin(below, rates, shares, (join.left, join.right)))
 
-    def made(self) -> list[float]:
+    def compute_made(self) -> list[float]:
         """The part of each join's rows that is made."""
         parts: list[float] = []
         for join in self.joins:
@@ -67,7 +67,7 @@ class _Plan:
             parts.append(part)
         return parts
 
-    def _offered(self, join: _Join, parts: list[float]) -> tuple[float, float]:
+    def _compute_offered(self, join: _SteadyJoin, parts: list[float]) -> tuple[float, float]:
         """Rows per second of the two sides that could probe."""
         left, right = join.below
         return (
@@ -75,35 +75,35 @@ class _Plan:
             join.rates[1] * (1.0 if right is None else parts[right]),
         )
 
-    def _first(self, join: _Join, offered: tuple[float, float]) -> int:
+    def _choose_first(self, join: _SteadyJoin, offered: tuple[float, float]) -> int:
         """The side that looks at more pairs per probe."""
         return 0 if join.shares[0] * offered[1] >= join.shares[1] * offered[0] else 1
 
-    def _used(self, join: _Join, first: int) -> tuple[float, float]:
+    def _compute_used(self, join: _SteadyJoin, first: int) -> tuple[float, float]:
         """u of the two sides for the join's v: the better side as far as it goes."""
         share, other = join.shares[first], join.shares[1 - first]
         better = min(1.0, join.v / share) if share else 0.0
         rest = min(1.0, max(0.0, join.v - better * share) / other) if other else 0.0
         return (better, rest) if first == 0 else (rest, better)
 
-    def probes(self) -> dict[Tree, float]:
-        parts = self.made()
+    def compute_probes(self) -> dict[Tree, float]:
+        parts = self.compute_made()
         table: dict[Tree, float] = {}
         for join in self.joins:
-            offered = self._offered(join, parts)
-            used = self._used(join, self._first(join, offered))
+            offered = self._compute_offered(join, parts)
+            used = self._compute_used(join, self._choose_first(join, offered))
             table[join.nodes[0]] = used[0] * offered[0]
             table[join.nodes[1]] = used[1] * offered[1]
         return table
 
     def sweep(self, price: float) -> None:
         """Set each join's v to its best for a price of a probe, the others as they are; from the root down."""
-        parts = self.made()
+        parts = self.compute_made()
         onward = [0.0] * len(self.joins)  # probes of the rows that a join makes, on their whole way up
         for at in reversed(range(len(self.joins))):
             join = self.joins[at]
-            offered = self._offered(join, parts)
-            first = self._first(join, offered)
+            offered = self._compute_offered(join, parts)
+            first = self._choose_first(join, offered)
             share, other = join.shares[first], join.shares[1 - first]
             upward = onward[at] / join.v
             v = 1 / (price * max(offered[first] / max(share, 1e-300) + upward, 1e-300))
@@ -111,52 +111,52 @@ class _Plan:
                 v = max(share, 1 / (price * max(offered[1 - first] / max(other, 1e-300) + upward, 1e-300)))
             onward[at] = min(1.0, max(v, 1e-6)) * upward
             join.v = min(1.0, max(v, 1e-6))
-            used = self._used(join, first)
+            used = self._compute_used(join, first)
             for side, lower in enumerate(join.below):
                 if lower is not None:
                     onward[lower] = onward[at] + used[side] * offered[side]
 
     def settle(self, price: float) -> float:
-        for _ in range(_SWEEPS):
+        for _ in range(_MAX_SWEEPS):
             before = [join.v for join in self.joins]
             self.sweep(price)
-            if all(abs(join.v - old) <= _CLOSE * old for join, old in zip(self.joins, before, strict=True)):
+            if all(abs(join.v - old) <= _TOLERANCE * old for join, old in zip(self.joins, before, strict=True)):
                 break
-        return sum(self.probes().values())
+        return sum(self.compute_probes().values())
 
 
-def steady(load: Load, mu: float) -> dict[Tree, float]:
+def allocate_steady(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """The allowances with the highest completeness that lasts."""
-    assert isinstance(load.tree, Pair)
+    assert isinstance(load.tree, JoinPair)
     if mu >= load.saturation:
-        return dict(load.full)
+        return dict(load.full_allowances)
     tables = (table for start in _STARTS for table in _search(load, mu, start))
-    return max(tables, key=lambda table: completeness(load, table))
+    return max(tables, key=lambda table: compute_completeness(load, table))
 
 
-def _search(load: Load, mu: float, start: float) -> Iterator[dict[Tree, float]]:
+def _search(load: PlanLoad, mu: float, start: float) -> Iterator[dict[Tree, float]]:
     """Tables for the price at which the joins together ask for μ; they begin at `start`."""
-    plan = _Plan(load)
+    plan = _SteadyPlan(load)
     for join in plan.joins:
         join.v = start
     low, high = 0.1 / load.saturation, 10 * len(plan.joins) / mu  # at the best point a join's v costs about μ / joins
     price = (low * high) ** 0.5
-    dear, cheap = dict(load.full), dict.fromkeys(load.full, 0.0)
-    for _ in range(_STEPS):
+    dear, cheap = dict(load.full_allowances), dict.fromkeys(load.full_allowances, 0.0)
+    for _ in range(_MAX_STEPS):
         cost = plan.settle(price)
         if cost > mu:
-            low, dear = price, plan.probes()
+            low, dear = price, plan.compute_probes()
         else:
-            high, cheap = price, plan.probes()
-        if abs(cost - mu) <= _CLOSE * mu:
+            high, cheap = price, plan.compute_probes()
+        if abs(cost - mu) <= _TOLERANCE * mu:
             break
         price *= cost / mu  # about right: what a join gets is nearly in inverse proportion to the price
         if not low < price < high:
             price = (low * high) ** 0.5
-    yield from _fitting(cheap, dear, mu)
+    yield from _interpolate_tables(cheap, dear, mu)
 
 
-def _fitting(cheap: dict[Tree, float], dear: dict[Tree, float], mu: float) -> Iterator[dict[Tree, float]]:
+def _interpolate_tables(cheap: dict[Tree, float], dear: dict[Tree, float], mu: float) -> Iterator[dict[Tree, float]]:
     """Tables for μ from one that takes less and one that takes more: at a kink the two may be far apart."""
     less, more = sum(cheap.values()), sum(dear.values())
     part = (mu - less) / max(more - less, 1e-300)
@@ -165,15 +165,18 @@ def _fitting(cheap: dict[Tree, float], dear: dict[Tree, float], mu: float) -> It
     yield cheap
 
 
-def completeness(load: Load, table: dict[Tree, float]) -> float:
+def compute_completeness(load: PlanLoad, table: dict[Tree, float]) -> float:
     """What lasts under an allowance table: the part of the results that comes."""
     parts: dict[Tree, float] = {}
-    for join in joins(load.tree):
-        held = [parts.get(side, 1.0) for side, _ in sides(join)]
-        made = [load.full[side] * load.productivity[side] for side, _ in sides(join)]
-        offered = [load.full[side] * part for (side, _), part in zip(sides(join), held, strict=True)]
+    for join in list_joins(load.tree):
+        held = [parts.get(side, 1.0) for side, _ in list_directions(join)]
+        made = [load.full_allowances[side] * load.productivity[side] for side, _ in list_directions(join)]
+        offered = [
+            load.full_allowances[side] * part for (side, _), part in zip(list_directions(join), held, strict=True)
+        ]
         used = [
-            min(1.0, table[side] / rows) if rows else 1.0 for (side, _), rows in zip(sides(join), offered, strict=True)
+            min(1.0, table[side] / rows) if rows else 1.0
+            for (side, _), rows in zip(list_directions(join), offered, strict=True)
         ]
         looked_at = sum(m * u for m, u in zip(made, used, strict=True)) / max(sum(made), 1e-300)
         parts[join] = held[0] * held[1] * looked_at

@@ -21,10 +21,10 @@ from penstock.cql.script import Script, read_script
 from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
 from penstock.spark.sinks import from_connector
 
-INPUT_WRONG = (QueryError, DataError, UnsupportedError)
+INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Turns Penstock's errors into a message and an exit code, for every command."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -32,12 +32,12 @@ class Group(TyperGroup):
             return super().invoke(ctx)
         except PenstockError as error:
             Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(str(error))
-            raise typer.Exit(2 if isinstance(error, INPUT_WRONG) else 1) from error
+            raise typer.Exit(2 if isinstance(error, INPUT_ERRORS) else 1) from error
 
 
 app = typer.Typer(
     name="penstock",
-    cls=Group,
+    cls=CommandGroup,
     help="Continuous queries: exact joins of many streams over sliding windows.",
     no_args_is_help=True,
     add_completion=False,
@@ -46,7 +46,7 @@ app = typer.Typer(
 ScriptFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A CQL script.")]
 
 
-class Format(StrEnum):
+class PlanFormat(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     SVG = "svg"
@@ -75,9 +75,9 @@ def demo(
 ) -> None:
     """A short story: five streams and a dozen queries on local Spark, changed while they run."""
     if embedded:
-        from penstock.demo.embedded import tell  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+        from penstock.demo.embedded import run_demo  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
 
-        fine = tell(Console())
+        fine = run_demo(Console())
     else:
         if out.exists():
             raise DataError("FOLDER_IN_USE", f"{out} is there already; remove it, or name another with --out")
@@ -86,7 +86,7 @@ def demo(
         except ModuleNotFoundError as error:
             message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
             raise ResourceError("SPARK_NOT_INSTALLED", message) from error
-        fine = on_spark.tell(Console(), out)
+        fine = on_spark.run_spark_demo(Console(), out)
     if not fine:
         raise typer.Exit(1)
 
@@ -94,56 +94,56 @@ def demo(
 @app.command()
 def check(script: ScriptFile) -> None:
     """Read a script and say what it declares; point at the first mistake."""
-    found = _checked(script)
+    found = _check_script(script)
     table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
         table.add_column(heading)
-    for kind, name, what in found.summary():
+    for kind, name, what in found.summarize():
         table.add_row(kind, name, what)
     Console().print(table)
 
 
-def _checked(path: Path) -> Script:
+def _check_script(path: Path) -> Script:
     script = read_script(path)
     for sink in script.sinks:
         try:
             from_connector(sink.name, sink.connector.format, dict(sink.connector.options))
-        except INPUT_WRONG as error:
-            raise script.misplaced(sink, error) from error
+        except INPUT_ERRORS as error:
+            raise script.locate_error(sink, error) from error
     return script
 
 
 @app.command()
 def explain(
     script: ScriptFile,
-    form: Annotated[Format, typer.Option("--format", help="How the plans are drawn.")] = Format.TEXT,
+    form: Annotated[PlanFormat, typer.Option("--format", help="How the plans are drawn.")] = PlanFormat.TEXT,
     table: Annotated[bool, typer.Option("--table", help="The state table: the same as --format table.")] = False,
 ) -> None:
     """Show the plan of every query of a script."""
-    print(_explained(read_script(script), Format.TABLE if table else form))
+    print(_explain_script(read_script(script), PlanFormat.TABLE if table else form))
 
 
-def _explained(script: Script, form: Format) -> str:
+def _explain_script(script: Script, form: PlanFormat) -> str:
     """An engine is given the declarations, with no data, and asked for its plans."""
-    from penstock.cli.pictures import svg  # noqa: PLC0415 (see demo)
+    from penstock.cli.pictures import draw_svg  # noqa: PLC0415 (see demo)
     from penstock.engine import Engine  # noqa: PLC0415
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain; it only declares")
-    engine = Engine(clock=_no_time)
+    engine = Engine(clock=_read_zero_clock)
     for stream in script.streams:
         engine.declare(stream)
     for table in script.tables:
         engine.table(table.name, table.schema.empty_table())
     for name, query in script.queries.items():
-        (engine.derive if name in script.derived else engine.query)(name, query.text)
-    if form is Format.SVG:
-        return svg({name: engine.picture(name) for name in script.queries})
-    heading = "%% {}\n" if form is Format.MERMAID else ""
+        (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
+    if form is PlanFormat.SVG:
+        return draw_svg({name: engine.picture(name) for name in script.queries})
+    heading = "%% {}\n" if form is PlanFormat.MERMAID else ""
     return "\n\n".join(heading.format(name) + engine.explain(name, form.value) for name in script.queries)
 
 
-def _no_time() -> int:
+def _read_zero_clock() -> int:
     """The clock of an engine that is only asked for plans."""
     return 0
 
@@ -159,7 +159,7 @@ def run(
     """Run a script on Spark. Without a checkpoint, --once takes the end of the data for the end of the streams."""
     if ui is not None:
         _refuse("run --ui", "the live page", "leave --ui out; the run itself works")
-    found = _checked(script)
+    found = _check_script(script)
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark takes a moment to load: only when needed)
 
     run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
@@ -173,9 +173,9 @@ def rescale(
 ) -> None:
     """Make a checkpoint for another number of cells; the run goes on from it where it stopped."""
     from penstock.spark.rescale import rescale as made  # noqa: PLC0415 (see run)
-    from penstock.spark.session import local_session, log_file  # noqa: PLC0415
+    from penstock.spark.session import create_log_file, local_session  # noqa: PLC0415
 
-    rows = made(local_session(log=log_file()), str(checkpoint), str(new), cells)
+    rows = made(local_session(log=create_log_file()), str(checkpoint), str(new), cells)
     print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
 
 
@@ -204,17 +204,17 @@ def lab(
     out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,
 ) -> None:
     """Measure the engine beside its references. Exit code 1 if a check misses its goal."""
-    from penstock.lab.report import together, write_json  # noqa: PLC0415
+    from penstock.lab.report import combine_reports, write_json  # noqa: PLC0415
 
     console = Console()
     reports = []
-    for chosen in labs.chosen(name):
+    for chosen in labs.select_labs(name):
         report = labs.run(chosen, quick)
         report.show(console)
         reports.append(report)
         if out is not None:
             console.print("written:", *report.write(out), highlight=False, soft_wrap=True)
     if json is not None:
-        console.print("written:", write_json(json, together(reports)), highlight=False, soft_wrap=True)
+        console.print("written:", write_json(json, combine_reports(reports)), highlight=False, soft_wrap=True)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)

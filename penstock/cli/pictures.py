@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from penstock.plan.explain import Description
+from penstock.plan.explain import ExplainNode
 
-CHARACTER = 7.3  # the width of a monospace character at 12 px
-LINE = 17
+CHARACTER_WIDTH = 7.3  # the width of a monospace character at 12 px
+LINE_HEIGHT = 17
 PADDING = 10
 GAP = 24
-RISE = 44  # between a box and its children
-TITLE = 30
+LEVEL_GAP = 44  # between a box and its children
+TITLE_HEIGHT = 30
 
 
 @dataclass(frozen=True)
@@ -25,43 +25,43 @@ class Box:
 
     @property
     def width(self) -> float:
-        return max(len(line) for line in self.lines) * CHARACTER + 2 * PADDING
+        return max(len(line) for line in self.lines) * CHARACTER_WIDTH + 2 * PADDING
 
     @property
     def height(self) -> float:
-        return len(self.lines) * LINE + 2 * PADDING
+        return len(self.lines) * LINE_HEIGHT + 2 * PADDING
 
     @property
-    def below(self) -> float:
+    def children_width(self) -> float:
         """The width of the subtrees, side by side."""
-        return sum(child.span for child in self.children) + GAP * max(0, len(self.children) - 1)
+        return sum(child.tree_width for child in self.children) + GAP * max(0, len(self.children) - 1)
 
     @property
-    def span(self) -> float:
+    def tree_width(self) -> float:
         """The width of the box and its subtrees."""
-        return max(self.width, self.below)
+        return max(self.width, self.children_width)
 
     @property
-    def depth(self) -> float:
+    def tree_height(self) -> float:
         """The height of the box and its subtrees."""
-        return self.height + max((RISE + child.depth for child in self.children), default=0)
+        return self.height + max((LEVEL_GAP + child.tree_height for child in self.children), default=0)
 
 
-def _box(part: Description) -> Box:
+def _build_box(part: ExplainNode) -> Box:
     lines = (part.title, *(f"{name}: {value}" for name, value in part.properties))
-    return Box(lines, tuple(_box(child) for child in part.children))
+    return Box(lines, tuple(_build_box(child) for child in part.children))
 
 
-def svg(plans: Mapping[str, Description]) -> str:
+def draw_svg(plans: Mapping[str, ExplainNode]) -> str:
     """One picture of several titled plans, one under the other."""
-    trees = {title: _box(plan) for title, plan in plans.items()}
-    width = max((tree.span for tree in trees.values()), default=0) + 2 * GAP
+    trees = {title: _build_box(plan) for title, plan in plans.items()}
+    width = max((tree.tree_width for tree in trees.values()), default=0) + 2 * GAP
     parts: list[str] = []
     y = float(GAP)
     for title, tree in trees.items():
         parts.append(f'<text class="title" x="{GAP}" y="{y + 12:.0f}">{escape(title)}</text>')
-        parts += _placed(tree, GAP, y + TITLE)
-        y += TITLE + tree.depth + GAP
+        parts += _draw_box(tree, GAP, y + TITLE_HEIGHT)
+        y += TITLE_HEIGHT + tree.tree_height + GAP
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" font-family="monospace">'
     style = (
         "<style>text{font-size:12px;fill:#222}.title{font-size:14px;font-weight:bold}.head{font-weight:bold}"
@@ -71,21 +71,21 @@ def svg(plans: Mapping[str, Description]) -> str:
     return "\n".join([head, style, ground, *parts, "</svg>"])
 
 
-def _placed(box: Box, left: float, top: float) -> Iterator[str]:
+def _draw_box(box: Box, left: float, top: float) -> Iterator[str]:
     """The box centred over its subtree, which begins at `left`; arcs run from each child up to its parent."""
-    centre = left + box.span / 2
+    centre = left + box.tree_width / 2
     corner = centre - box.width / 2
-    x, y = left + (box.span - box.below) / 2, top + box.height + RISE
+    x, y = left + (box.tree_width - box.children_width) / 2, top + box.height + LEVEL_GAP
     for child in box.children:
-        middle = x + child.span / 2
-        bend = y - RISE / 2
+        middle = x + child.tree_width / 2
+        bend = y - LEVEL_GAP / 2
         yield f'<path d="M{middle:.1f} {y:.1f}V{bend:.1f}H{centre:.1f}V{top + box.height:.1f}"/>'
-        yield from _placed(child, x, y)
-        x += child.span + GAP
+        yield from _draw_box(child, x, y)
+        x += child.tree_width + GAP
     kind = "node" if box.children else "leaf"
     size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
     yield f'<rect class="{kind}" rx="6" x="{corner:.1f}" y="{top:.1f}" {size}/>'
     for number, line in enumerate(box.lines):
         weight = ' class="head"' if number == 0 else ""
-        baseline = top + PADDING + LINE * number + 12
+        baseline = top + PADDING + LINE_HEIGHT * number + 12
         yield f'<text{weight} x="{corner + PADDING:.1f}" y="{baseline:.1f}">{escape(line)}</text>'

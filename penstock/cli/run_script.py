@@ -9,36 +9,36 @@ from rich.console import Console
 
 from penstock.cql.script import Script
 from penstock.spark.run import Run
-from penstock.spark.script_pipeline import pipeline_of
-from penstock.spark.session import local_session, log_file
+from penstock.spark.script_pipeline import build_pipeline
+from penstock.spark.session import create_log_file, local_session
 
 _POLL_SECONDS = 1
 
 
 def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
     """Run until the end of the data (`once`) or until interrupted; what failed is raised."""
-    log = log_file()
+    log = create_log_file()
     console.print(f"starting Spark; its own log is {log}", soft_wrap=True, markup=False)
-    pipe = pipeline_of(script, local_session(log=log))
+    pipe = build_pipeline(script, local_session(log=log))
     trigger = {"availableNow": True} if once else None
     run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
     runs = [run]
     console.print(pipe.explain(run.cells), soft_wrap=True, markup=False)
     try:
-        _watch(run, console)
+        _show_progress(run, console)
         if once and checkpoint is None:  # nobody can go on from here: this is the end of the streams
             run.finish()
             run = pipe.start(checkpointLocation=run.checkpointLocation, trigger=trigger, cells=run.cells)
             runs.append(run)
-            _watch(run, console)
+            _show_progress(run, console)
     except KeyboardInterrupt:
         console.print("stopping ...")
     finally:
         run.stop()
-    _summary([run.metrics() for run in runs], console)
+    _print_summary([run.metrics() for run in runs], console)
 
 
-def _watch(run: Run, console: Console) -> None:
+def _show_progress(run: Run, console: Console) -> None:
     shown = -1
     while True:
         over = run.awaitTermination(_POLL_SECONDS)
@@ -51,14 +51,14 @@ def _watch(run: Run, console: Console) -> None:
             return
 
 
-def _summary(metrics: list[dict[str, Any]], console: Console) -> None:
+def _print_summary(metrics: list[dict[str, Any]], console: Console) -> None:
     for name in metrics[0]["queries"]:
-        console.print(f"{name}: {_sum(metrics, 'queries', name, 'emitted')} results", markup=False)
+        console.print(f"{name}: {_sum_metric(metrics, 'queries', name, 'emitted')} results", markup=False)
     for name in metrics[0]["streams"]:
-        late, dead = (_sum(metrics, "streams", name, kind) for kind in ("late", "dead"))
+        late, dead = (_sum_metric(metrics, "streams", name, kind) for kind in ("late", "dead"))
         if late or dead:
             console.print(f"{name}: {late} late rows, {dead} bad rows, kept in the checkpoint", markup=False)
 
 
-def _sum(metrics: list[dict[str, Any]], kind: str, name: str, what: str) -> int:
+def _sum_metric(metrics: list[dict[str, Any]], kind: str, name: str, what: str) -> int:
     return sum(part[kind][name][what] for part in metrics)

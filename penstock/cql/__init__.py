@@ -2,18 +2,18 @@
 
 from penstock.cql.bind import bind_query, bind_script
 from penstock.cql.catalog import Catalog
-from penstock.cql.durations import duration
+from penstock.cql.durations import parse_duration
 from penstock.cql.errors import CqlError, CqlUnsupportedError
-from penstock.cql.types import arrow_type, stream_schema, time_column
+from penstock.cql.types import build_schema, find_time_column, to_arrow_type
 
 __all__ = [
     "Catalog",
     "CqlError",
     "CqlUnsupportedError",
-    "arrow_type",
     "bind_query",
     "bind_script",
-    "duration",
-    "stream_schema",
-    "time_column",
+    "build_schema",
+    "find_time_column",
+    "parse_duration",
+    "to_arrow_type",
 ]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from penstock.cql.catalog import Sink, Stream, Table
+from penstock.cql.catalog import SinkDeclaration, Stream, Table
 from penstock.expr.nodes import Expr
 
 WindowKind = Literal["range", "rows", "now", "unbounded"]
@@ -52,7 +52,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Item:
+class SelectItem:
     """One output column."""
 
     name: str
@@ -60,7 +60,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SequenceClause:
     """FROM SEQ(...): the sources in their order, and how they pair."""
 
     mode: SeqMode
@@ -75,11 +75,11 @@ class Select:
 
     sources: tuple[Source, ...]
     where: tuple[Expr, ...]
-    items: tuple[Item, ...]
+    items: tuple[SelectItem, ...]
     distinct: bool = False
     group_by: tuple[Expr, ...] | None = None
     having: Expr | None = None
-    sequence: Sequence | None = None
+    sequence: SequenceClause | None = None
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -91,11 +91,11 @@ class SetOperation:
     """UNION ALL or EXCEPT of two queries with columns of the same types; the left one names them."""
 
     kind: Literal["union all", "except"]
-    left: Body
-    right: Body
+    left: QueryBody
+    right: QueryBody
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[SelectItem, ...]:
         return self.left.items
 
     @property
@@ -103,7 +103,7 @@ class SetOperation:
         return self.left.inputs + self.right.inputs
 
 
-Body = Select | SetOperation
+QueryBody = Select | SetOperation
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Query:
 
     text: str
     emit: Emit
-    body: Body
+    body: QueryBody
 
     @property
     def time_type(self) -> pa.DataType:
@@ -147,7 +147,7 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class CreateSink:
-    sink: Sink
+    sink: SinkDeclaration
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkDeclaration:
     """A named output of a script."""
 
     name: str
@@ -58,15 +58,15 @@ class Sink:
     """Where the script says what it writes to."""
 
 
-class Named(Protocol):
+class HasName(Protocol):
     @property
     def name(self) -> str: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=HasName)
 
 
-class Names(Mapping[str, T], Generic[T]):
+class NameMap(Mapping[str, T], Generic[T]):
     """A case-insensitive mapping of names that keeps the spelling and order of declaration."""
 
     def __init__(self) -> None:
@@ -97,6 +97,6 @@ class Names(Mapping[str, T], Generic[T]):
 class Catalog:
     """Everything a query may name. Streams and tables share one space of names."""
 
-    relations: Names[Stream | Table] = field(default_factory=Names)
-    sinks: Names[Sink] = field(default_factory=Names)
+    relations: NameMap[Stream | Table] = field(default_factory=NameMap)
+    sinks: NameMap[SinkDeclaration] = field(default_factory=NameMap)
     aggregates: dict[str, type] = field(default_factory=dict)  # user-defined aggregates, lower-case

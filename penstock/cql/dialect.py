@@ -17,18 +17,18 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.cql.durations import UNITS, is_unit
+from penstock.cql.durations import KNOWN_UNITS, is_unit
 from penstock.cql.errors import CqlError, CqlUnsupportedError, Origin, Span
 from penstock.cql.syntax import Amount, Name
 
 T = TypeVar("T")
 
-_NOTHING = Token(TokenType.SENTINEL, "")
+_NO_TOKEN = Token(TokenType.SENTINEL, "")
 # Words that may follow a number without being a mistyped unit of it.
-_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "FRESHNESS"})
+_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "FRESHNESS"})
 
 
-def span(node: exp.Expr) -> Span:
+def find_span(node: exp.Expr) -> Span:
     """The place of an expression: everything below it that has one, else what it stands in."""
     holder: exp.Expr | None = node
     while holder is not None:
@@ -45,8 +45,8 @@ class ScalarParser(SparkParser):
     FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
-        "CAST": lambda self: self._cast(),
-        "TRY_CAST": lambda self: self._cast(),
+        "CAST": lambda self: self._read_cast(),
+        "TRY_CAST": lambda self: self._read_cast(),
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": lambda self: self._parse_case()}
     COLUMN_OPERATORS: ClassVar = {
@@ -57,45 +57,45 @@ class ScalarParser(SparkParser):
     def origin(self) -> Origin:
         return Origin(self.sql)
 
-    def raise_error(self, message: str, token: Token = _NOTHING) -> NoReturn:
+    def raise_error(self, message: str, token: Token = _NO_TOKEN) -> NoReturn:
         """sqlglot's own complaints: it may catch them to try another reading, so they stay its errors."""
-        start, end = self.place(token if token.token_type != TokenType.SENTINEL else None)
+        start, end = self.locate_token(token if token.token_type != TokenType.SENTINEL else None)
         raise ParseError(message, [{"start": start, "end": end}])
 
-    def place(self, token: Token | None = None) -> Span:
+    def locate_token(self, token: Token | None = None) -> Span:
         """Where a token stands; by default the current one, or just behind the text at its end."""
         token = token or self._curr
         if token:
             return token.start, token.end + 1
         return self._prev.end + 1, self._prev.end + 2
 
-    def since(self, first: Token) -> Span:
+    def span_since(self, first: Token) -> Span:
         """From a token to the last one read."""
         return first.start, max(first.end, self._prev.end) + 1
 
-    def expected(self, what: str) -> CqlError:
+    def expected_error(self, what: str) -> CqlError:
         """The current token is not what the grammar needs here."""
-        start, end = self.place()
+        start, end = self.locate_token()
         found = f"found {self.sql[start:end]}" if self._curr else "the text ends here"
         return self.origin.error("SYNTAX_ERROR", f"expected {what}, {found}", (start, end))
 
-    def refusal(self, construct: str, place: Span, advice: str = "") -> CqlError:
-        return self.origin.unsupported(construct, place, advice)
+    def unsupported_error(self, construct: str, place: Span, advice: str = "") -> CqlError:
+        return self.origin.unsupported_error(construct, place, advice)
 
-    def need(self, *words: str) -> Token:
+    def expect_words(self, *words: str) -> Token:
         """Reads the words or fails; returns the last."""
         for word in words:
             if not self._match_text_seq(word):
-                raise self.expected(" ".join(words))
+                raise self.expected_error(" ".join(words))
         return self._prev
 
-    def sees(self, *words: str) -> bool:
+    def is_next(self, *words: str) -> bool:
         return self._match_text_seq(*words, advance=False)
 
-    def at(self, *types: TokenType) -> bool:
+    def is_at(self, *types: TokenType) -> bool:
         return self._curr.token_type in types
 
-    def name(self, what: str) -> Name:
+    def read_name(self, what: str) -> Name:
         """An identifier: any word that is not reserved, or a quoted one."""
         token = self._curr
         if (
@@ -104,76 +104,76 @@ class ScalarParser(SparkParser):
             and token.text
         ):
             self._advance()
-            return Name(token.text, self.place(token))
-        raise self.expected(what)
+            return Name(token.text, self.locate_token(token))
+        raise self.expected_error(what)
 
-    def amount(self, what: str) -> Amount:
+    def read_amount(self, what: str) -> Amount:
         """A number, perhaps negative (the binder says why not), and perhaps a unit."""
         first = self._curr
         sign = "-" if self._match(TokenType.DASH) else ""
         if not self._match(TokenType.NUMBER):
-            raise self.expected(what)
+            raise self.expected_error(what)
         number = sign + self._prev.text
         unit = self._curr
-        if unit.token_type == TokenType.VAR and unit.text.upper() not in _AFTER_AMOUNT:
+        if unit.token_type == TokenType.VAR and unit.text.upper() not in _WORDS_AFTER_AMOUNT:
             if not is_unit(unit.text):
-                message = f"unknown unit {unit.text}; known are {UNITS}"
-                raise self.origin.error("UNKNOWN_UNIT", message, self.place(unit))
+                message = f"unknown unit {unit.text}; known are {KNOWN_UNITS}"
+                raise self.origin.error("UNKNOWN_UNIT", message, self.locate_token(unit))
             self._advance()
-            return Amount(number, unit.text.upper(), self.since(first))
-        return Amount(number, None, self.since(first))
+            return Amount(number, unit.text.upper(), self.span_since(first))
+        return Amount(number, None, self.span_since(first))
 
-    def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
+    def read_list(self, item: Callable[[], T]) -> tuple[T, ...]:
         """One or more, separated by commas."""
         items = [item()]
         while self._match(TokenType.COMMA):
             items.append(item())
         return tuple(items)
 
-    def scalar(self, what: str) -> exp.Expr:
+    def read_scalar(self, what: str) -> exp.Expr:
         node = self._parse_disjunction()
         if node is None:
-            raise self.expected(what)
+            raise self.expected_error(what)
         return node
 
-    def type_name(self, closing: Sequence[TokenType]) -> Name:
+    def read_type(self, closing: Sequence[TokenType]) -> Name:
         """The text of a type, up to a comma or parenthesis of the declaration around it."""
         first, depth = self._curr, 0
         if not first or first.token_type in closing:
-            raise self.expected("a type")
+            raise self.expected_error("a type")
         while self._curr and (depth or self._curr.token_type not in closing):
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._curr.token_type, 0)
             self._advance()
-        place = self.since(first)
+        place = self.span_since(first)
         return Name(self.sql[place[0] : place[1]], place)
 
-    def _cast(self) -> exp.Expr:
-        operand = self.scalar("an expression")
-        self.need("AS")
-        name = self.type_name((TokenType.R_PAREN,))
+    def _read_cast(self) -> exp.Expr:
+        operand = self.read_scalar("an expression")
+        self.expect_words("AS")
+        name = self.read_type((TokenType.R_PAREN,))
         to = exp.Var(this=name.text).update_positions(start=name.span[0], end=name.span[1] - 1)
         return self.expression(exp.Cast(this=operand, to=to))
 
     def _parse_case(self) -> exp.Expr | None:
         if self._match(TokenType.DOT, advance=False):
             return super()._parse_case()
-        operand = None if self._match(TokenType.WHEN, advance=False) else self.scalar("WHEN or an expression")
+        operand = None if self._match(TokenType.WHEN, advance=False) else self.read_scalar("WHEN or an expression")
         branches = []
         while self._match(TokenType.WHEN):
-            condition = self.scalar("a condition")
-            self.need("THEN")
-            branches.append(self.expression(exp.If(this=condition, true=self.scalar("an expression"))))
+            condition = self.read_scalar("a condition")
+            self.expect_words("THEN")
+            branches.append(self.expression(exp.If(this=condition, true=self.read_scalar("an expression"))))
         if not branches:
-            raise self.expected("WHEN")
-        default = self.scalar("an expression") if self._match(TokenType.ELSE) else None
-        self.need("END")
+            raise self.expected_error("WHEN")
+        default = self.read_scalar("an expression") if self._match(TokenType.ELSE) else None
+        self.expect_words("END")
         return self.expression(exp.Case(this=operand, ifs=branches, default=default))
 
     def _parse_unary(self) -> exp.Expr | None:
         first = self._curr
         node = super()._parse_unary()
         if node is not None and first:
-            start, end = self.since(first)
+            start, end = self.span_since(first)
             node.meta.update(start=start, end=end - 1)
         return node
 
@@ -188,12 +188,14 @@ class ScalarParser(SparkParser):
 
     def _parse_select(self, *_args: object, **_options: object) -> exp.Expr | None:
         """Only expressions ask for this: the grammar reads its own queries."""
-        if self.at(TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
-            raise self.refusal("SUBQUERY", self.place(), "join the stream, or derive one with CREATE STREAM ... AS")
+        if self.is_at(TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
+            raise self.unsupported_error(
+                "SUBQUERY", self.locate_token(), "join the stream, or derive one with CREATE STREAM ... AS"
+            )
         return None
 
 
-class Cql(Spark):
+class CqlDialect(Spark):
     """Spark SQL's words; in a string a doubled quote is a quote, as in the SQL standard."""
 
     class Tokenizer(Spark.Tokenizer):
@@ -202,10 +204,10 @@ class Cql(Spark):
     Parser = ScalarParser
 
 
-def tokens(text: str) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """The words of a text; a string or comment without an end is a located error."""
     try:
-        return Cql().tokenize(text)
+        return CqlDialect().tokenize(text)
     except TokenError as error:
         cause = str(error.__cause__)
         if match := re.match(r"Missing (\S+) from \d+:(\d+)", cause):
@@ -215,7 +217,7 @@ def tokens(text: str) -> list[Token]:
         raise CqlError("SYNTAX_ERROR", "this text cannot be read to its end", text, (start, len(text))) from None
 
 
-def translated(error: ParseError, text: str) -> CqlError:
+def translate_error(error: ParseError, text: str) -> CqlError:
     """A complaint of the scalar parser in our words."""
     place = error.errors[0] if error.errors else {"start": 0, "end": len(text)}
     start, end = place["start"], place["end"]
@@ -230,7 +232,7 @@ def translated(error: ParseError, text: str) -> CqlError:
     return CqlError("SYNTAX_ERROR", f"expected {expected}, {found}", text, (start, end))
 
 
-def too_deep(text: str) -> CqlError:
+def make_nesting_error(text: str) -> CqlError:
     """The text nests deeper than it can be read; shown at its deepest parenthesis."""
     depth = deepest = at = 0
     for offset, character in enumerate(text):

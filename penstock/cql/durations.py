@@ -18,8 +18,8 @@ _MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
-UNITS = ", ".join(name.upper() + "S" for name in _MICROSECONDS)
-_LONGEST = 2**62  # so that a time plus a duration stays inside 64 bits
+KNOWN_UNITS = ", ".join(name.upper() + "S" for name in _MICROSECONDS)
+_MAX_DURATION = 2**62  # so that a time plus a duration stays inside 64 bits
 
 
 def is_unit(word: str) -> bool:
@@ -27,35 +27,35 @@ def is_unit(word: str) -> bool:
     return word.casefold().removesuffix("s") in _MICROSECONDS
 
 
-def exact(number: str, unit: str | None, time_type: pa.DataType) -> int:
+def convert_duration(number: str, unit: str | None, time_type: pa.DataType) -> int:
     """A number and its unit as an integer in the unit of a time column; what cannot be is a QueryError."""
     try:
         value = Decimal(number)
     except InvalidOperation:
         raise QueryError("INVALID_DURATION", f"{number} is not a number") from None
-    if not value.is_finite() or abs(value) > _LONGEST:
+    if not value.is_finite() or abs(value) > _MAX_DURATION:
         raise QueryError("INVALID_DURATION", f"{number} is out of range")
     if pa.types.is_timestamp(time_type):
-        value = _microseconds(value, unit)
+        value = _to_microseconds(value, unit)
     elif unit is not None:
         message = f"{number} {unit} needs a timestamp, but time is counted in ticks ({time_type}); write a bare number"
         raise QueryError("DURATION_UNIT", message)
-    if value != value.to_integral_value() or abs(value) > _LONGEST:
+    if value != value.to_integral_value() or abs(value) > _MAX_DURATION:
         finest = "microseconds" if pa.types.is_timestamp(time_type) else "ticks"
         raise QueryError("INVALID_DURATION", f"{number} {unit or 'ticks'} is not a whole number of {finest} in range")
     return int(value)
 
 
-def _microseconds(value: Decimal, unit: str | None) -> Decimal:
+def _to_microseconds(value: Decimal, unit: str | None) -> Decimal:
     if unit is None:
-        message = f"{value} needs a unit because time is a timestamp; write {value} SECONDS or another of {UNITS}"
+        message = f"{value} needs a unit because time is a timestamp; write {value} SECONDS or another of {KNOWN_UNITS}"
         raise QueryError("DURATION_UNIT", message)
     if not is_unit(unit):
-        raise QueryError("UNKNOWN_UNIT", f"unknown unit {unit}; known are {UNITS}")
+        raise QueryError("UNKNOWN_UNIT", f"unknown unit {unit}; known are {KNOWN_UNITS}")
     return value * _MICROSECONDS[unit.casefold().removesuffix("s")]
 
 
-def duration(value: str | timedelta | int, time_type: pa.DataType) -> int:
+def parse_duration(value: str | timedelta | int, time_type: pa.DataType) -> int:
     """`"5 seconds"`, a timedelta or a plain integer (already in the column's unit) as a non-negative integer."""
     if isinstance(value, timedelta):
         if not pa.types.is_timestamp(time_type):
@@ -64,9 +64,9 @@ def duration(value: str | timedelta | int, time_type: pa.DataType) -> int:
     elif isinstance(value, int) and not isinstance(value, bool):
         amount = value
     elif isinstance(value, str) and 1 <= len(words := value.split()) <= 2:
-        amount = exact(words[0], words[1] if len(words) == 2 else None, time_type)
+        amount = convert_duration(words[0], words[1] if len(words) == 2 else None, time_type)
     else:
         raise QueryError("INVALID_DURATION", f'a duration is "5 seconds", a timedelta or an integer, not {value!r}')
-    if not 0 <= amount <= _LONGEST:
-        raise QueryError("INVALID_DURATION", f"a duration lies between 0 and {_LONGEST}, not {value!r}")
+    if not 0 <= amount <= _MAX_DURATION:
+        raise QueryError("INVALID_DURATION", f"a duration lies between 0 and {_MAX_DURATION}, not {value!r}")
     return amount

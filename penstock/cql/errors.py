@@ -11,16 +11,16 @@ from penstock.errors import QueryError, UnsupportedError
 
 Span = tuple[int, int]  # half-open character offsets into the whole text
 
-_WIDTH = 120  # a longer source line is shown as the part around the mistake
+_MAX_EXCERPT_WIDTH = 120  # a longer source line is shown as the part around the mistake
 
 
-def line_and_column(text: str, offset: int) -> tuple[int, int]:
+def find_line_and_column(text: str, offset: int) -> tuple[int, int]:
     """The 1-based line and column of a character."""
     before = text[:offset]
     return before.count("\n") + 1, offset - before.rfind("\n")
 
 
-def excerpt(text: str, span: Span) -> str:
+def format_excerpt(text: str, span: Span) -> str:
     """The source line of a span with the span underlined; a span of several lines is underlined on its first."""
     start, end = span
     begin = text.rfind("\n", 0, start) + 1
@@ -28,9 +28,9 @@ def excerpt(text: str, span: Span) -> str:
     line = text[begin : stop if stop >= 0 else len(text)].rstrip("\r")
     left = start - begin
     width = max(1, min(end - start, len(line) - left))
-    if len(line) > _WIDTH:
-        cut = max(0, min(left - _WIDTH // 3, len(line) - _WIDTH))
-        line, left = line[cut : cut + _WIDTH], left - cut
+    if len(line) > _MAX_EXCERPT_WIDTH:
+        cut = max(0, min(left - _MAX_EXCERPT_WIDTH // 3, len(line) - _MAX_EXCERPT_WIDTH))
+        line, left = line[cut : cut + _MAX_EXCERPT_WIDTH], left - cut
         width = max(1, min(width, len(line) - left))
     padding = "".join("\t" if character == "\t" else " " for character in line[:left])
     return f"    {line}\n    {padding}{'^' * width}"
@@ -40,8 +40,8 @@ class CqlError(QueryError):
     """The text is wrong at a known place."""
 
     def __init__(self, condition: str, message: str, text: str, span: Span, **parameters: object) -> None:
-        self.line, self.column = line_and_column(text, span[0])
-        self.excerpt = excerpt(text, span)
+        self.line, self.column = find_line_and_column(text, span[0])
+        self.excerpt = format_excerpt(text, span)
         located = f"{message} (line {self.line}, column {self.column})\n{self.excerpt}"
         super().__init__(condition, located, line=self.line, column=self.column, **parameters)
 
@@ -59,14 +59,14 @@ class Origin:
     def error(self, condition: str, message: str, span: Span, **parameters: object) -> CqlError:
         return CqlError(condition, message, self.text, span, **parameters)
 
-    def unsupported(self, construct: str, span: Span, advice: str = "") -> CqlUnsupportedError:
+    def unsupported_error(self, construct: str, span: Span, advice: str = "") -> CqlUnsupportedError:
         """Refuses a construct by name: ORDER BY becomes condition UNSUPPORTED_ORDER_BY."""
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         condition = "_".join(["UNSUPPORTED", *re.findall(r"\w+", construct.upper())])
         return CqlUnsupportedError(condition, message, self.text, span, construct=construct)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def suggest_similar(word: str, known: Iterable[str]) -> str:
     """`; did you mean value?`, or nothing if no known word is near."""
     spelling = {name.casefold(): name for name in known}
     near = get_close_matches(word.casefold(), spelling, n=1)

@@ -7,14 +7,14 @@ from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 
-from penstock.cql.types import MAX_PRECISION, kind
+from penstock.cql.types import MAX_PRECISION, classify_type
 from penstock.expr.nodes import DOUBLE, INT, STRING, Literal
 
-_WIDE = Context(prec=2 * MAX_PRECISION)
-_TRUTH = {"true": True, "false": False}
+_WIDE_CONTEXT = Context(prec=2 * MAX_PRECISION)
+_BOOLEANS = {"true": True, "false": False}
 
 
-def number(text: str) -> Literal | None:
+def parse_number(text: str) -> Literal | None:
     """An integer as int64, anything with a point or an exponent as float64; None if out of range."""
     if text.removeprefix("-").isdecimal():
         value = int(text) if len(text) < 30 else 2**63
@@ -26,7 +26,7 @@ def number(text: str) -> Literal | None:
     return Literal(real, DOUBLE) if abs(real) != float("inf") else None
 
 
-def instant(text: str) -> datetime | None:
+def parse_timestamp(text: str) -> datetime | None:
     """A timestamp as a naive UTC datetime; a text without an offset is UTC."""
     try:
         value = datetime.fromisoformat(text.strip())
@@ -35,7 +35,7 @@ def instant(text: str) -> datetime | None:
         return None
 
 
-def day(text: str) -> date | None:
+def parse_date(text: str) -> date | None:
     try:
         return date.fromisoformat(text.strip())
     except ValueError:
@@ -47,7 +47,7 @@ def cast_literal(literal: Literal, target: pa.DataType) -> Literal | None:
     if literal.type == target or literal.value is None:
         return Literal(literal.value, target)
     try:
-        value = _converted(literal.value, target)
+        value = _convert_value(literal.value, target)
         if value is None or pa.scalar(value, target).as_py() is None:
             return None
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -55,30 +55,30 @@ def cast_literal(literal: Literal, target: pa.DataType) -> Literal | None:
     return Literal(value, target)
 
 
-def _converted(value: object, target: pa.DataType) -> object:
-    match kind(target):
+def _convert_value(value: object, target: pa.DataType) -> object:
+    match classify_type(target):
         case "integer":
-            return _integer(value)
+            return _to_integer(value)
         case "float":
             return float(str(value)) if isinstance(value, (int, float, Decimal, str)) else None
         case "decimal":
-            return _decimal(value, target.scale)
+            return _to_decimal(value, target.scale)
         case "boolean":
-            return _TRUTH.get(value.strip().casefold()) if isinstance(value, str) else bool(value)
+            return _BOOLEANS.get(value.strip().casefold()) if isinstance(value, str) else bool(value)
         case "timestamp":
             if isinstance(value, date) and not isinstance(value, datetime):
                 return datetime(value.year, value.month, value.day)
-            return instant(value) if isinstance(value, str) else value
+            return parse_timestamp(value) if isinstance(value, str) else value
         case "date":
             if isinstance(value, datetime):
                 return value.date()
-            return day(value) if isinstance(value, str) else value
+            return parse_date(value) if isinstance(value, str) else value
         case "string":
-            return _text(value)
+            return _to_text(value)
     return value if isinstance(value, timedelta) else None
 
 
-def _integer(value: object) -> int | None:
+def _to_integer(value: object) -> int | None:
     """Toward zero, as SQL casts."""
     if isinstance(value, str):
         value = Decimal(value.strip())
@@ -87,13 +87,13 @@ def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, (int, float, Decimal)) else None
 
 
-def _decimal(value: object, scale: int) -> Decimal | None:
+def _to_decimal(value: object, scale: int) -> Decimal | None:
     if not isinstance(value, (int, float, Decimal, str)):
         return None
-    return Decimal(str(value).strip()).quantize(Decimal(1).scaleb(-scale), context=_WIDE)
+    return Decimal(str(value).strip()).quantize(Decimal(1).scaleb(-scale), context=_WIDE_CONTEXT)
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(pa.scalar(value).cast(STRING).as_py()) if isinstance(value, (float, datetime)) else str(value)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from penstock.cql.bound import Item
-from penstock.cql.dialect import span
+from penstock.cql.bound import SelectItem
+from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin
 from penstock.cql.scope import Scope, column_names, find_column
 from penstock.expr.nodes import Aggregate, Call, Column, Expr
 
-RESERVED = "_ts"
+TIMESTAMP_COLUMN = "_ts"
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputColumn:
     """An expression of SELECT, its alias if it has one, and the text it came from."""
 
     expr: Expr
@@ -25,50 +25,52 @@ class Output:
     node: exp.Expr
 
 
-def expand(node: exp.Expr, scope: Scope) -> list[Column] | None:
+def expand_star(node: exp.Expr, scope: Scope) -> list[Column] | None:
     """The columns of `*` or `t.*`; None for anything else. A derived stream's `_ts` is left to the result's own."""
     if isinstance(node, exp.Star):
         sources, star = scope.sources, node
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        sources, star = (scope.named(node),), node.this
+        sources, star = (scope.resolve_qualifier(node),), node.this
     else:
         return None
     if any(star.args.values()):
-        raise scope.origin.unsupported("modified star", span(node), "name the columns")
-    found = [find_column(source, name) for source in sources for name in column_names(source) if name != RESERVED]
+        raise scope.origin.unsupported_error("modified star", find_span(node), "name the columns")
+    found = [
+        find_column(source, name) for source in sources for name in column_names(source) if name != TIMESTAMP_COLUMN
+    ]
     return [column for column in found if column]
 
 
-def named(outputs: list[Output], origin: Origin) -> tuple[Item, ...]:
+def name_outputs(outputs: list[OutputColumn], origin: Origin) -> tuple[SelectItem, ...]:
     """The items with their final names, which differ even without regard to case."""
     taken: set[str] = set()
     for output in outputs:
         if output.alias is None:
             continue
-        if output.alias.casefold() == RESERVED:
-            message = f"{RESERVED} is the name of the result's timestamp; choose another"
-            raise origin.error("RESERVED_NAME", message, span(output.node))
+        if output.alias.casefold() == TIMESTAMP_COLUMN:
+            message = f"{TIMESTAMP_COLUMN} is the name of the result's timestamp; choose another"
+            raise origin.error("RESERVED_NAME", message, find_span(output.node))
         if output.alias.casefold() in taken:
             message = f"column {output.alias} stands twice in SELECT"
-            raise origin.error("DUPLICATE_COLUMN", message, span(output.node), name=output.alias)
+            raise origin.error("DUPLICATE_COLUMN", message, find_span(output.node), name=output.alias)
         taken.add(output.alias.casefold())
-    derived = [_derived(output, position) for position, output in enumerate(outputs, 1)]
+    derived = [_derive_name(output, position) for position, output in enumerate(outputs, 1)]
     counts = Counter(name.casefold() for name, output in zip(derived, outputs, strict=True) if not output.alias)
     items = []
     for name, output in zip(derived, outputs, strict=True):
         if output.alias is not None:
-            items.append(Item(output.alias, output.expr))
+            items.append(SelectItem(output.alias, output.expr))
             continue
-        if name.casefold() == RESERVED:
-            message = f"{RESERVED} is the name of the result's timestamp; give this column another with AS"
-            raise origin.error("RESERVED_NAME", message, span(output.node))
+        if name.casefold() == TIMESTAMP_COLUMN:
+            message = f"{TIMESTAMP_COLUMN} is the name of the result's timestamp; give this column another with AS"
+            raise origin.error("RESERVED_NAME", message, find_span(output.node))
         if isinstance(output.expr, Column) and (counts[name.casefold()] > 1 or name.casefold() in taken):
             name = f"{output.expr.alias}_{name}"  # noqa: PLW2901 (the qualified name takes the place of the short one)
-        items.append(Item(_unique(name, taken), output.expr))
+        items.append(SelectItem(_make_unique(name, taken), output.expr))
     return tuple(items)
 
 
-def _derived(output: Output, position: int) -> str:
+def _derive_name(output: OutputColumn, position: int) -> str:
     """A plain column's own name, `avg_value` for AVG(t.value), `count` for COUNT(*), else `column_N`."""
     expr = output.expr
     if isinstance(expr, Column):
@@ -84,7 +86,7 @@ def _derived(output: Output, position: int) -> str:
     return f"column_{position}"
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def _make_unique(name: str, taken: set[str]) -> str:
     candidate, count = name, 1
     while candidate.casefold() in taken:
         count += 1

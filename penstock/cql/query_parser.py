@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from penstock.cql.bound import Emit, SeqMode, WindowKind
-from penstock.cql.dialect import ScalarParser, span
+from penstock.cql.dialect import ScalarParser, find_span
 from penstock.cql.errors import CqlError
 from penstock.cql.syntax import (
     Amount,
@@ -25,14 +25,14 @@ from penstock.cql.syntax import (
 _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
 # Each clause behind FROM, and those that must not stand before it.
-_CLAUSES: dict[str, tuple[str, ...]] = {
+_CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
     "WHERE": ("GROUP BY", "HAVING"),
     "WINDOW": (),
     "GROUP BY": ("HAVING",),
     "HAVING": (),
     "FRESHNESS": (),
 }
-_REFUSED = {
+_UNSUPPORTED = {
     TokenType.ORDER_BY: ("ORDER BY", "results leave in temporal order"),
     TokenType.SORT_BY: ("SORT BY", "results leave in temporal order"),
     TokenType.CLUSTER_BY: ("CLUSTER BY", ""),
@@ -47,8 +47,8 @@ _REFUSED = {
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE", ""),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "write FROM SEQ(...)"),
 }
-_DERIVE_SEQUENCE = "derive the sequence with CREATE STREAM ... AS and join that"
-_JOINS = {
+_SEQUENCE_ADVICE = "derive the sequence with CREATE STREAM ... AS and join that"
+_UNSUPPORTED_JOINS = {
     TokenType.LEFT: "OUTER JOIN",
     TokenType.RIGHT: "OUTER JOIN",
     TokenType.FULL: "OUTER JOIN",
@@ -61,7 +61,7 @@ _JOINS = {
 
 
 @dataclass
-class _Clauses:
+class _SelectClauses:
     """What follows FROM, as far as it has been read."""
 
     where: exp.Expr | None = None
@@ -74,67 +74,69 @@ class _Clauses:
 class QueryParser(ScalarParser):
     """Reads queries strictly: what is not in the grammar is refused by name or answered with what was expected."""
 
-    def query(self) -> QuerySyntax:
+    def read_query(self) -> QuerySyntax:
         first = self._curr
         emit = _EMITS.get(first.text.upper())
         if emit and self._next.token_type == TokenType.L_PAREN:
             self._advance(2)
-            body = self.body()
-            self.need(")")
+            body = self.read_body()
+            self.expect_words(")")
         else:
-            emit, body = "istream", self.body()
-        return QuerySyntax(emit, body, self.since(first))
+            emit, body = "istream", self.read_body()
+        return QuerySyntax(emit, body, self.span_since(first))
 
-    def body(self) -> BodySyntax:
-        left = self._term()
-        while self.at(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT):
+    def read_body(self) -> BodySyntax:
+        left = self._read_term()
+        while self.is_at(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT):
             operator = self._curr
             self._advance()
             everything = self._match(TokenType.ALL)
             distinct = not everything and self._match(TokenType.DISTINCT)
             if operator.token_type == TokenType.INTERSECT:
-                raise self.refusal("INTERSECT", self.since(operator), "join the two streams")
+                raise self.unsupported_error("INTERSECT", self.span_since(operator), "join the two streams")
             if operator.token_type == TokenType.UNION and not everything:
                 written = "UNION DISTINCT" if distinct else "UNION"
-                raise self.refusal(written, self.since(operator), "write UNION ALL")
+                raise self.unsupported_error(written, self.span_since(operator), "write UNION ALL")
             if operator.token_type == TokenType.EXCEPT and everything:
-                raise self.refusal("EXCEPT ALL", self.since(operator), "write EXCEPT")
+                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), "write EXCEPT")
             first = self._curr
-            right = self._term()
+            right = self._read_term()
             kind: SetKind = "union all" if operator.token_type == TokenType.UNION else "except"
-            left = SetSyntax(kind, left, right, self.since(first))
+            left = SetSyntax(kind, left, right, self.span_since(first))
         return left
 
-    def _term(self) -> BodySyntax:
+    def _read_term(self) -> BodySyntax:
         if self._match(TokenType.L_PAREN):
-            body = self.body()
-            self.need(")")
+            body = self.read_body()
+            self.expect_words(")")
             return body
-        if self.sees("WITH"):
-            raise self.refusal("WITH", self.place(), "derive the stream with CREATE STREAM ... AS")
+        if self.is_next("WITH"):
+            raise self.unsupported_error("WITH", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
         if self._curr.text.upper() in _EMITS and self._next.token_type == TokenType.L_PAREN:
             written = self._curr.text.upper()
-            raise self.refusal(f"nested {written}", self.place(), f"{written} stands around the whole query")
-        return self._select()
+            raise self.unsupported_error(
+                f"nested {written}", self.locate_token(), f"{written} stands around the whole query"
+            )
+        return self._read_select()
 
-    def _select(self) -> SelectSyntax:
-        first = self.need("SELECT")
-        if self.at(TokenType.HINT):
-            raise self.refusal("HINT", self.place(), "give the plan by the argument plan=")
+    def _read_select(self) -> SelectSyntax:
+        first = self.expect_words("SELECT")
+        if self.is_at(TokenType.HINT):
+            raise self.unsupported_error("HINT", self.locate_token(), "give the plan by the argument plan=")
         distinct = self._match(TokenType.DISTINCT)
         if not distinct:
             self._match(TokenType.ALL)
-        items = self.listed(self._item)
-        self.need("FROM")
+        items = self.read_list(self._read_item)
+        self.expect_words("FROM")
         sequence: SeqMode | None = None
         conditions: tuple[exp.Expr, ...] = ()
-        if self.sees("SEQ", "("):
-            sources, sequence = self._sequence()
+        if self.is_next("SEQ", "("):
+            sources, sequence = self._read_sequence()
         else:
-            sources, conditions = self._joined()
-        clauses = self._clauses()
+            sources, conditions = self._read_joins()
+        clauses = self._read_clauses()
         return SelectSyntax(
-            span=self.since(first),
+            span=self.span_since(first),
             distinct=distinct,
             items=items,
             sources=sources,
@@ -146,110 +148,110 @@ class QueryParser(ScalarParser):
             freshness=clauses.freshness,
         )
 
-    def _item(self) -> exp.Expr:
-        expression = self.scalar("a column or an expression")
+    def _read_item(self) -> exp.Expr:
+        expression = self.read_scalar("a column or an expression")
         node = self._parse_alias(expression) or expression
         if isinstance(node, exp.Alias) and not (isinstance(node.args["alias"], exp.Identifier) and node.alias):
-            raise self.origin.error("SYNTAX_ERROR", "expected a name behind the expression", span(node))
+            raise self.origin.error("SYNTAX_ERROR", "expected a name behind the expression", find_span(node))
         return node
 
-    def _clauses(self) -> _Clauses:
+    def _read_clauses(self) -> _SelectClauses:
         """WHERE, GROUP BY and HAVING in SQL's order; WINDOW and FRESHNESS anywhere behind FROM."""
-        clauses = _Clauses()
+        clauses = _SelectClauses()
         seen: list[str] = []
-        while clause := self._next_clause(seen):
+        while clause := self._read_clause_keyword(seen):
             match clause:
                 case "WHERE":
-                    clauses.where = self.scalar("a condition")
+                    clauses.where = self.read_scalar("a condition")
                 case "WINDOW":
-                    clauses.window = self.amount("a duration such as 10 MINUTES")
+                    clauses.window = self.read_amount("a duration such as 10 MINUTES")
                 case "GROUP BY":
-                    clauses.group_by = self.listed(lambda: self.scalar("a column or an expression"))
+                    clauses.group_by = self.read_list(lambda: self.read_scalar("a column or an expression"))
                 case "HAVING":
-                    clauses.having = self.scalar("a condition")
+                    clauses.having = self.read_scalar("a condition")
                 case "FRESHNESS":
-                    clauses.freshness = self.listed(self._bound_of_freshness)
+                    clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
-        if self._curr.token_type in _REFUSED:
-            construct, advice = _REFUSED[self._curr.token_type]
-            raise self.refusal(construct, self.place(), advice)
+        if self._curr.token_type in _UNSUPPORTED:
+            construct, advice = _UNSUPPORTED[self._curr.token_type]
+            raise self.unsupported_error(construct, self.locate_token(), advice)
         return clauses
 
-    def _next_clause(self, seen: list[str]) -> str | None:
+    def _read_clause_keyword(self, seen: list[str]) -> str | None:
         clause = " ".join(self._curr.text.upper().split())
-        if clause not in _CLAUSES or self._curr.token_type in self.TEXT_MATCH_EXCLUDED_TOKENS:
+        if clause not in _CLAUSE_ORDER or self._curr.token_type in self.TEXT_MATCH_EXCLUDED_TOKENS:
             return None
         if clause in seen:
-            raise self.origin.error("SYNTAX_ERROR", f"a second {clause}", self.place())
-        later = next((other for other in seen if other in _CLAUSES[clause]), None)
+            raise self.origin.error("SYNTAX_ERROR", f"a second {clause}", self.locate_token())
+        later = next((other for other in seen if other in _CLAUSE_ORDER[clause]), None)
         if later:
-            raise self.origin.error("SYNTAX_ERROR", f"{clause} must stand before {later}", self.place())
+            raise self.origin.error("SYNTAX_ERROR", f"{clause} must stand before {later}", self.locate_token())
         self._advance()
         return clause
 
-    def _bound_of_freshness(self) -> tuple[Name, Amount]:
-        return self.name("an alias of FROM"), self.amount("a duration such as 12 MINUTES")
+    def _read_freshness(self) -> tuple[Name, Amount]:
+        return self.read_name("an alias of FROM"), self.read_amount("a duration such as 12 MINUTES")
 
-    def _joined(self) -> tuple[tuple[SourceSyntax, ...], tuple[exp.Expr, ...]]:
+    def _read_joins(self) -> tuple[tuple[SourceSyntax, ...], tuple[exp.Expr, ...]]:
         """FROM items by comma and JOIN, and the conditions of their ONs."""
-        sources = [self._source()]
+        sources = [self._read_source()]
         conditions: list[exp.Expr] = []
         while True:
             if self._match(TokenType.COMMA) or self._match_text_seq("CROSS", "JOIN"):
-                sources.append(self._source())
+                sources.append(self._read_source())
             elif self._match_text_seq("INNER", "JOIN") or self._match(TokenType.JOIN):
-                sources.append(self._source())
-                if self.at(TokenType.USING):
-                    raise self.refusal("USING", self.place(), "write ON a.x = b.x")
-                self.need("ON")
-                conditions.append(self.scalar("a condition"))
+                sources.append(self._read_source())
+                if self.is_at(TokenType.USING):
+                    raise self.unsupported_error("USING", self.locate_token(), "write ON a.x = b.x")
+                self.expect_words("ON")
+                conditions.append(self.read_scalar("a condition"))
             else:
                 break
-        if self._curr.token_type in _JOINS:
-            raise self._join_refusal()
+        if self._curr.token_type in _UNSUPPORTED_JOINS:
+            raise self._unsupported_join_error()
         return tuple(sources), tuple(conditions)
 
-    def _join_refusal(self) -> CqlError:
-        first, construct = self._curr, _JOINS[self._curr.token_type]
-        while self._curr.token_type in _JOINS or self.at(TokenType.INNER, TokenType.JOIN):
+    def _unsupported_join_error(self) -> CqlError:
+        first, construct = self._curr, _UNSUPPORTED_JOINS[self._curr.token_type]
+        while self._curr.token_type in _UNSUPPORTED_JOINS or self.is_at(TokenType.INNER, TokenType.JOIN):
             self._advance()
-        return self.refusal(construct, self.since(first), "write JOIN ... ON")
+        return self.unsupported_error(construct, self.span_since(first), "write JOIN ... ON")
 
-    def _sequence(self) -> tuple[tuple[SourceSyntax, ...], SeqMode]:
+    def _read_sequence(self) -> tuple[tuple[SourceSyntax, ...], SeqMode]:
         first = self._curr
         self._advance(2)
-        sources = self.listed(self._source)
-        self.need(")")
+        sources = self.read_list(self._read_source)
+        self.expect_words(")")
         if len(sources) < 2:
-            raise self.origin.error("SYNTAX_ERROR", "SEQ needs at least two streams", self.since(first))
+            raise self.origin.error("SYNTAX_ERROR", "SEQ needs at least two streams", self.span_since(first))
         if not self._match_text_seq("MODE") or self._curr.text.upper() not in _MODES:
-            raise self.expected("MODE RECENT or MODE CHRONICLE")
+            raise self.expected_error("MODE RECENT or MODE CHRONICLE")
         self._advance()
         mode = _MODES[self._prev.text.upper()]
-        if self.at(TokenType.COMMA, TokenType.JOIN, TokenType.CROSS, TokenType.INNER, *_JOINS):
-            raise self.refusal("JOIN with SEQ", self.place(), _DERIVE_SEQUENCE)
+        if self.is_at(TokenType.COMMA, TokenType.JOIN, TokenType.CROSS, TokenType.INNER, *_UNSUPPORTED_JOINS):
+            raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
         return sources, mode
 
-    def _source(self) -> SourceSyntax:
-        if self.at(TokenType.L_PAREN):
-            raise self.refusal("SUBQUERY", self.place(), "derive the stream with CREATE STREAM ... AS")
-        if self.sees("SEQ", "("):
-            raise self.refusal("JOIN with SEQ", self.place(), _DERIVE_SEQUENCE)
-        if self._curr.token_type in _REFUSED:
-            construct, advice = _REFUSED[self._curr.token_type]
-            raise self.refusal(construct, self.place(), advice)
-        relation = self.name("a stream or table")
-        if self.at(TokenType.L_PAREN):
-            raise self.refusal("TABLE FUNCTION", relation.span)
-        window = self._window() if self.at(TokenType.L_BRACKET) else None
-        bare = self.at(TokenType.VAR, TokenType.IDENTIFIER) and not self.sees("FRESHNESS")
-        alias = self.name("an alias") if self._match(TokenType.ALIAS) or bare else None
-        if alias and self.at(TokenType.L_BRACKET):
+    def _read_source(self) -> SourceSyntax:
+        if self.is_at(TokenType.L_PAREN):
+            raise self.unsupported_error("SUBQUERY", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
+        if self.is_next("SEQ", "("):
+            raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
+        if self._curr.token_type in _UNSUPPORTED:
+            construct, advice = _UNSUPPORTED[self._curr.token_type]
+            raise self.unsupported_error(construct, self.locate_token(), advice)
+        relation = self.read_name("a stream or table")
+        if self.is_at(TokenType.L_PAREN):
+            raise self.unsupported_error("TABLE FUNCTION", relation.span)
+        window = self._read_window() if self.is_at(TokenType.L_BRACKET) else None
+        bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not self.is_next("FRESHNESS")
+        alias = self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
+        if alias and self.is_at(TokenType.L_BRACKET):
             message = f"the window stands before the alias: write {relation.text} [...] AS {alias.text}"
-            raise self.origin.error("SYNTAX_ERROR", message, self.place())
+            raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
         return SourceSyntax(relation, alias, window)
 
-    def _window(self) -> WindowSyntax:
+    def _read_window(self) -> WindowSyntax:
         first = self._curr
         self._advance()
         partition: tuple[Name, ...] = ()
@@ -260,17 +262,17 @@ class QueryParser(ScalarParser):
         elif self._match_text_seq("UNBOUNDED") or self._match_text_seq("RANGE", "UNBOUNDED"):
             kind = "unbounded"
         elif self._match_text_seq("RANGE"):
-            kind, size = "range", self.amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
-            slide = self.amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
+            kind, size = "range", self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
+            slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
         else:
             kind = "rows"
             if self._match(TokenType.PARTITION_BY):
-                partition = self.listed(lambda: self.name("a column"))
-                self.need("ROWS")
+                partition = self.read_list(lambda: self.read_name("a column"))
+                self.expect_words("ROWS")
             elif not self._match_text_seq("ROWS"):
-                raise self.expected("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
-            size = self.amount("a number of rows")
-        if self.sees("SLIDE"):
-            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE stands only behind a RANGE", self.place())
-        self.need("]")
-        return WindowSyntax(kind, self.since(first), size, slide, partition)
+                raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
+            size = self.read_amount("a number of rows")
+        if self.is_next("SLIDE"):
+            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE stands only behind a RANGE", self.locate_token())
+        self.expect_words("]")
+        return WindowSyntax(kind, self.span_since(first), size, slide, partition)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from penstock.cql.bound import Source
-from penstock.cql.dialect import span
-from penstock.cql.errors import CqlError, Origin, did_you_mean
+from penstock.cql.dialect import find_span
+from penstock.cql.errors import CqlError, Origin, suggest_similar
 from penstock.expr.nodes import Column
 
 
@@ -31,48 +31,48 @@ class Scope:
     origin: Origin
     sources: tuple[Source, ...]
 
-    def source(self, alias: str) -> Source | None:
+    def find_source(self, alias: str) -> Source | None:
         return next((source for source in self.sources if source.alias.casefold() == alias.casefold()), None)
 
     def resolve(self, node: exp.Column) -> Column:
         """The one column a name means; anything else is an error that lists what is known."""
         column = self.find(node)
         if column is None:
-            raise self.unknown(node)
+            raise self.unknown_column_error(node)
         return column
 
     def find(self, node: exp.Column) -> Column | None:
         """The same, but None for a name without a qualifier that no FROM item has."""
         if node.args.get("db"):
-            raise self.unknown(node)
+            raise self.unknown_column_error(node)
         if node.table:
-            source = self.named(node)
+            source = self.resolve_qualifier(node)
             return find_column(source, node.name)
-        found = self.candidates(node.name)
+        found = self.list_candidates(node.name)
         if len(found) > 1:
             candidates = ", ".join(f"{column.alias}.{column.name}" for column in found)
             message = f"column {node.name} is ambiguous; it may be {candidates}"
-            raise self.origin.error("AMBIGUOUS_COLUMN", message, span(node), name=node.name)
+            raise self.origin.error("AMBIGUOUS_COLUMN", message, find_span(node), name=node.name)
         return found[0] if found else None
 
-    def candidates(self, name: str) -> list[Column]:
+    def list_candidates(self, name: str) -> list[Column]:
         """Every column a name without a qualifier may mean."""
         return [column for source in self.sources if (column := find_column(source, name))]
 
-    def named(self, node: exp.Column) -> Source:
+    def resolve_qualifier(self, node: exp.Column) -> Source:
         """The FROM item that qualifies a column."""
-        source = self.source(node.table)
+        source = self.find_source(node.table)
         if source is None:
             aliases = [source.alias for source in self.sources]
-            message = f"unknown alias {node.table}; FROM has {', '.join(aliases)}{did_you_mean(node.table, aliases)}"
-            raise self.origin.error("UNKNOWN_ALIAS", message, span(node), alias=node.table)
+            message = f"unknown alias {node.table}; FROM has {', '.join(aliases)}{suggest_similar(node.table, aliases)}"
+            raise self.origin.error("UNKNOWN_ALIAS", message, find_span(node), alias=node.table)
         return source
 
-    def unknown(self, node: exp.Column) -> CqlError:
+    def unknown_column_error(self, node: exp.Column) -> CqlError:
         written = ".".join(part.name for part in node.parts)
-        source = self.source(node.table) if node.table else None
+        source = self.find_source(node.table) if node.table else None
         looked_at = (source,) if source else self.sources
         known = "; ".join(f"{each.relation.name} has {', '.join(column_names(each))}" for each in looked_at)
-        hint = did_you_mean(node.name, [name for each in looked_at for name in column_names(each)])
+        hint = suggest_similar(node.name, [name for each in looked_at for name in column_names(each)])
         message = f"unknown column {written}; {known}{hint}"
-        return self.origin.error("UNKNOWN_COLUMN", message, span(node), name=written)
+        return self.origin.error("UNKNOWN_COLUMN", message, find_span(node), name=written)

@@ -23,12 +23,12 @@ from penstock.cql.bound import (
     Source,
     Statement,
 )
-from penstock.cql.catalog import Connector, Sink, Stream, Table
+from penstock.cql.catalog import Connector, SinkDeclaration, Stream, Table
 from penstock.cql.errors import CqlError, CqlUnsupportedError
-from penstock.cql.types import sql_type
+from penstock.cql.types import format_type
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 
-Line = tuple[str, str, str]
+SummaryLine = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Script:
         return tuple(statement.table for statement in self.statements if isinstance(statement, CreateTable))
 
     @property
-    def sinks(self) -> tuple[Sink, ...]:
+    def sinks(self) -> tuple[SinkDeclaration, ...]:
         return tuple(statement.sink for statement in self.statements if isinstance(statement, CreateSink))
 
     @property
-    def derived(self) -> tuple[str, ...]:
+    def derived_streams(self) -> tuple[str, ...]:
         """The streams that are made by queries."""
         return tuple(statement.name for statement in self.statements if isinstance(statement, CreateStreamAs))
 
@@ -61,27 +61,31 @@ class Script:
         for statement in self.statements:
             match statement:
                 case InsertInto(sink=name, query=query) | CreateStreamAs(name=name, query=query):
-                    named[_free(name, named)] = query
+                    named[_make_free_name(name, named)] = query
                 case BareQuery(query=query):
-                    named[_free("query", named)] = query
+                    named[_make_free_name("query", named)] = query
         return named
 
-    def misplaced(self, sink: Sink, error: PenstockError) -> CqlError:
+    def locate_error(self, sink: SinkDeclaration, error: PenstockError) -> CqlError:
         """What is wrong with a sink, with its place in the script."""
         kind = CqlUnsupportedError if isinstance(error, UnsupportedError) else CqlError
         return kind(error.condition, error.message, self.text, sink.span)
 
-    def summary(self) -> Iterator[Line]:
+    def summarize(self) -> Iterator[SummaryLine]:
         """Kind, name and description of everything in the script."""
         for stream in self.streams:
-            yield "stream", stream.name, f"{_columns(stream)}; time {stream.time}{_where('from', stream.connector)}"
+            yield (
+                "stream",
+                stream.name,
+                f"{_format_columns(stream)}; time {stream.time}{_format_connector('from', stream.connector)}",
+            )
         for table in self.tables:
-            yield "table", table.name, f"{_columns(table)}{_where('from', table.connector)}"
+            yield "table", table.name, f"{_format_columns(table)}{_format_connector('from', table.connector)}"
         for sink in self.sinks:
-            yield "sink", sink.name, _where("to", sink.connector).removeprefix("; ")
+            yield "sink", sink.name, _format_connector("to", sink.connector).removeprefix("; ")
         for name, query in self.queries.items():
             names = ", ".join(item.name for item in query.body.items)
-            sources = ", ".join(_source(source) for source in query.body.inputs)
+            sources = ", ".join(_format_source(source) for source in query.body.inputs)
             yield "query", name, f"{query.emit.upper()} of {names} from {sources}"
 
 
@@ -97,18 +101,18 @@ def read_script(path: Path) -> Script:
     return script
 
 
-def _free(name: str, taken: dict[str, Query]) -> str:
+def _make_free_name(name: str, taken: dict[str, Query]) -> str:
     return next(free for number in count(1) if (free := name if number == 1 else f"{name}_{number}") not in taken)
 
 
-def _columns(relation: Stream | Table) -> str:
-    return ", ".join(f"{field.name} {sql_type(field.type)}" for field in relation.schema)
+def _format_columns(relation: Stream | Table) -> str:
+    return ", ".join(f"{field.name} {format_type(field.type)}" for field in relation.schema)
 
 
-def _where(preposition: str, connector: Connector | None) -> str:
+def _format_connector(preposition: str, connector: Connector | None) -> str:
     return f"; {preposition} {connector.format}" if connector else ""
 
 
-def _source(source: Source) -> str:
+def _format_source(source: Source) -> str:
     name = source.relation.name
     return name if source.alias.casefold() == name.casefold() else f"{name} AS {source.alias}"

@@ -8,7 +8,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.catalog import Timestamps
-from penstock.cql.dialect import Cql, tokens, too_deep, translated
+from penstock.cql.dialect import CqlDialect, make_nesting_error, tokenize, translate_error
 from penstock.cql.errors import CqlError
 from penstock.cql.query_parser import QueryParser
 from penstock.cql.syntax import (
@@ -42,66 +42,68 @@ class _StreamClauses:
 class ScriptParser(QueryParser):
     """Reads whole statements."""
 
-    def load(self, text: str, words: list[Token]) -> None:
+    def load_tokens(self, text: str, words: list[Token]) -> None:
         """Stands before the first word of one statement."""
         self.reset()
         self.sql = text
         self._chunks = [words]
         self._advance_chunk()
 
-    def done(self) -> None:
+    def expect_end(self) -> None:
         if self._curr:
-            raise self.expected("the end of the statement")
+            raise self.expected_error("the end of the statement")
 
-    def statement(self) -> StatementSyntax:
+    def read_statement(self) -> StatementSyntax:
         if self._match(TokenType.CREATE):
-            return self._create()
+            return self._read_create()
         if self._match(TokenType.INSERT):
             if not self._match(TokenType.INTO):
-                raise self.expected("INTO")
-            sink = self.name("a sink")
-            if self.at(TokenType.L_PAREN) and self._next.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
-                raise self.refusal("COLUMN LIST", self.place(), "name the columns in the SELECT")
-            return InsertSyntax(sink, self.query())
-        if self.sees("SELECT") or self.sees("WITH") or self.at(TokenType.L_PAREN):
-            return self.query()
+                raise self.expected_error("INTO")
+            sink = self.read_name("a sink")
+            if self.is_at(TokenType.L_PAREN) and self._next.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
+                raise self.unsupported_error("COLUMN LIST", self.locate_token(), "name the columns in the SELECT")
+            return InsertSyntax(sink, self.read_query())
+        if self.is_next("SELECT") or self.is_next("WITH") or self.is_at(TokenType.L_PAREN):
+            return self.read_query()
         if self._curr.text.upper() in ("ISTREAM", "DSTREAM", "RSTREAM"):
-            return self.query()
-        raise self.expected("CREATE, INSERT INTO, SELECT, ISTREAM, DSTREAM or RSTREAM")
+            return self.read_query()
+        raise self.expected_error("CREATE, INSERT INTO, SELECT, ISTREAM, DSTREAM or RSTREAM")
 
-    def _create(self) -> StatementSyntax:
-        if self.sees("OR", "REPLACE"):
-            raise self.refusal("OR REPLACE", self.place())
+    def _read_create(self) -> StatementSyntax:
+        if self.is_next("OR", "REPLACE"):
+            raise self.unsupported_error("OR REPLACE", self.locate_token())
         if self._match_text_seq("STREAM"):
-            name = self._declared("a name for the stream")
+            name = self._read_new_name("a name for the stream")
             if self._match(TokenType.ALIAS):
-                return CreateStreamAsSyntax(name, self.query())
-            return self._stream(name)
+                return CreateStreamAsSyntax(name, self.read_query())
+            return self._read_stream(name)
         if self._match(TokenType.TABLE):
-            name = self._declared("a name for the table")
-            if self.sees("AS"):
-                raise self.refusal("CREATE TABLE AS", self.place(), "derive a stream with CREATE STREAM ... AS")
-            return CreateTableSyntax(name, self._columns(), self._connector("FROM"))
+            name = self._read_new_name("a name for the table")
+            if self.is_next("AS"):
+                raise self.unsupported_error(
+                    "CREATE TABLE AS", self.locate_token(), "derive a stream with CREATE STREAM ... AS"
+                )
+            return CreateTableSyntax(name, self._read_columns(), self._read_connector("FROM"))
         if self._match_text_seq("SINK"):
-            name = self._declared("a name for the sink")
-            connector = self._connector("TO")
+            name = self._read_new_name("a name for the sink")
+            connector = self._read_connector("TO")
             if connector is None:
-                raise self.expected("TO and a format")
+                raise self.expected_error("TO and a format")
             return CreateSinkSyntax(name, connector)
-        raise self.expected("STREAM, TABLE or SINK")
+        raise self.expected_error("STREAM, TABLE or SINK")
 
-    def _declared(self, what: str) -> Name:
-        if self.sees("IF", "NOT", "EXISTS"):
-            raise self.refusal("IF NOT EXISTS", self.place())
-        return self.name(what)
+    def _read_new_name(self, what: str) -> Name:
+        if self.is_next("IF", "NOT", "EXISTS"):
+            raise self.unsupported_error("IF NOT EXISTS", self.locate_token())
+        return self.read_name(what)
 
-    def _stream(self, name: Name) -> CreateStreamSyntax:
-        columns = self._columns()
+    def _read_stream(self, name: Name) -> CreateStreamSyntax:
+        columns = self._read_columns()
         clauses = _StreamClauses()
-        while self._stream_clause(clauses):
+        while self._read_stream_clause(clauses):
             pass
         if clauses.time is None:
-            raise self.expected("TIMESTAMP BY and the time column")
+            raise self.expected_error("TIMESTAMP BY and the time column")
         return CreateStreamSyntax(
             name=name,
             columns=columns,
@@ -110,70 +112,70 @@ class ScriptParser(QueryParser):
             timestamps=clauses.timestamps or "external",
             skew=clauses.skew,
             idle_after=clauses.idle_after,
-            connector=self._connector("FROM"),
+            connector=self._read_connector("FROM"),
         )
 
-    def _stream_clause(self, clauses: _StreamClauses) -> bool:
+    def _read_stream_clause(self, clauses: _StreamClauses) -> bool:
         """Reads one clause, whichever comes; each stands once at most."""
         first = self._curr
         if self._match_text_seq("TIMESTAMP", "BY"):
-            before, clauses.time = clauses.time, self.name("the time column")
-            return self._once(before is None, first)
+            before, clauses.time = clauses.time, self.read_name("the time column")
+            return self._check_once(before is None, first)
         if self._match_text_seq("LATENESS"):
-            before_amount, clauses.lateness = clauses.lateness, self.amount("a duration such as 5 SECONDS")
-            return self._once(before_amount is None, first)
+            before_amount, clauses.lateness = clauses.lateness, self.read_amount("a duration such as 5 SECONDS")
+            return self._check_once(before_amount is None, first)
         if self._match_text_seq("IDLE"):
-            self.need("AFTER")
-            before_amount, clauses.idle_after = clauses.idle_after, self.amount("a duration such as 30 SECONDS")
-            return self._once(before_amount is None, first)
+            self.expect_words("AFTER")
+            before_amount, clauses.idle_after = clauses.idle_after, self.read_amount("a duration such as 30 SECONDS")
+            return self._check_once(before_amount is None, first)
         if self._match_text_seq("TIMESTAMPS"):
             if self._curr.text.upper() not in _TIMESTAMPS:
-                raise self.expected("EXTERNAL, INTERNAL or LATENT")
+                raise self.expected_error("EXTERNAL, INTERNAL or LATENT")
             self._advance()
             before_kind, clauses.timestamps = clauses.timestamps, _TIMESTAMPS[self._prev.text.upper()]
             if clauses.timestamps == "external" and self._match_text_seq("SKEW"):
-                clauses.skew = self.amount("a duration such as 1 SECOND")
-            return self._once(before_kind is None, first)
+                clauses.skew = self.read_amount("a duration such as 1 SECOND")
+            return self._check_once(before_kind is None, first)
         return False
 
-    def _once(self, fresh: bool, first: Token) -> bool:
+    def _check_once(self, fresh: bool, first: Token) -> bool:
         if not fresh:
-            raise self.origin.error("SYNTAX_ERROR", f"a second {first.text.upper()}", self.since(first))
+            raise self.origin.error("SYNTAX_ERROR", f"a second {first.text.upper()}", self.span_since(first))
         return True
 
-    def _columns(self) -> tuple[ColumnSyntax, ...]:
+    def _read_columns(self) -> tuple[ColumnSyntax, ...]:
         if not self._match(TokenType.L_PAREN):
-            raise self.expected("the columns in parentheses")
-        columns = self.listed(self._column)
-        self.need(")")
+            raise self.expected_error("the columns in parentheses")
+        columns = self.read_list(self._read_column)
+        self.expect_words(")")
         return columns
 
-    def _column(self) -> ColumnSyntax:
-        name = self.name("a column")
-        return ColumnSyntax(name, self.type_name((TokenType.COMMA, TokenType.R_PAREN)))
+    def _read_column(self) -> ColumnSyntax:
+        name = self.read_name("a column")
+        return ColumnSyntax(name, self.read_type((TokenType.COMMA, TokenType.R_PAREN)))
 
-    def _connector(self, keyword: str) -> ConnectorSyntax | None:
+    def _read_connector(self, keyword: str) -> ConnectorSyntax | None:
         if not self._match_text_seq(keyword):
             return None
         first = self._curr
-        parts = [self.name("a format such as parquet").text]
+        parts = [self.read_name("a format such as parquet").text]
         while self._match(TokenType.DOT):
-            parts.append(self.name("the rest of the format's name").text)
+            parts.append(self.read_name("the rest of the format's name").text)
         options: tuple[tuple[str, str], ...] = ()
         if self._match_text_seq("OPTIONS"):
-            self.need("(")
-            options = self.listed(self._option)
-            self.need(")")
-        return ConnectorSyntax(".".join(parts), options, self.since(first))
+            self.expect_words("(")
+            options = self.read_list(self._read_option)
+            self.expect_words(")")
+        return ConnectorSyntax(".".join(parts), options, self.span_since(first))
 
-    def _option(self) -> tuple[str, str]:
+    def _read_option(self) -> tuple[str, str]:
         """A key (a string or dotted words) and a value (a string, a number, true or false)."""
         if self._match(TokenType.STRING):
             key = self._prev.text
         else:
-            key = self.name("an option").text
+            key = self.read_name("an option").text
             while self._match(TokenType.DOT):
-                key += "." + self.name("the rest of the option's name").text
+                key += "." + self.read_name("the rest of the option's name").text
         self._match(TokenType.EQ)
         if self._match(TokenType.STRING):
             return key, self._prev.text
@@ -182,23 +184,23 @@ class ScriptParser(QueryParser):
             return key, sign + self._prev.text
         if not sign and self._match_set((TokenType.TRUE, TokenType.FALSE)):
             return key, self._prev.text.lower()
-        raise self.expected("a string, a number, true or false")
+        raise self.expected_error("a string, a number, true or false")
 
 
 def parse_query(text: str) -> QuerySyntax:
     """One query, perhaps closed by a semicolon."""
-    statements = _split(text)
+    statements = _split_statements(text)
     if not statements:
         raise CqlError("SYNTAX_ERROR", "expected SELECT, the text is empty", text, (0, len(text)))
-    parser = ScriptParser(dialect=Cql())
+    parser = ScriptParser(dialect=CqlDialect())
     try:
-        parser.load(text, statements[0])
-        query = parser.query()
-        parser.done()
+        parser.load_tokens(text, statements[0])
+        query = parser.read_query()
+        parser.expect_end()
     except ParseError as error:
-        raise translated(error, text) from None
+        raise translate_error(error, text) from None
     except RecursionError:
-        raise too_deep(text) from None
+        raise make_nesting_error(text) from None
     if len(statements) > 1:
         start = statements[1][0].start
         raise CqlError("SYNTAX_ERROR", "expected one query, found another statement", text, (start, len(text)))
@@ -207,24 +209,24 @@ def parse_query(text: str) -> QuerySyntax:
 
 def parse_script(text: str) -> list[StatementSyntax]:
     """Every statement of a script."""
-    parser = ScriptParser(dialect=Cql())
+    parser = ScriptParser(dialect=CqlDialect())
     statements = []
     try:
-        for words in _split(text):
-            parser.load(text, words)
-            statements.append(parser.statement())
-            parser.done()
+        for words in _split_statements(text):
+            parser.load_tokens(text, words)
+            statements.append(parser.read_statement())
+            parser.expect_end()
     except ParseError as error:
-        raise translated(error, text) from None
+        raise translate_error(error, text) from None
     except RecursionError:
-        raise too_deep(text) from None
+        raise make_nesting_error(text) from None
     return statements
 
 
-def _split(text: str) -> list[list[Token]]:
+def _split_statements(text: str) -> list[list[Token]]:
     """The words of each statement; empty statements do not count."""
     statements: list[list[Token]] = [[]]
-    for token in tokens(text):
+    for token in tokenize(text):
         if token.token_type == TokenType.SEMICOLON:
             statements.append([])
         else:

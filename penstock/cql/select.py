@@ -7,70 +7,72 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql.bound import Body, Item, Select, Sequence, SetOperation
+from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation
 from penstock.cql.catalog import Catalog, Stream
-from penstock.cql.dialect import span
+from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
-from penstock.cql.output_names import Output, expand, named
+from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
-from penstock.cql.types import common, kind, sql_type
+from penstock.cql.types import classify_type, find_common_type, format_type
 from penstock.cql.windows import bind_sources
-from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, conjuncts, walk
+from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, split_conjuncts, walk
 
 
-def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> Body:
+def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
     """A SELECT, or UNION ALL and EXCEPT of them."""
     if isinstance(syntax, SelectSyntax):
-        return _Selecting(syntax, catalog, origin).bound()
+        return _SelectBinder(syntax, catalog, origin).bind()
     left, right = bind_body(syntax.left, catalog, origin), bind_body(syntax.right, catalog, origin)
     if len(left.items) != len(right.items):
         message = f"{syntax.kind.upper()} needs as many columns on both sides: {len(left.items)} and {len(right.items)}"
         raise origin.error("COLUMN_COUNT", message, syntax.span)
     types: list[pa.DataType] = []
     for one, two in zip(left.items, right.items, strict=True):
-        met = common(one.expr.type, two.expr.type)
+        met = find_common_type(one.expr.type, two.expr.type)
         if met is None:
-            sides = f"{one.name} ({sql_type(one.expr.type)}) and {two.name} ({sql_type(two.expr.type)})"
+            sides = f"{one.name} ({format_type(one.expr.type)}) and {two.name} ({format_type(two.expr.type)})"
             raise origin.error("TYPE_MISMATCH", f"{syntax.kind.upper()} cannot pair {sides}", syntax.span)
         types.append(met)
-    return SetOperation(syntax.kind, _retyped(left, types), _retyped(right, types))
+    return SetOperation(syntax.kind, _cast_items(left, types), _cast_items(right, types))
 
 
-def _retyped(body: Body, types: list[pa.DataType]) -> Body:
+def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
     """The body with its columns cast to given types."""
     if isinstance(body, SetOperation):
-        return replace(body, left=_retyped(body.left, types), right=_retyped(body.right, types))
+        return replace(body, left=_cast_items(body.left, types), right=_cast_items(body.right, types))
     items = [
-        item if item.expr.type == goal else Item(item.name, Call("cast", (item.expr,), goal))
+        item if item.expr.type == goal else SelectItem(item.name, Call("cast", (item.expr,), goal))
         for item, goal in zip(body.items, types, strict=True)
     ]
     return replace(body, items=tuple(items))
 
 
-def check_times(body: Body, syntax: BodySyntax, origin: Origin) -> None:
+def check_time_types(body: QueryBody, syntax: BodySyntax, origin: Origin) -> None:
     """Time must be counted in one way: results of one query are ordered by it."""
     first: Stream | None = None
-    for source, written in zip(body.inputs, _written(syntax), strict=True):
+    for source, written in zip(body.inputs, _list_source_syntax(syntax), strict=True):
         stream = source.relation
         if not isinstance(stream, Stream):
             continue
         first = first or stream
-        if kind(stream.time_type) != kind(first.time_type):
-            counted = f"{first.name} by {sql_type(first.time_type)}, {stream.name} by {sql_type(stream.time_type)}"
+        if classify_type(stream.time_type) != classify_type(first.time_type):
+            counted = (
+                f"{first.name} by {format_type(first.time_type)}, {stream.name} by {format_type(stream.time_type)}"
+            )
             message = f"the streams of one query must count time alike: all by timestamps or all by integers; {counted}"
             raise origin.error("TIME_TYPES_DIFFER", message, written.relation.span)
 
 
-def _written(syntax: BodySyntax) -> tuple[SourceSyntax, ...]:
+def _list_source_syntax(syntax: BodySyntax) -> tuple[SourceSyntax, ...]:
     """The FROM items of a body, in the order of its inputs."""
     if isinstance(syntax, SelectSyntax):
         return syntax.sources
-    return _written(syntax.left) + _written(syntax.right)
+    return _list_source_syntax(syntax.left) + _list_source_syntax(syntax.right)
 
 
-class _Selecting:
+class _SelectBinder:
     """One SELECT on its way to being bound."""
 
     def __init__(self, syntax: SelectSyntax, catalog: Catalog, origin: Origin) -> None:
@@ -79,13 +81,13 @@ class _Selecting:
         self.scope = Scope(origin, bind_sources(syntax, catalog, origin))
         self.user_aggregates = catalog.aggregates
 
-    def bound(self) -> Select:
-        where = self._where()
-        outputs = self._outputs()
-        items = named(outputs, self.origin)
+    def bind(self) -> Select:
+        where = self._bind_where()
+        outputs = self._bind_outputs()
+        items = name_outputs(outputs, self.origin)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
-        group_by = self._group_by(items, aliases)
-        having = self._having(aliases)
+        group_by = self._bind_group_by(items, aliases)
+        having = self._bind_having(aliases)
         aggregated = any(
             _has_aggregate(expr) for expr in [*(item.expr for item in items), *([having] if having else [])]
         )
@@ -93,12 +95,12 @@ class _Selecting:
             group_by = ()
         if group_by is not None:
             for output in outputs:
-                self._grouped(output.expr, group_by, output.node)
+                self._check_grouped(output.expr, group_by, output.node)
             if having is not None and self.syntax.having is not None:
-                self._grouped(having, group_by, self.syntax.having)
+                self._check_grouped(having, group_by, self.syntax.having)
         elif self.syntax.having is not None:
             message = "HAVING needs GROUP BY or an aggregate; write WHERE for single rows"
-            raise self.origin.error("HAVING_WITHOUT_GROUP", message, span(self.syntax.having))
+            raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_slides(group_by)
         return Select(
             sources=self.scope.sources,
@@ -107,27 +109,27 @@ class _Selecting:
             distinct=self.syntax.distinct,
             group_by=group_by,
             having=having,
-            sequence=Sequence(self.syntax.sequence) if self.syntax.sequence else None,
+            sequence=SequenceClause(self.syntax.sequence) if self.syntax.sequence else None,
         )
 
-    def _where(self) -> tuple[Expr, ...]:
+    def _bind_where(self) -> tuple[Expr, ...]:
         binder = ExpressionBinder(self.scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
-        bound = [binder.condition(node, "a condition") for node in self.syntax.conditions]
-        return tuple(term for expr in bound for term in conjuncts(expr))
+        bound = [binder.bind_condition(node, "a condition") for node in self.syntax.conditions]
+        return tuple(term for expr in bound for term in split_conjuncts(expr))
 
-    def _outputs(self) -> list[Output]:
+    def _bind_outputs(self) -> list[OutputColumn]:
         binder = ExpressionBinder(self.scope, self.user_aggregates)
-        outputs: list[Output] = []
+        outputs: list[OutputColumn] = []
         for node in self.syntax.items:
-            if (columns := expand(node, self.scope)) is not None:
-                outputs.extend(Output(column, None, node) for column in columns)
+            if (columns := expand_star(node, self.scope)) is not None:
+                outputs.extend(OutputColumn(column, None, node) for column in columns)
             elif isinstance(node, exp.Alias):
-                outputs.append(Output(binder.value(node.this), node.alias, node))
+                outputs.append(OutputColumn(binder.bind_value(node.this), node.alias, node))
             else:
-                outputs.append(Output(binder.value(node), None, node))
+                outputs.append(OutputColumn(binder.bind_value(node), None, node))
         return outputs
 
-    def _group_by(self, items: tuple[Item, ...], aliases: dict[str, Expr]) -> tuple[Expr, ...] | None:
+    def _bind_group_by(self, items: tuple[SelectItem, ...], aliases: dict[str, Expr]) -> tuple[Expr, ...] | None:
         if self.syntax.group_by is None:
             return None
         binder = ExpressionBinder(self.scope, self.user_aggregates, "GROUP BY", aliases)
@@ -137,34 +139,36 @@ class _Selecting:
             if isinstance(key, Literal) and isinstance(node, exp.Literal) and isinstance(key.value, int):
                 if not 1 <= key.value <= len(items):
                     message = f"GROUP BY {key.value} is not a position in SELECT; it has {len(items)} columns"
-                    raise self.origin.error("GROUP_BY_POSITION", message, span(node))
+                    raise self.origin.error("GROUP_BY_POSITION", message, find_span(node))
                 key = items[key.value - 1].expr
             if _has_aggregate(key):
                 message = "GROUP BY names an aggregate; group by what it is computed over"
-                raise self.origin.error("AGGREGATE_NOT_ALLOWED", message, span(node))
+                raise self.origin.error("AGGREGATE_NOT_ALLOWED", message, find_span(node))
             keys.append(key)
         return tuple(dict.fromkeys(keys))
 
-    def _having(self, aliases: dict[str, Expr]) -> Expr | None:
+    def _bind_having(self, aliases: dict[str, Expr]) -> Expr | None:
         if self.syntax.having is None:
             return None
-        return ExpressionBinder(self.scope, self.user_aggregates, None, aliases).condition(self.syntax.having, "HAVING")
+        return ExpressionBinder(self.scope, self.user_aggregates, None, aliases).bind_condition(
+            self.syntax.having, "HAVING"
+        )
 
-    def _grouped(self, expr: Expr, keys: tuple[Expr, ...], node: exp.Expr) -> None:
+    def _check_grouped(self, expr: Expr, keys: tuple[Expr, ...], node: exp.Expr) -> None:
         """Every column outside an aggregate must be part of a grouping expression."""
         if expr in keys or isinstance(expr, (Aggregate, Literal)):
             return
         if isinstance(expr, Column):
             message = f"column {expr.alias}.{expr.name} stands outside an aggregate and is not in GROUP BY"
-            raise self.origin.error("NOT_GROUPED", message, self._place_of(expr, node))
+            raise self.origin.error("NOT_GROUPED", message, self._find_column_span(expr, node))
         for arg in expr.args:
-            self._grouped(arg, keys, node)
+            self._check_grouped(arg, keys, node)
 
-    def _place_of(self, column: Column, node: exp.Expr) -> Span:
+    def _find_column_span(self, column: Column, node: exp.Expr) -> Span:
         for written in node.find_all(exp.Column):
             if not isinstance(written.this, exp.Star) and self.scope.find(written) == column:
-                return span(written)
-        return span(node)
+                return find_span(written)
+        return find_span(node)
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None
@@ -173,7 +177,7 @@ class _Selecting:
                 continue
             if group_by is None:
                 advice = "it makes aggregates report at each slide, and this query has none"
-                raise self.origin.unsupported("SLIDE without aggregate", written.window.span, advice)
+                raise self.origin.unsupported_error("SLIDE without aggregate", written.window.span, advice)
             slide = slide or source.window.slide
             if source.window.slide != slide:
                 message = "the windows of one aggregate slide by different amounts; it reports at the multiples of one"

@@ -8,14 +8,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from penstock.cql.errors import did_you_mean
+from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP
 
 NULL = pa.null()  # the type of a NULL literal until something else tells it
 MAX_PRECISION = 38
 
-_NAMED: dict[str, pa.DataType] = {
+_TYPES_BY_NAME: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
     "byte": pa.int8(),
     "smallint": pa.int16(),
@@ -40,7 +40,7 @@ _NAMED: dict[str, pa.DataType] = {
 KNOWN_TYPES = "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp"
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
 
-_NORMAL: dict[pa.DataType, pa.DataType] = {
+_REPLACED_TYPES: dict[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): INT,
@@ -49,40 +49,40 @@ _NORMAL: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): STRING,
     pa.date64(): pa.date32(),
 }
-_CANONICAL = frozenset(_NAMED.values())
+_CANONICAL_TYPES = frozenset(_TYPES_BY_NAME.values())
 
-Kind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
+TypeKind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
 
 
-def arrow_type(sql_name: str) -> pa.DataType:
+def to_arrow_type(sql_name: str) -> pa.DataType:
     """The Arrow type of a SQL type name, without regard to case."""
     name = " ".join(sql_name.casefold().split())
-    if name in _NAMED:
-        return _NAMED[name]
+    if name in _TYPES_BY_NAME:
+        return _TYPES_BY_NAME[name]
     if match := _DECIMAL.fullmatch(name):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return pa.decimal128(precision, scale)
         message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and no more of them after the point"
         raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
-    hint = did_you_mean(name, [*_NAMED, "decimal"])
+    hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
 
 
-def canonical(given: pa.DataType) -> pa.DataType | None:
+def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
     """The type Penstock computes with for a type that data arrive in; None if there is none."""
     if pa.types.is_dictionary(given):
-        return canonical(given.value_type)
+        return canonicalize_type(given.value_type)
     if pa.types.is_timestamp(given):
         return pa.timestamp("us", given.tz)
     if pa.types.is_duration(given):
         return INTERVAL
-    if given in _CANONICAL or pa.types.is_decimal128(given):
+    if given in _CANONICAL_TYPES or pa.types.is_decimal128(given):
         return given
-    return _NORMAL.get(given)
+    return _REPLACED_TYPES.get(given)
 
 
-def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
+def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     """A declaration, by SQL type names or as an Arrow schema, as a schema of canonical types."""
     if not isinstance(columns, (pa.Schema, Mapping)):
         message = f"columns are given as {{name: type}} or as a pyarrow.Schema, not as a {type(columns).__name__}"
@@ -90,7 +90,7 @@ def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     fields = []
     if isinstance(columns, pa.Schema):
         for field in columns:
-            if (known := canonical(field.type)) is None:
+            if (known := canonicalize_type(field.type)) is None:
                 message = f"column {field.name} has type {field.type}; known are {KNOWN_TYPES}"
                 raise QueryError("UNKNOWN_TYPE", message, column=field.name, type=str(field.type))
             fields.append(pa.field(field.name, known))
@@ -101,7 +101,7 @@ def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
                     f"columns are given as {{name: SQL type}} or as a pyarrow.Schema, not as {name!r}: {type_name!r}"
                 )
                 raise QueryError("NO_COLUMNS", message)
-            fields.append(pa.field(name, arrow_type(type_name)))
+            fields.append(pa.field(name, to_arrow_type(type_name)))
     seen: set[str] = set()
     for field in fields:
         if field.name.casefold() in seen:
@@ -112,26 +112,26 @@ def stream_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def time_column(schema: pa.Schema, name: str) -> str:
+def find_time_column(schema: pa.Schema, name: str) -> str:
     """The declared spelling of a stream's time column, which must be a timestamp or an integer."""
     spelling: dict[str, str] = {column.casefold(): column for column in schema.names}
     if not isinstance(name, str):
         raise QueryError("UNKNOWN_COLUMN", f"time= names the time column, {name!r} does not", column=name)
     if name.casefold() not in spelling:
         known = ", ".join(schema.names)
-        hint = did_you_mean(name, schema.names)
+        hint = suggest_similar(name, schema.names)
         raise QueryError("UNKNOWN_COLUMN", f"unknown time column {name}; the columns are {known}{hint}", column=name)
     column = spelling[name.casefold()]
     time_type = schema.field(column).type
     if not (pa.types.is_timestamp(time_type) or pa.types.is_integer(time_type)):
-        message = f"time column {column} has type {sql_type(time_type)}; it must be a timestamp or an integer type"
+        message = f"time column {column} has type {format_type(time_type)}; it must be a timestamp or an integer type"
         raise QueryError("TIME_COLUMN_TYPE", message, column=column, type=str(time_type))
     return column
 
 
-def kind(given: pa.DataType) -> Kind:
+def classify_type(given: pa.DataType) -> TypeKind:
     """The family of a canonical type."""
-    tests: tuple[tuple[bool, Kind], ...] = (
+    tests: tuple[tuple[bool, TypeKind], ...] = (
         (pa.types.is_integer(given), "integer"),
         (pa.types.is_floating(given), "float"),
         (pa.types.is_decimal(given), "decimal"),
@@ -144,9 +144,9 @@ def kind(given: pa.DataType) -> Kind:
     return next((name for matches, name in tests if matches), "null")
 
 
-def sql_type(given: pa.DataType) -> str:
+def format_type(given: pa.DataType) -> str:
     """How an error names a type: as one would write it in SQL."""
-    match kind(given):
+    match classify_type(given):
         case "decimal":
             return f"decimal({given.precision}, {given.scale})"
         case "interval":
@@ -155,11 +155,11 @@ def sql_type(given: pa.DataType) -> str:
             return f"timestamp({given.tz})" if given.tz else "timestamp"
         case "null":
             return "null"
-    return next(name for name, named in _NAMED.items() if named == given)
+    return next(name for name, named in _TYPES_BY_NAME.items() if named == given)
 
 
 def is_numeric(given: pa.DataType) -> bool:
-    return kind(given) in ("integer", "float", "decimal")
+    return classify_type(given) in ("integer", "float", "decimal")
 
 
 def as_decimal(given: pa.DataType) -> pa.DataType:
@@ -169,41 +169,41 @@ def as_decimal(given: pa.DataType) -> pa.DataType:
     return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 19}[given.bit_width], 0)
 
 
-def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type in which values of both types can be compared or stand in one column; None if there is none."""
     if left == right:
         return left
-    kinds = {kind(left), kind(right)}
+    kinds = {classify_type(left), classify_type(right)}
     if "null" in kinds:
-        return right if kind(left) == "null" else left
+        return right if classify_type(left) == "null" else left
     if kinds == {"integer"}:
         return left if left.bit_width >= right.bit_width else right
     if kinds <= {"integer", "decimal"}:
-        return _common_decimal(as_decimal(left), as_decimal(right))
+        return _find_common_decimal(as_decimal(left), as_decimal(right))
     if kinds <= {"integer", "decimal", "float"}:
         return DOUBLE
     if kinds == {"date", "timestamp"}:
-        return left if kind(left) == "timestamp" else right
+        return left if classify_type(left) == "timestamp" else right
     if kinds == {"timestamp"}:
         return left if left.tz else right
     return None
 
 
-def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+def _find_common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     scale = max(left.scale, right.scale)
-    return _decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+    return _make_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
 
 
-def _decimal(precision: int, scale: int) -> pa.DataType:
+def _make_decimal(precision: int, scale: int) -> pa.DataType:
     """A decimal, or a double where no decimal is wide enough."""
     return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else DOUBLE
 
 
-def arithmetic(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def find_arithmetic_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type of `left op right` over numbers, as Arrow computes it; None if one is not a number."""
     if not (is_numeric(left) and is_numeric(right)):
         return None
-    kinds = {kind(left), kind(right)}
+    kinds = {classify_type(left), classify_type(right)}
     if "float" in kinds:
         return DOUBLE
     if kinds == {"integer"}:
@@ -212,20 +212,20 @@ def arithmetic(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | 
     (p1, s1), (p2, s2) = (one.precision, one.scale), (two.precision, two.scale)
     match op:
         case "*":
-            return _decimal(p1 + p2 + 1, s1 + s2)
+            return _make_decimal(p1 + p2 + 1, s1 + s2)
         case "/":
             scale = max(4, s1 + p2 - s2 + 1)
-            return _decimal(p1 - s1 + s2 + scale, scale)
+            return _make_decimal(p1 - s1 + s2 + scale, scale)
         case "%":
             scale = max(s1, s2)
-            return _decimal(min(p1 - s1, p2 - s2) + scale, scale)
+            return _make_decimal(min(p1 - s1, p2 - s2) + scale, scale)
     scale = max(s1, s2)
-    return _decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
+    return _make_decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
 
 
-def castable(given: pa.DataType, target: pa.DataType) -> bool:
+def can_cast(given: pa.DataType, target: pa.DataType) -> bool:
     """Whether CAST may be written between two types."""
-    source, goal = kind(given), kind(target)
+    source, goal = classify_type(given), classify_type(target)
     numbers = ("integer", "float", "decimal")
     return (
         source in (goal, "null")

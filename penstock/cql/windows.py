@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from penstock.cql.bound import NOW, UNBOUNDED, Source, Window
 from penstock.cql.catalog import Catalog, Stream, Table
-from penstock.cql.durations import exact
-from penstock.cql.errors import CqlUnsupportedError, Origin, did_you_mean
+from penstock.cql.durations import convert_duration
+from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
 from penstock.cql.syntax import Amount, Name, SelectSyntax, SourceSyntax, WindowSyntax
 from penstock.errors import QueryError
 
@@ -18,7 +18,7 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
     """The FROM items of a SELECT; at least one must be a stream."""
     sources: list[Source] = []
     for syntax in select.sources:
-        source = _source(syntax, select.window, catalog, origin)
+        source = _bind_source(syntax, select.window, catalog, origin)
         written = syntax.alias or syntax.relation
         if any(source.alias.casefold() == other.alias.casefold() for other in sources):
             message = f"alias {source.alias} stands twice in FROM; give each item its own with AS"
@@ -37,21 +37,21 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
         message = "a continuous query reads at least one stream, but FROM has only tables"
         raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
     for alias, amount in select.freshness:
-        position = _fresh(alias, amount, sources, origin)
+        position = _find_freshness_source(alias, amount, sources, origin)
         relation = sources[position].relation
         assert isinstance(relation, Stream)
-        bound = measure(amount, relation.time_type, origin)
-        _longer_than_window(bound, sources[position], alias, amount, origin)
+        bound = convert_amount(amount, relation.time_type, origin)
+        _check_freshness(bound, sources[position], alias, amount, origin)
         sources[position] = replace(sources[position], freshness=bound)
     return tuple(sources)
 
 
-def _source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, origin: Origin) -> Source:
+def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, origin: Origin) -> Source:
     name = syntax.relation
     if name.text not in catalog.relations:
         known = list(catalog.relations)
         listing = f"known are {', '.join(known)}" if known else "none is declared"
-        message = f"unknown stream or table {name.text}; {listing}{did_you_mean(name.text, known)}"
+        message = f"unknown stream or table {name.text}; {listing}{suggest_similar(name.text, known)}"
         raise origin.error("UNKNOWN_RELATION", message, name.span, relation=name.text)
     relation = catalog.relations[name.text]
     alias = syntax.alias.text if syntax.alias else relation.name
@@ -61,22 +61,24 @@ def _source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, or
             raise origin.error("WINDOW_ON_TABLE", message, syntax.window.span)
         return Source(alias, relation, None)
     if syntax.window:
-        return Source(alias, relation, _window(syntax.window, relation, origin))
+        return Source(alias, relation, _bind_window(syntax.window, relation, origin))
     if shorthand:
-        return Source(alias, relation, Window("range", measure(shorthand, relation.time_type, origin)))
+        return Source(alias, relation, Window("range", convert_amount(shorthand, relation.time_type, origin)))
     return Source(alias, relation, UNBOUNDED)
 
 
-def _window(syntax: WindowSyntax, stream: Stream, origin: Origin) -> Window:
+def _bind_window(syntax: WindowSyntax, stream: Stream, origin: Origin) -> Window:
     if syntax.size is None:
         return NOW if syntax.kind == "now" else UNBOUNDED
     if syntax.kind == "range":
-        slide = measure(syntax.slide, stream.time_type, origin) if syntax.slide else None
-        return Window("range", measure(syntax.size, stream.time_type, origin), slide=slide)
-    return Window("rows", _rows(syntax.size, origin), partition=_partition(syntax.partition, stream, origin))
+        slide = convert_amount(syntax.slide, stream.time_type, origin) if syntax.slide else None
+        return Window("range", convert_amount(syntax.size, stream.time_type, origin), slide=slide)
+    return Window(
+        "rows", _parse_row_count(syntax.size, origin), partition=_resolve_partition(syntax.partition, stream, origin)
+    )
 
 
-def _rows(amount: Amount, origin: Origin) -> int:
+def _parse_row_count(amount: Amount, origin: Origin) -> int:
     countable = amount.unit is None and amount.number.isdecimal() and len(amount.number) <= 18
     if not countable or int(amount.number) < 1:
         message = "ROWS takes a whole number of rows, at least 1; write RANGE for a duration"
@@ -84,21 +86,21 @@ def _rows(amount: Amount, origin: Origin) -> int:
     return int(amount.number)
 
 
-def _partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
+def _resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
     spelling = {column.casefold(): column for column in stream.schema.names}
     for name in names:
         if name.text.casefold() not in spelling:
             known = ", ".join(stream.schema.names)
-            hint = did_you_mean(name.text, stream.schema.names)
+            hint = suggest_similar(name.text, stream.schema.names)
             message = f"unknown column {name.text}; {stream.name} has {known}{hint}"
             raise origin.error("UNKNOWN_COLUMN", message, name.span, name=name.text)
     return tuple(dict.fromkeys(spelling[name.text.casefold()] for name in names))
 
 
-def measure(amount: Amount, time_type: pa.DataType, origin: Origin, least: int = 1) -> int:
+def convert_amount(amount: Amount, time_type: pa.DataType, origin: Origin, least: int = 1) -> int:
     """A written duration in the unit of a time column; it may not be less than `least`."""
     try:
-        value = exact(amount.number, amount.unit, time_type)
+        value = convert_duration(amount.number, amount.unit, time_type)
     except QueryError as error:
         raise origin.error(error.condition, error.message, amount.span) from None
     if value < least:
@@ -107,7 +109,7 @@ def measure(amount: Amount, time_type: pa.DataType, origin: Origin, least: int =
     return value
 
 
-def _fresh(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -> int:
+def _find_freshness_source(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -> int:
     """The position of the stream that FRESHNESS names."""
     for position, source in enumerate(sources):
         if source.alias.casefold() == alias.text.casefold():
@@ -119,11 +121,11 @@ def _fresh(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -
                 raise origin.error("INVALID_FRESHNESS", f"a second FRESHNESS for {source.alias}", place)
             return position
     known = [source.alias for source in sources]
-    message = f"unknown alias {alias.text}; FROM has {', '.join(known)}{did_you_mean(alias.text, known)}"
+    message = f"unknown alias {alias.text}; FROM has {', '.join(known)}{suggest_similar(alias.text, known)}"
     raise origin.error("UNKNOWN_ALIAS", message, alias.span, alias=alias.text)
 
 
-def _longer_than_window(bound: int, source: Source, alias: Name, amount: Amount, origin: Origin) -> None:
+def _check_freshness(bound: int, source: Source, alias: Name, amount: Amount, origin: Origin) -> None:
     window = source.window
     if window and window.kind == "range" and window.size is not None and bound < window.size:
         message = f"FRESHNESS of {source.alias} is shorter than its RANGE window; it must be at least as long"

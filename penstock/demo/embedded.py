@@ -19,14 +19,14 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from penstock import Engine
-from penstock.progress import Step, steps
+from penstock.progress import ProgressStep, show_progress
 from penstock.testing import difference, expected
 
 SECOND = 1_000_000
 START = 1_767_225_600 * SECOND  # 2026-01-01 00:00:00
 PUSHES = 15
 PUSH_SECONDS = 120
-PROVED_PUSHES = 2
+CHECKED_PUSHES = 2
 TAGS = 40
 
 STREAMS = {
@@ -69,47 +69,47 @@ QUERIES = {
         "WHERE h.percent > 90",
     ),
 }
-LATER = (
+ADDED_QUERY = (
     "freezing",
     "SELECT t.room, rooms.name, t.celsius FROM temperature [NOW] AS t, rooms\n"
     "WHERE t.room = rooms.room AND t.celsius < rooms.coldest",
 )
 
-Batch = dict[str, pa.Table]
-Answers = dict[str, pa.Table]
+StreamTables = dict[str, pa.Table]
+ResultTables = dict[str, pa.Table]
 
 
-def tell(console: Console) -> bool:
+def run_demo(console: Console) -> bool:
     """Tell the story; False if an answer was not the oracle's, or the restored engine went another way."""
     begin = time.perf_counter()
-    batches = [_batch(number) for number in range(PUSHES)]
+    batches = [_make_batch(number) for number in range(PUSHES)]
     half = PUSHES // 2
-    _introduce(console)
-    with steps("demo", PUSHES + 1, console, lines=False) as step:
+    _show_intro(console)
+    with show_progress("demo", PUSHES + 1, console, lines=False) as step:
         step("compiling")
-        engine = _set_up()
+        engine = _build_engine()
         console.print("\n[bold]The plan of at_risk[/]")
         console.print(engine.explain("at_risk"), markup=False, highlight=False)
         console.print("\n[bold]Data flows.[/] A push is two minutes of all streams; rows leave once certain.")
-        before = _flow(console, engine, batches[:half], step)
+        before = _push_batches(console, engine, batches[:half], step)
         _show_metrics(console, engine)
         console.print(
-            f"\n[bold]Under way[/]  + {LATER[0]}, a new query; - damp. Nothing stops. A snapshot is taken, too."
+            f"\n[bold]Under way[/]  + {ADDED_QUERY[0]}, a new query; - damp. Nothing stops. A snapshot is taken, too."
         )
-        engine.query(*LATER)
+        engine.query(*ADDED_QUERY)
         engine.drop("damp")
         blob = engine.snapshot()
-        after = _flow(console, engine, batches[half:], step, last=True)
+        after = _push_batches(console, engine, batches[half:], step, last=True)
 
     _show_samples(console, after)
     console.print("\n[bold]Is it right?[/]")
-    restored = _restored_agrees(console, blob, batches[half:], after)
-    proved = _oracle_agrees(console, batches, before)
+    restored = _check_restored(console, blob, batches[half:], after)
+    proved = _check_oracle(console, batches, before)
     console.print(f"\n{time.perf_counter() - begin:.1f} s. Read on: README.md, docs/cql.md.", style="dim")
     return restored and proved
 
 
-def _introduce(console: Console) -> None:
+def _show_intro(console: Console) -> None:
     text = (
         "A cold store. Every room reports its [bold]temperature[/] and [bold]humidity[/]; a [bold]reader[/] at its "
         "door reads the tags of the goods. Penstock joins the streams while they flow, and exactly: an answer depends "
@@ -121,7 +121,7 @@ def _introduce(console: Console) -> None:
         console.print(Syntax(cql, "sql", background_color="default", word_wrap=True))
 
 
-def _set_up() -> Engine:
+def _build_engine() -> Engine:
     engine = Engine()
     for name, columns in STREAMS.items():
         engine.stream(name, columns, time="ts")
@@ -131,7 +131,9 @@ def _set_up() -> Engine:
     return engine
 
 
-def _flow(console: Console, engine: Engine, batches: Sequence[Batch], step: Step, last: bool = False) -> Answers:
+def _push_batches(
+    console: Console, engine: Engine, batches: Sequence[StreamTables], step: ProgressStep, last: bool = False
+) -> ResultTables:
     """Push the batches, with a line of counts for each; what each query answered, in one table."""
     parts: dict[str, list[pa.Table]] = defaultdict(list)
     for number, batch in enumerate(batches, 1):
@@ -148,7 +150,7 @@ def _flow(console: Console, engine: Engine, batches: Sequence[Batch], step: Step
     return {name: pa.concat_tables(tables) for name, tables in parts.items()}
 
 
-def _show_samples(console: Console, answers: Answers) -> None:
+def _show_samples(console: Console, answers: ResultTables) -> None:
     for name in ("at_risk", "moved_on"):
         sample = answers[name].slice(max(0, answers[name].num_rows - 4))
         table = Table(title=f"{name}: the last rows of {answers[name].num_rows:,}", title_justify="left")
@@ -170,7 +172,7 @@ def _show_metrics(console: Console, engine: Engine) -> None:
         console.print(f"  {name:<12} {shown}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _restored_agrees(console: Console, blob: bytes, batches: Sequence[Batch], answers: Answers) -> bool:
+def _check_restored(console: Console, blob: bytes, batches: Sequence[StreamTables], answers: ResultTables) -> bool:
     """A second engine, made from the snapshot, must answer the rest as the first one did."""
     engine = Engine.restore(blob)
     parts: dict[str, list[pa.Table]] = defaultdict(list)
@@ -180,13 +182,13 @@ def _restored_agrees(console: Console, blob: bytes, batches: Sequence[Batch], an
     wrong = [name for name in answers if difference(pa.concat_tables(parts[name]), answers[name]) is not None]
     rows = sum(table.num_rows for table in answers.values())
     what = f"an engine restored from the snapshot ({len(blob):,} bytes) gave the same {rows:,} rows for the second half"
-    return _verdict(console, what, wrong)
+    return _show_verdict(console, what, wrong)
 
 
-def _oracle_agrees(console: Console, batches: Sequence[Batch], answers: Answers) -> bool:
+def _check_oracle(console: Console, batches: Sequence[StreamTables], answers: ResultTables) -> bool:
     """What was answered before an instant depends only on the tuples before it: a part can be proved by itself."""
-    until = pa.scalar(START + PROVED_PUSHES * PUSH_SECONDS * SECOND, pa.timestamp("us"))
-    streams = {name: pa.concat_tables(batch[name] for batch in batches[:PROVED_PUSHES]) for name in STREAMS}
+    until = pa.scalar(START + CHECKED_PUSHES * PUSH_SECONDS * SECOND, pa.timestamp("us"))
+    streams = {name: pa.concat_tables(batch[name] for batch in batches[:CHECKED_PUSHES]) for name in STREAMS}
     wrong, rows = [], 0
     for name, (_, cql) in QUERIES.items():
         wanted = expected(cql, streams, {"rooms": ROOMS}, "ts")
@@ -194,12 +196,12 @@ def _oracle_agrees(console: Console, batches: Sequence[Batch], answers: Answers)
         rows += parts[1].num_rows
         if difference(*parts) is not None:
             wrong.append(name)
-    minutes = PROVED_PUSHES * PUSH_SECONDS // 60
+    minutes = CHECKED_PUSHES * PUSH_SECONDS // 60
     what = f"the naive oracle gave the same {rows:,} rows for all {len(QUERIES)} queries in the first {minutes} minutes"
-    return _verdict(console, what, wrong)
+    return _show_verdict(console, what, wrong)
 
 
-def _verdict(console: Console, what: str, wrong: Sequence[str]) -> bool:
+def _show_verdict(console: Console, what: str, wrong: Sequence[str]) -> bool:
     if wrong:
         console.print(f"  [red]no[/]   not so: {what}; wrong: {', '.join(wrong)}", highlight=False, soft_wrap=True)
     else:
@@ -207,30 +209,32 @@ def _verdict(console: Console, what: str, wrong: Sequence[str]) -> bool:
     return not wrong
 
 
-def _batch(number: int) -> Batch:
+def _make_batch(number: int) -> StreamTables:
     """One push of all three streams. The rooms take turns in standing open: warm, damp and busy."""
     rng = np.random.default_rng((2026, number))
     begin = START + number * PUSH_SECONDS * SECOND
     open_room = number % ROOMS.num_rows
     usual = ROOMS.column("coldest").to_numpy()
 
-    ts, room = _reports(rng, begin, every=2)
+    ts, room = _make_reports(rng, begin, every=2)
     warm = np.where(room == open_room, 3.2, 0.8)
     temperature = [ts, room, np.round(usual[room] + warm + rng.normal(0, 0.35, len(ts)), 2)]
-    ts, room = _reports(rng, begin, every=3)
+    ts, room = _make_reports(rng, begin, every=3)
     damp = np.where(room == open_room, 89.0, 80.0)
     humidity = [ts, room, np.round(damp + rng.normal(0, 2.5, len(ts)), 1)]
     ts = np.sort(rng.integers(begin, begin + PUSH_SECONDS * SECOND, PUSH_SECONDS))
     room = np.where(rng.random(len(ts)) < 0.3, open_room, rng.integers(0, ROOMS.num_rows, len(ts)))
     reader = [ts, room, [f"tag-{tag:02}" for tag in rng.integers(0, TAGS, len(ts))]]
     return {
-        "temperature": _table(temperature, ("room", "celsius"), pa.float64()),
-        "humidity": _table(humidity, ("room", "percent"), pa.float64()),
-        "reader": _table(reader, ("room", "tag"), pa.string()),
+        "temperature": _make_table(temperature, ("room", "celsius"), pa.float64()),
+        "humidity": _make_table(humidity, ("room", "percent"), pa.float64()),
+        "reader": _make_table(reader, ("room", "tag"), pa.string()),
     }
 
 
-def _reports(rng: np.random.Generator, begin: int, every: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _make_reports(
+    rng: np.random.Generator, begin: int, every: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Times and rooms: each room once in `every` seconds, a little off the beat."""
     beats, rooms = np.meshgrid(np.arange(0, PUSH_SECONDS, every), np.arange(ROOMS.num_rows), indexing="ij")
     times = begin + beats.ravel() * SECOND + rng.integers(0, SECOND, beats.size)
@@ -238,7 +242,7 @@ def _reports(rng: np.random.Generator, begin: int, every: int) -> tuple[npt.NDAr
     return times[order], rooms.ravel()[order]
 
 
-def _table(columns: Sequence[object], names: tuple[str, str], kind: pa.DataType) -> pa.Table:
+def _make_table(columns: Sequence[object], names: tuple[str, str], kind: pa.DataType) -> pa.Table:
     types = [pa.timestamp("us"), pa.int32(), kind]
     arrays = [pa.array(column).cast(type_) for column, type_ in zip(columns, types, strict=True)]
     return pa.table(arrays, names=["ts", *names])

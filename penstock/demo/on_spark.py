@@ -22,13 +22,13 @@ from rich.table import Table
 from penstock.adapt.decide import Decision, Rules
 from penstock.demo import streams
 from penstock.engine import Engine
-from penstock.progress import Step, steps
+from penstock.progress import ProgressStep, show_progress
 from penstock.spark import sinks
-from penstock.spark.generated import generated
-from penstock.spark.hashing import hashed_rows
+from penstock.spark.generated import generate_stream
+from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
-from penstock.spark.session import SHORT_LIVED, local_session
+from penstock.spark.session import SHORT_RUN_SETTINGS, local_session
 
 MINUTES = 24
 CELLS = 2
@@ -60,15 +60,15 @@ QUERIES = {
     "AND t.celsius * 10 + h.percent > 150 + r.tag * 0.05 FRESHNESS r 10 SECONDS",
     "busy_docks": "SELECT dock, COUNT(*) AS n FROM gate [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY dock",
 }
-LATER = (
+ADDED_QUERY = (
     "frozen_out",
     "SELECT g.tag, g.dock, p.watts FROM gate [RANGE 5 SECONDS] AS g, reader [RANGE 20 SECONDS] AS r, "
     "power [RANGE 2 SECONDS] AS p WHERE g.tag = r.tag AND r.room = p.room AND p.watts > 1250",
 )
-OTHER_PLAN = ("at_risk", "((t h) r rooms)")
+NEW_PLAN = ("at_risk", "((t h) r rooms)")
 
 
-def tell(console: Console, out: Path) -> bool:
+def run_spark_demo(console: Console, out: Path) -> bool:
     """Tell the story; False if the results are not those of the embedded engine."""
     begun = time.perf_counter()
     console.print(
@@ -79,42 +79,42 @@ def tell(console: Console, out: Path) -> bool:
             title_align="left",
         )
     )
-    pipe = _pipeline(out)
+    pipe = _build_pipeline(out)
     console.print(f"Spark {pipe.spark.version} is up after {time.perf_counter() - begun:.0f} s.", style="dim")
     run = pipe.start(out / "checkpoint", cells=CELLS, adapt=RULES)
     try:
-        with steps("minutes of the depot", MINUTES, console, lines=False) as step:
-            _watch(run, console, step)
+        with show_progress("minutes of the depot", MINUTES, console, lines=False) as step:
+            _drive_run(run, console, step)
         metrics = run.metrics()
     finally:
         run.stop()
-    fine = _report(console, out, metrics)
+    fine = _print_results(console, out, metrics)
     console.print(f"\n{time.perf_counter() - begun:.0f} s. Read on: README.md, docs/spark.md.", style="dim")
     return fine
 
 
-def _pipeline(out: Path) -> Pipeline:
-    pipe = Pipeline(local_session(settings=SHORT_LIVED, log=out / "spark.log"))
+def _build_pipeline(out: Path) -> Pipeline:
+    pipe = Pipeline(local_session(settings=SHORT_RUN_SETTINGS, log=out / "spark.log"))
     for name in streams.STREAMS:
-        rows = generated(pipe.spark, streams.maker(name), MINUTES)
-        pipe.stream(name, rows, "ts", schema=streams.schema(name), packed=True)
-    pipe.table("rooms", streams.rooms())
+        rows = generate_stream(pipe.spark, streams.build_generator(name), MINUTES)
+        pipe.stream(name, rows, "ts", schema=streams.build_schema(name), packed=True)
+    pipe.table("rooms", streams.build_rooms())
     for name, text in QUERIES.items():
         pipe.query(name, text, sink=sinks.parquet(str(out / name)))
     return pipe
 
 
-class Teller:
+class DemoPrinter:
     """Shows the micro-batches, and what the pipeline decides by itself."""
 
-    def __init__(self, run: Run, console: Console, step: Step) -> None:
+    def __init__(self, run: Run, console: Console, step: ProgressStep) -> None:
         self._run = run
         self._console = console
         self._step = step
-        self._decided = 0
-        self._last = time.perf_counter()
+        self._shown_decisions = 0
+        self._last_time = time.perf_counter()
         self.minutes = 0
-        self.told = threading.Event()
+        self.batch_shown = threading.Event()
 
     def __call__(self, batch: int, cells: Mapping[int, Any]) -> None:
         now = time.perf_counter()
@@ -122,25 +122,26 @@ class Teller:
         queries = self._run.metrics()["queries"]
         if rows:
             self.minutes += 1
-            self._step("rush hour" if self.minutes - 1 in streams.RUSH else "as usual")
+            self._step("rush hour" if self.minutes - 1 in streams.RUSH_MINUTES else "as usual")
             results = sum(query["emitted"] for query in queries.values())
             engines = max(cell["worked"] for cell in cells.values())
             part = queries["spoiling"]["completeness"]
             self._print(
-                f"  batch {batch:3}  {rows:7,} rows to cells  {results:10,} results so far  {now - self._last:5.1f} s, "
-                f"engines {engines:4.2f} s" + (f"  spoiling has {part:.0%}" if part < 1 else "")
+                f"  batch {batch:3}  {rows:7,} rows to cells  {results:10,} results so far  "
+                f"{now - self._last_time:5.1f} s, engines {engines:4.2f} s"
+                + (f"  spoiling has {part:.0%}" if part < 1 else "")
             )
-        for decision in self._run.decisions()[self._decided :]:
-            self._decided += 1
-            self._print(f"[bold]decided:[/] {_in_words(decision)}")
-        self._last = now
-        self.told.set()
+        for decision in self._run.decisions()[self._shown_decisions :]:
+            self._shown_decisions += 1
+            self._print(f"[bold]decided:[/] {_format_decision(decision)}")
+        self._last_time = now
+        self.batch_shown.set()
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def _in_words(decision: Decision) -> str:
+def _format_decision(decision: Decision) -> str:
     command, numbers = decision.command, decision.numbers
     if command is None or decision.error is not None:
         return f"nothing, {decision.error}"
@@ -151,18 +152,18 @@ def _in_words(decision: Decision) -> str:
     return f"{command.query} goes on with {value}"
 
 
-def _watch(run: Run, console: Console, step: Step) -> None:
+def _drive_run(run: Run, console: Console, step: ProgressStep) -> None:
     """Show the run, and change it under way."""
-    teller = Teller(run, console, step)
+    teller = DemoPrinter(run, console, step)
     run.listen(teller)
     changes: list[tuple[int, str, Callable[[], None]]] = [
-        (4, f"migrate {OTHER_PLAN[0]} to the plan {OTHER_PLAN[1]}", lambda: run.migrate(*OTHER_PLAN)),
-        (8, f"add {LATER[0]}", lambda: run.add(*LATER, sink=sinks.memory())),
-        (streams.RUSH.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
+        (4, f"migrate {NEW_PLAN[0]} to the plan {NEW_PLAN[1]}", lambda: run.migrate(*NEW_PLAN)),
+        (8, f"add {ADDED_QUERY[0]}", lambda: run.add(*ADDED_QUERY, sink=sinks.memory())),
+        (streams.RUSH_MINUTES.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
     ]
     while teller.minutes < MINUTES:
-        teller.told.wait(1)
-        teller.told.clear()
+        teller.batch_shown.wait(1)
+        teller.batch_shown.clear()
         if not run.isActive:
             run.awaitTermination()
             return
@@ -174,9 +175,9 @@ def _watch(run: Run, console: Console, step: Step) -> None:
     run.processAllAvailable()
 
 
-def _report(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
+def _print_results(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
     """What came out, beside what the embedded engine says of the same rows."""
-    wanted = _embedded()
+    wanted = _run_embedded()
     table = Table(title="results", title_justify="left", header_style="bold")
     for heading in ("query", "results", "copies of a row", "as the embedded engine"):
         table.add_column(heading)
@@ -186,24 +187,22 @@ def _report(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
         if name in wanted:
             found = pa_parquet.read_table(out / name).cast(wanted[name].schema)
             part = found.num_rows / max(1, wanted[name].num_rows)
-            right = _is_part(found, wanted[name]) and (part == 1 or "FRESHNESS" in QUERIES[name])
+            right = _is_subset(found, wanted[name]) and (part == 1 or "FRESHNESS" in QUERIES[name])
             fine = fine and right
             verdict = "[green]yes[/]" if part == 1 else f"[green]{part:.0%} of it[/], the rest was shed"
             verdict = verdict if right else "[red]no[/]"
         table.add_row(name, f"{query['emitted']:,}", f"{query['replication']:.2g}", verdict)
     console.print(table)
-    rows = sum(streams.minute(name, number).num_rows for name in streams.STREAMS for number in range(MINUTES))
+    rows = sum(streams.generate_minute(name, number).num_rows for name in streams.STREAMS for number in range(MINUTES))
     kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
     console.print(f"{rows:,} rows came in; at the end {kept:,} base rows are kept, and nothing built on them.")
     return fine
 
 
-def _is_part(found: pa.Table, wanted: pa.Table) -> bool:
+def _is_subset(found: pa.Table, wanted: pa.Table) -> bool:
     """Whether every row is one of the wanted, as often as there at most."""
     rows = [
-        np.unique(
-            hashed_rows([column.combine_chunks() for column in table.columns], table.num_rows), return_counts=True
-        )
+        np.unique(hash_rows([column.combine_chunks() for column in table.columns], table.num_rows), return_counts=True)
         for table in (found, wanted)
     ]
     (some, some_counts), (every, counts) = rows
@@ -211,16 +210,18 @@ def _is_part(found: pa.Table, wanted: pa.Table) -> bool:
     return bool(np.all(every[places] == some) and np.all(some_counts <= counts[places]))
 
 
-def _embedded() -> dict[str, pa.Table]:
+def _run_embedded() -> dict[str, pa.Table]:
     engine = Engine()
     for name in streams.STREAMS:
-        engine.stream(name, streams.schema(name), time="ts")
-    engine.table("rooms", streams.rooms())
+        engine.stream(name, streams.build_schema(name), time="ts")
+    engine.table("rooms", streams.build_rooms())
     for name, text in QUERIES.items():
         engine.query(name, text)
     answers: dict[str, list[pa.Table]] = {name: [] for name in QUERIES}
     for number in range(MINUTES):
-        for name, table in engine.push({name: streams.minute(name, number) for name in streams.STREAMS}).items():
+        for name, table in engine.push(
+            {name: streams.generate_minute(name, number) for name in streams.STREAMS}
+        ).items():
             answers[name].append(table)
     for name, table in engine.flush().items():
         answers[name].append(table)

@@ -18,7 +18,7 @@ START = 1_767_225_600 * SECOND  # 2026-01-01 00:00:00
 MINUTE = 60 * SECOND
 ROOMS = 24
 TAGS = 2000
-RUSH = range(11, 16)
+RUSH_MINUTES = range(11, 16)
 """The minutes of the rush."""
 STREAMS = {
     "temperature": (3000, {"room": pa.int32(), "celsius": pa.float64()}),
@@ -30,11 +30,11 @@ STREAMS = {
 """Rows a minute, and the columns beside `ts`."""
 
 
-def schema(stream: str) -> pa.Schema:
+def build_schema(stream: str) -> pa.Schema:
     return pa.schema([("ts", pa.timestamp("us")), *STREAMS[stream][1].items()])
 
 
-def rooms() -> pa.Table:
+def build_rooms() -> pa.Table:
     number = np.arange(ROOMS)
     return pa.table({
         "room": pa.array(number, pa.int32()),
@@ -43,15 +43,15 @@ def rooms() -> pa.Table:
     })  # fmt: skip
 
 
-def maker(stream: str) -> Callable[[int], pa.Table]:
+def build_generator(stream: str) -> Callable[[int], pa.Table]:
     """The function of a minute's number that makes the rows of a stream."""
-    return partial(minute, stream)
+    return partial(generate_minute, stream)
 
 
-def minute(stream: str, number: int) -> pa.Table:
+def generate_minute(stream: str, number: int) -> pa.Table:
     """A minute of a stream. One room after the other stands open: warm, damp, and its cooling at full power."""
     rows, columns = STREAMS[stream]
-    if stream == "reader" and number in RUSH:
+    if stream == "reader" and number in RUSH_MINUTES:
         rows *= 30
     rng = np.random.default_rng((2026, list(STREAMS).index(stream), number))
     begin = START + number * MINUTE
@@ -67,4 +67,4 @@ def minute(stream: str, number: int) -> pa.Table:
     else:
         values = pa.array(rng.integers(0, TAGS, rows), pa.int32())
     arrays = [pa.array(times).cast(pa.timestamp("us")), pa.array(place, pa.int32()), values]
-    return pa.Table.from_arrays(arrays, schema=schema(stream))
+    return pa.Table.from_arrays(arrays, schema=build_schema(stream))

@@ -14,33 +14,33 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.adapt.budget import Timer, as_budget
-from penstock.adapt.controller import Controller, Replay
+from penstock.adapt.controller import Controller, DecisionReplay
 from penstock.adapt.decide import Decision, Rules, as_rules
-from penstock.adapt.join_budget import Overload
-from penstock.adapt.monitor import Sample
-from penstock.adapt.sampler import Lookout
+from penstock.adapt.join_budget import JoinBudget
+from penstock.adapt.monitor import JoinSample
+from penstock.adapt.sampler import Sampler
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.engine.budgets import Budgets
-from penstock.engine.build import Starter, require_plan
+from penstock.engine.build import QueryBuilder, require_plan
 from penstock.engine.guard import Guard, guard_calls
-from penstock.engine.join_registry import Groups
-from penstock.engine.parts import Told
-from penstock.engine.query_changes import Changes
-from penstock.engine.registry import Roster
-from penstock.engine.relations import Duration, Relations, described
-from penstock.engine.snapshot import Parts, refuse_misfits
+from penstock.engine.join_registry import JoinRegistry
+from penstock.engine.parts import DumpedJoins
+from penstock.engine.query_changes import QueryChanges
+from penstock.engine.registry import QueryRegistry
+from penstock.engine.relations import Duration, Relations, describe_stream
+from penstock.engine.snapshot import SnapshotArchive, refuse_bad_content
 from penstock.engine.streams import Clock
 from penstock.errors import QueryError, ResourceError, require_known
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
-from penstock.graph.scheduler import Cycle
-from penstock.graph.timestamps import awaited
-from penstock.join.demand.gate import Kept
+from penstock.graph.scheduler import GraphScheduler
+from penstock.graph.timestamps import find_awaited_time
+from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import Migration
 from penstock.join.sharing.shared_join import Slicing
-from penstock.plan.explain import Description, as_mermaid, as_text
+from penstock.plan.explain import ExplainNode, as_mermaid, as_text
 from penstock.state.kernels import FOREVER
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
 @guard_calls(
@@ -66,14 +66,14 @@ class Engine:
         schedule: str = "dfs",
         batch: int = 4096,
         clock: Clock | None = None,
-        demand: Kept = "exact",
+        demand: DemandFilter = "exact",
         *,
         share: bool = True,
         slicing: Slicing = "mem-opt",
         max_queries: int = 10_000,
         adapt: bool | Rules = False,
         timer: Timer = perf_counter,
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:
         """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
 
@@ -92,19 +92,26 @@ class Engine:
         self._max_queries = max_queries
         self._maintenance = maintenance
         self._graph = Graph()
-        self._cycle = Cycle(self._graph, batch)
+        self._cycle = GraphScheduler(self._graph, batch)
         self._guard = Guard()
         self._relations = Relations(self._graph, clock, self._guard)
-        self._groups = Groups(share=share, slicing=slicing, nest=rules is None)
-        self._roster = Roster(self._guard)
-        self._budgets = Budgets(self._roster, timer)
-        self._starter = Starter(
-            state, demand, self._graph, self._relations, self._groups, self._roster, self._budgets, maintenance,
+        self._join_registry = JoinRegistry(share=share, slicing=slicing, nest=rules is None)
+        self._registry = QueryRegistry(self._guard)
+        self._budgets = Budgets(self._registry, timer)
+        self._builder = QueryBuilder(
+            state,
+            demand,
+            self._graph,
+            self._relations,
+            self._join_registry,
+            self._registry,
+            self._budgets,
+            maintenance,
             self._guard,
-        )  # fmt: skip
-        self._changes = Changes(self._relations, self._roster, self._groups, self._starter, self._guard)
+        )
+        self._changes = QueryChanges(self._relations, self._registry, self._join_registry, self._builder, self._guard)
         self._controller = None if rules is None else Controller(rules, timer)
-        self._replay: Replay | None = None
+        self._replay: DecisionReplay | None = None
         self._pushes = 0
         self._schedule = schedule
         self.schedule(schedule)
@@ -129,7 +136,7 @@ class Engine:
         or when they are first needed, whatever stands in their time column.
         """
         self._relations.require_free(name)
-        self._relations.add_stream(described(name, schema, time, lateness, timestamps, skew, idle_after))
+        self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after))
 
     def declare(self, stream: Stream) -> None:
         """Declare a stream that a script's CREATE STREAM has described."""
@@ -151,7 +158,7 @@ class Engine:
         text: str,
         plan: str | None = None,
         state: str | None = None,
-        demand: Kept | None = None,
+        demand: DemandFilter | None = None,
         *,
         history: bool = False,
     ) -> None:
@@ -163,11 +170,11 @@ class Engine:
         `history` a query that can share a running join also sees what its windows hold; the metric `complete_since`
         says from when on it lacks nothing.
         """
-        self._roster.require_free(name)
-        if len(self._roster.queries) >= self._max_queries:
+        self._registry.require_free(name)
+        if len(self._registry.queries) >= self._max_queries:
             message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        self._roster.add(self._starter.started(name, text, plan, state, demand, history=history))
+        self._registry.add(self._builder.build_query(name, text, plan, state, demand, history=history))
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
@@ -178,13 +185,18 @@ class Engine:
         self._changes.alter(name, text, plan, state, self._budgets)
 
     def derive(
-        self, name: str, text: str, plan: str | None = None, state: str | None = None, demand: Kept | None = None
+        self,
+        name: str,
+        text: str,
+        plan: str | None = None,
+        state: str | None = None,
+        demand: DemandFilter | None = None,
     ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._relations.require_free(name)
-        self._roster.require_free(name)
+        self._registry.require_free(name)
         try:
-            running = self._starter.started(name, text, plan, state, demand, derives=True)
+            running = self._builder.build_query(name, text, plan, state, demand, derives=True)
         except QueryError as error:
             if (
                 error.condition == "UNKNOWN_RELATION"
@@ -193,9 +205,9 @@ class Engine:
                 message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
                 raise QueryError("DERIVED_CYCLE", message, stream=name) from error
             raise
-        self._roster.add(running)
-        assert running.feeds is not None
-        self._relations.know(running.feeds)
+        self._registry.add(running)
+        assert running.derived_stream is not None
+        self._relations.register_stream(running.derived_stream)
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
@@ -210,9 +222,9 @@ class Engine:
         require_plan(plan)
         self._changes.migrate(name, plan, how)  # type: ignore[arg-type]
 
-    def policy(self, name: str, state: str, node: str | None = None, demand: Kept | None = None) -> None:
+    def policy(self, name: str, state: str, node: str | None = None, demand: DemandFilter | None = None) -> None:
         """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        self._changes.adopt(name, state, node, demand)
+        self._changes.set_policy(name, state, node, demand)
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -224,21 +236,21 @@ class Engine:
         `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
         any table does not fit its stream.
         """
-        arrived = self._relations.streams.fit(data)
-        promises = self._relations.streams.promises(frontiers or {})
+        arrived = self._relations.streams.prepare_rows(data)
+        promises = self._relations.streams.resolve_frontiers(frontiers or {})
         with self._guard.change():
             for rows in arrived:
                 rows.feed()
             for source, frontier in promises:
                 source.advance(frontier)
-            return self._run()
+            return self._run_cycle()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come.
 
         What becomes certain by that comes with the next push, which may be empty: `push({})`.
         """
-        for source, frontier in self._relations.streams.promises({name: time}):
+        for source, frontier in self._relations.streams.resolve_frontiers({name: time}):
             source.advance(frontier)
 
     def flush(self) -> dict[str, pa.Table]:
@@ -246,30 +258,30 @@ class Engine:
         with self._guard.change():
             for source in self._relations.streams:
                 source.advance(int(FOREVER))
-            return self._run()
+            return self._run_cycle()
 
-    def _run(self) -> dict[str, pa.Table]:
+    def _run_cycle(self) -> dict[str, pa.Table]:
         for steering in (self._replay, self._controller):
             if steering is not None:
-                with self._guard.nest():
-                    steering.before(self, self._pushes)
+                with self._guard.allow_nesting():
+                    steering.before_push(self, self._pushes)
                 self._guard.require_intact()
         self._budgets.begin()
         self._cycle.run()
         self._budgets.end()
         self._pushes += 1
         if self._controller is not None:
-            self._controller.after(self._groups, self._roster.__getitem__, self._budgets)
-        joins = list(self._groups)
-        self._roster.warn(joins)
-        return self._roster.results(joins)
+            self._controller.after_push(self._join_registry, self._registry.__getitem__, self._budgets)
+        joins = list(self._join_registry)
+        self._registry.warn_failures(joins)
+        return self._registry.collect_results(joins)
 
     def failures(self) -> dict[str, QueryError]:
         """The queries and derived streams that stopped, because an expression or an aggregate of theirs raised.
 
         A stopped query writes nothing more until it is dropped and started again; the others go on.
         """
-        return self._roster.failures()
+        return self._registry.failures()
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,18 +291,18 @@ class Engine:
         `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
         """
         require_known(strategy, tuple(STRATEGIES), "schedule")
-        ids = [] if part is None else [node.id for node in self._roster.part(part, self._graph)]
+        ids = [] if part is None else [node.id for node in self._registry.find_nodes(part, self._graph)]
         with self._guard.change():
             self._schedule = strategy if part is None else self._schedule
             self._graph.schedule(strategy, *ids)
 
     def break_after(self, operator: str) -> None:
         """Set a virtual break node behind an operator, or a query's last: what follows is scheduled on its own."""
-        self._graph.break_after(self._roster.part(operator, self._graph)[-1].id)
+        self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id)
 
     def mend_after(self, operator: str) -> None:
         """Unset a virtual break node."""
-        self._graph.break_after(self._roster.part(operator, self._graph)[-1].id, broken=False)
+        self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id, broken=False)
 
     def budget(
         self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
@@ -302,11 +314,11 @@ class Engine:
         (a seed) a random choice. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._changes.bind(budget, query, self._budgets)
+        self._changes.set_budget(budget, query, self._budgets)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
-        self._changes.unbind(name, self._budgets)
+        self._changes.remove_budget(name, self._budgets)
 
     def decisions(self) -> list[Decision]:
         """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
@@ -319,39 +331,45 @@ class Engine:
         """Repeat the decisions of another engine, each after as many pushes as there."""
         if self._controller is not None:
             raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
-        self._replay = Replay(decisions)
+        self._replay = DecisionReplay(decisions)
 
     def awaits(self, name: str) -> int | None:
         """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
-        return min((time for node in self._roster[name].nodes if (time := awaited(node)) is not None), default=None)
+        return min(
+            (time for node in self._registry[name].nodes if (time := find_awaited_time(node)) is not None), default=None
+        )
 
-    def look(self, lookout: Lookout) -> list[Sample]:
+    def take_samples(self, sampler: Sampler) -> list[JoinSample]:
         """What somebody who adapts the queries from outside sees of the joins; see `adapt.sampler`."""
-        return lookout.look(self._groups, self._roster.__getitem__, self._budgets)
+        return sampler.take_samples(self._join_registry, self._registry.__getitem__, self._budgets)
 
     def close(self) -> None:
         """Stop adapting. Queries can go on as they are."""
         if self._controller is not None:
             self._controller.close()
 
-    def overloads(self, name: str) -> list[Overload]:
+    def overloads(self, name: str) -> list[JoinBudget]:
         """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
-        return self._budgets.overloads(self._roster[name])
+        return self._budgets.join_budgets(self._registry[name])
 
     def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
-        running = self._roster[name]
+        running = self._registry[name]
         if format == "table":
-            part = {other.id for node in self._roster.part(name, self._graph) for other in self._graph.upstream(node)}
-            return self._graph.table.among(part).as_text()
-        picture = running.picture(self._budgets.allowances(running))
+            part = {
+                other.id
+                for node in self._registry.find_nodes(name, self._graph)
+                for other in self._graph.list_upstream(node)
+            }
+            return self._graph.table.restrict_to(part).as_text()
+        picture = running.build_description(self._budgets.format_allowances(running))
         if format == "mermaid":
             return as_mermaid(picture)
         if format != "text":
             raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
         plan = "" if running.plan_text is None else f", plan {running.plan_text}"
         with self._guard.change():  # to tell the slices sums up their counts
-            shared = running.shared()
+            shared = running.format_sharing()
         return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *shared])
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
@@ -364,18 +382,18 @@ class Engine:
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
-        running = self._roster[name]
-        running.check_sliced()
+        running = self._registry[name]
+        running.check_single_join()
         with self._guard.change():  # sums up the counts of slices
             return running.slices()
 
-    def picture(self, name: str) -> Description:
+    def picture(self, name: str) -> ExplainNode:
         """What a query does, as a tree to draw."""
-        return self._roster[name].picture()
+        return self._registry[name].build_description()
 
     def metrics(self, name: str) -> dict[str, object]:
         """What a query has read, holds and has written, and what its streams turned away."""
-        running = self._roster[name]
+        running = self._registry[name]
         streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         with self._guard.change():  # sums up the counts of slices
             told = running.metrics()
@@ -391,30 +409,30 @@ class Engine:
 
     def dead_letters(self, name: str) -> pa.Table:
         """Tuples of a stream that were not usable, with the reason in `_reason` (the newest million of them)."""
-        return self._relations.streams[name].dead.with_reasons()
+        return self._relations.streams[name].dead_letters.with_reasons()
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
-        parts = Parts()
+        parts = SnapshotArchive()
         parts.add_options({
-            "state": self._starter.state, "demand": self._starter.demand, "schedule": self._schedule,
-            "batch": self._batch, "share": self._share, "slicing": self._groups.slicing,
+            "state": self._builder.state, "demand": self._builder.demand, "schedule": self._schedule,
+            "batch": self._batch, "share": self._share, "slicing": self._join_registry.slicing,
             "max_queries": self._max_queries,
-            "budgets": self._budgets.dump(self._controller.bound if self._controller else ()),
+            "budgets": self._budgets.dump(self._controller.budgeted_queries if self._controller else ()),
             "adapt": asdict(self._controller.rules) if self._controller else None, "pushes": self._pushes,
             "maintenance": asdict(self._maintenance),
         })  # fmt: skip
         for name, table in self._relations.tables.items():
             parts.add_table(name, table)
         for source in self._relations.streams:
-            parts.add_source(source, self._graph[source.id].outlet, self._graph.habits(source.id))
-        parts.add_names(self._relations.order, list(self._relations.catalog.aggregates))
-        shared: Told = {}
-        for running in self._roster:
+            parts.add_source(source, self._graph[source.id].outlet, self._graph.run_settings(source.id))
+        parts.add_names(self._relations.stream_order, list(self._relations.catalog.aggregates))
+        shared: DumpedJoins = {}
+        for running in self._registry:
             parts.add_query(running, shared)
-        return parts.packed()
+        return parts.to_bytes()
 
     @classmethod
     def restore(cls, blob: bytes, clock: Clock | None = None, aggregates: Mapping[str, type] | None = None) -> Engine:
@@ -422,12 +440,12 @@ class Engine:
 
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
-        parts = Parts.unpacked(blob)
-        with refuse_misfits():
-            return cls._restored(parts, clock, aggregates or {})
+        parts = SnapshotArchive.from_bytes(blob)
+        with refuse_bad_content():
+            return cls._restore_archive(parts, clock, aggregates or {})
 
     @classmethod
-    def _restored(cls, parts: Parts, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
+    def _restore_archive(cls, parts: SnapshotArchive, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
         options = parts.options()
         budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
         upkeep = Maintenance(**options.pop("maintenance", {}))
@@ -438,17 +456,17 @@ class Engine:
         for saved in parts.sources():
             source, outlet = engine._relations.streams.add(saved.stream)
             saved.apply(source, outlet)
-            engine._graph.resume(source.id, saved.entry["habits"])
-            engine._relations.know(saved.stream)
-        engine._relations.resume(*parts.names(), aggregates)
+            engine._graph.restore_settings(source.id, saved.entry["run_settings"])
+            engine._relations.register_stream(saved.stream)
+        engine._relations.restore(*parts.names(), aggregates)
         queries = list(parts.queries())
-        engine._groups.seat(seat for query in queries for seat in query.seats)
+        engine._join_registry.assign_join_ids(seat for query in queries for seat in query.join_ids)
         for query in queries:
             start = engine.derive if query.derived else engine.query
             start(query.name, query.text, query.plan, query.state, query.demand)
         for query in queries:  # a join comes back when all who share it are there
-            query.apply(engine._roster[query.name])
-        engine._groups.seat(None)
+            query.apply(engine._registry[query.name])
+        engine._join_registry.assign_join_ids(None)
         if budgets is not None:
-            engine._budgets.revive(budgets)
+            engine._budgets.restore(budgets)
         return engine

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import DataError, InternalError, QueryError, ResourceError, UnsupportedError
 
-REFUSALS = (QueryError, DataError, UnsupportedError, ResourceError)
+REFUSAL_ERRORS = (QueryError, DataError, UnsupportedError, ResourceError)
 """The errors by which a call is refused: its caller can correct it."""
 
 T = TypeVar("T")
@@ -32,11 +32,11 @@ class Guard:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._running = ""
+        self._running_call = ""
         """The call that runs now; empty if none does."""
-        self._nesting = False
+        self._nesting_allowed = False
         """Whether the running call may call the engine itself."""
-        self._begun = False
+        self._change_begun = False
         """Whether the running call has begun to change something."""
         self._broken: tuple[str, BaseException] | None = None
 
@@ -44,42 +44,42 @@ class Guard:
     def enter(self, name: str, *, nests: bool = False, always: bool = False) -> Iterator[None]:
         """Run a call. `nests`: it may also be called by a callback; `always`: also after the engine broke."""
         with self._lock:
-            if self._running and not (nests or self._nesting):
-                raise _reentrant(name, self._running)
+            if self._running_call and not (nests or self._nesting_allowed):
+                raise _make_reentrant_error(name, self._running_call)
             if not always:
                 self.require_intact()
-            before = self._running, self._nesting, self._begun
+            before = self._running_call, self._nesting_allowed, self._change_begun
             try:
-                self._running, self._nesting, self._begun = name, False, False
+                self._running_call, self._nesting_allowed, self._change_begun = name, False, False
                 yield
-            except REFUSALS:
+            except REFUSAL_ERRORS:
                 raise
             except BaseException as error:
-                if self._begun:
-                    self._break(error)
+                if self._change_begun:
+                    self._mark_broken(error)
                 raise
             finally:
-                self._running, self._nesting, begun = before
-                self._begun = begun or (bool(self._running) and self._begun)
+                self._running_call, self._nesting_allowed, begun = before
+                self._change_begun = begun or (bool(self._running_call) and self._change_begun)
 
     @contextmanager
     def change(self) -> Iterator[None]:
         """Change the engine: an exception that leaves this block breaks it."""
-        self._begun = True
+        self._change_begun = True
         try:
             yield
         except BaseException as error:
-            self._break(error)
+            self._mark_broken(error)
             raise
 
     @contextmanager
-    def nest(self) -> Iterator[None]:
+    def allow_nesting(self) -> Iterator[None]:
         """Let the running call use the engine's public methods."""
-        before, self._nesting = self._nesting, True
+        before, self._nesting_allowed = self._nesting_allowed, True
         try:
             yield
         finally:
-            self._nesting = before
+            self._nesting_allowed = before
 
     def require_intact(self) -> None:
         """Refuse to go on with an engine that a failed call left half changed."""
@@ -92,12 +92,12 @@ class Guard:
         )
         raise InternalError("ENGINE_BROKEN", message, call=name) from cause
 
-    def _break(self, error: BaseException) -> None:
+    def _mark_broken(self, error: BaseException) -> None:
         if self._broken is None:
-            self._broken = self._running, error
+            self._broken = self._running_call, error
 
 
-def _reentrant(name: str, running: str) -> QueryError:
+def _make_reentrant_error(name: str, running: str) -> QueryError:
     message = (
         f"{name} was called by a callback while {running} runs in the same engine; collect what is to be done "
         f"and do it when {running} has returned"
@@ -114,13 +114,13 @@ def guard_calls(nests: Collection[str], always: Collection[str]) -> Callable[[ty
     def decorate(cls: type[T]) -> type[T]:
         for name, method in list(vars(cls).items()):
             if not name.startswith("_") and isfunction(method):
-                setattr(cls, name, _guarded(method, nests=name in nests, always=name in always))
+                setattr(cls, name, _guard_method(method, nests=name in nests, always=name in always))
         return cls
 
     return decorate
 
 
-def _guarded(method: Callable[..., Any], *, nests: bool, always: bool) -> Callable[..., Any]:
+def _guard_method(method: Callable[..., Any], *, nests: bool, always: bool) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)

@@ -12,15 +12,15 @@ from penstock.cql.catalog import Stream
 from penstock.errors import DataError
 
 
-def fitted(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
+def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
     """The columns of a pushed table in the declared order and types; DataError if they do not fit."""
     if not isinstance(data, (pa.Table, pa.RecordBatch)):
         raise DataError(
             "NOT_A_TABLE", f"{name} got a {type(data).__name__}; push a pyarrow.Table or RecordBatch", stream=name
         )
-    given = _by_name(name, data)
+    given = _map_column_positions(name, data)
     missing = [column for column in schema.names if column.casefold() not in given]
-    extra = [data.schema.names[place] for key, place in given.items() if key not in _folded(schema)]
+    extra = [data.schema.names[place] for key, place in given.items() if key not in _fold_names(schema)]
     if missing or extra:
         wrong = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("has unknown", extra)) if names]
         raise DataError(
@@ -28,10 +28,10 @@ def fitted(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dic
             f"the table pushed to {name} {' and '.join(wrong)}; {name} has {', '.join(schema.names)}",
             stream=name, missing=missing, extra=extra,
         )  # fmt: skip
-    return {field.name: _cast(name, field, data.column(given[field.name.casefold()])) for field in schema}
+    return {field.name: _cast_column(name, field, data.column(given[field.name.casefold()])) for field in schema}
 
 
-def _by_name(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
+def _map_column_positions(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
     """Column places by folded name."""
     places: dict[str, int] = {}
     for place, column in enumerate(data.schema.names):
@@ -41,18 +41,18 @@ def _by_name(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
     return places
 
 
-def _folded(schema: pa.Schema) -> set[str]:
+def _fold_names(schema: pa.Schema) -> set[str]:
     return {column.casefold() for column in schema.names}
 
 
-def _cast(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if column.type == field.type:
         return column
-    if not _same_kind(column.type, field.type):
+    if not _is_same_kind(column.type, field.type):
         raise DataError(
             "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}", stream=name
         )
@@ -65,7 +65,7 @@ def _cast(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.
         ) from error  # fmt: skip
 
 
-def _same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
+def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
     kinds = (
         (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         (pa.types.is_timestamp,),
@@ -76,7 +76,7 @@ def _same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
         (pa.types.is_binary, pa.types.is_large_binary),
     )
     if pa.types.is_dictionary(given):
-        return _same_kind(given.value_type, declared)
+        return _is_same_kind(given.value_type, declared)
     return pa.types.is_null(given) or any(
         any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
     )
@@ -94,7 +94,7 @@ def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[s
     )
 
 
-def tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
+def to_tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:
     """A value of the time column's type as an integer."""
     try:
         if isinstance(time, float):

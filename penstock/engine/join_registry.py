@@ -14,19 +14,19 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.graph import Node
-from penstock.join.demand.gate import Kept
+from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import Slicing
-from penstock.join.sharing.shared_needs import Since
-from penstock.join.state_policy import Policy
-from penstock.plan.join_sharing import fitting, nested, terms
+from penstock.join.sharing.shared_needs import StartPoint
+from penstock.join.state_policy import StatePolicy
+from penstock.plan.join_sharing import find_nested_renaming, find_shared_renaming, rename_terms
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import fixed, renamed, subtrees
+from penstock.plan.tree import list_joins, rename_leaves, require_tree
 
 
 @dataclass(frozen=True)
-class Place:
+class JoinMatch:
     """A join to share, and its alias for each of the query's."""
 
     node: Node
@@ -37,28 +37,28 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Terms:
+class SharingTerms:
     """What queries that share a join must agree on besides the join: what it keeps, and whether instants are whole."""
 
     state: str
-    demand: Kept
-    whole: bool
+    demand: DemandFilter
+    whole_instants: bool
 
 
-class Groups:
+class JoinRegistry:
     """The joins there are, by what must agree at first sight."""
 
     def __init__(self, *, share: bool, slicing: Slicing, nest: bool) -> None:
         """`nest`: queries may read a node of another's join, which binds that one's plan."""
-        self._share = share
-        self._nest = share and nest
+        self._allow_sharing = share
+        self._allow_nesting = share and nest
         self.slicing = slicing
-        self.purse: object = None
+        self.budget_scope: object = None
         """Of the query that is placed next: it shares joins of that purse only; see `JoinOperator.purse`."""
         self._joins: list[tuple[Node, JoinOperator, bool]] = []
-        self._by_sight: dict[object, list[tuple[Node, JoinOperator]]] = {}
-        self._seats: Iterator[int] | None = None
-        self._seated: dict[int, tuple[Node, JoinOperator]] = {}
+        self._by_signature: dict[object, list[tuple[Node, JoinOperator]]] = {}
+        self._join_ids: Iterator[int] | None = None
+        self._joins_by_id: dict[int, tuple[Node, JoinOperator]] = {}
 
     def __iter__(self) -> Iterator[JoinOperator]:
         return (join for _, join, _ in self._joins)
@@ -66,14 +66,14 @@ class Groups:
     def add(self, node: Node, join: JoinOperator, whole: bool) -> None:
         """Let others share a join; `whole`: it waits for whole instants."""
         self._joins.append((node, join, whole))
-        join.group.slicing = self.slicing
-        self._sort()
-        if self._seats is not None:
-            self._seated[self._seat] = node, join
+        join.shared_join.slicing = self.slicing
+        self._reindex()
+        if self._join_ids is not None:
+            self._joins_by_id[self._join_id] = node, join
 
     def remove(self, join: JoinOperator) -> None:
         self._joins = [entry for entry in self._joins if entry[1] is not join]
-        self._sort()
+        self._reindex()
 
     def reslice(self, slicing: Slicing) -> None:
         """Let all joins, and those to come, keep tuples by other slices."""
@@ -81,90 +81,94 @@ class Groups:
         for join in self:
             join.reslice(slicing)
 
-    def adopt(self, join: JoinOperator, state: str, demand: Kept) -> None:
+    def set_policy(self, join: JoinOperator, state: str, demand: DemandFilter) -> None:
         """Change the policy of a join for all who share it."""
-        join.adopt(state, demand)
-        self._sort()
+        join.set_policy(state, demand)
+        self._reindex()
 
-    def _sort(self) -> None:
-        self._by_sight = {}
+    def _reindex(self) -> None:
+        self._by_signature = {}
         for node, join, whole in self._joins:
-            self._by_sight.setdefault(
-                _sight(join.group.sharing.host, Terms(join.state, join.demand, whole)), []
+            self._by_signature.setdefault(
+                _make_signature(join.shared_join.needs.host, SharingTerms(join.state, join.demand, whole)), []
             ).append((node, join))
 
-    def seat(self, seats: Iterable[int] | None) -> None:
+    def assign_join_ids(self, join_ids: Iterable[int] | None) -> None:
         """From now on the next join to be placed takes the next of these seats, with all who had it; None: no more.
 
         So joins come back from a snapshot as they were, whatever could be shared otherwise.
         """
-        self._seats = None if seats is None else iter(seats)
-        self._seated = {}
+        self._join_ids = None if join_ids is None else iter(join_ids)
+        self._joins_by_id = {}
 
-    def fitting(self, part: JoinPart, agreed: Terms, counting: Mapping[str, int], *, planned: bool) -> Place | None:
+    def find_match(
+        self, part: JoinPart, agreed: SharingTerms, count_starts: Mapping[str, int], *, plan_given: bool
+    ) -> JoinMatch | None:
         """A running join in which the query can take a place; if its plan was asked for, one of that shape.
 
         `counting`: items whose tuples die by a count that must start with these arrivals, for all who share.
         """
-        if self._seats is not None:
-            self._seat = next(self._seats)
-            found = self._seated.get(self._seat)
-            renaming = None if found is None else fitting(part, found[1].group.sharing.host)
-            return None if found is None or renaming is None else Place(*found, renaming)
-        if not self._share or sum(not source.is_table for source in part.sources) < 2:
+        if self._join_ids is not None:
+            self._join_id = next(self._join_ids)
+            found = self._joins_by_id.get(self._join_id)
+            renaming = None if found is None else find_shared_renaming(part, found[1].shared_join.needs.host)
+            return None if found is None or renaming is None else JoinMatch(*found, renaming)
+        if not self._allow_sharing or sum(not source.is_table for source in part.sources) < 2:
             return None
-        for node, join in self._by_sight.get(_sight(part, agreed), ()):
-            renaming = fitting(part, join.group.sharing.host)
-            if renaming is None or join.purse is not self.purse:
+        for node, join in self._by_signature.get(_make_signature(part, agreed), ()):
+            renaming = find_shared_renaming(part, join.shared_join.needs.host)
+            if renaming is None or join.budget_scope is not self.budget_scope:
                 continue
-            if not _counts_alike(join, renaming, counting):
+            if not _has_same_counts(join, renaming, count_starts):
                 continue
-            if not planned or renamed(part.plan.tree, renaming) == join.shape:
-                return Place(node, join, renaming)
+            if not plan_given or rename_leaves(part.plan.tree, renaming) == join.shape:
+                return JoinMatch(node, join, renaming)
         return None
 
-    def nested(self, part: JoinPart, agreed: Terms, counting: Mapping[str, int], *, planned: bool) -> Place | None:
+    def find_nested_match(
+        self, part: JoinPart, agreed: SharingTerms, count_starts: Mapping[str, int], *, plan_given: bool
+    ) -> JoinMatch | None:
         """A running join one of whose nodes is the query's, of the shape asked for; `counting` as in `fitting`.
 
         Only where all rows are built, or may be: `auto` builds all then.
         """
         if (
-            not self._nest
-            or self._seats is not None
-            or self.purse is not None
-            or agreed.whole
-            or agreed.state not in _NESTING
+            not self._allow_nesting
+            or self._join_ids is not None
+            or self.budget_scope is not None
+            or agreed.whole_instants
+            or agreed.state not in _NESTABLE_POLICIES
         ):
             return None
         for node, join, whole in self._joins:
-            busy = join.purse is not None or join.tree.shedding is not None
+            busy = join.budget_scope is not None or join.tree.shedding is not None
             if whole or busy or (join.state, join.demand) != (agreed.state, agreed.demand):
                 continue
-            renaming = nested(part, join.group.sharing.host, join.shape)
-            if renaming is None or join.tree.tap not in (None, frozenset(renaming.values())):
+            renaming = find_nested_renaming(part, join.shared_join.needs.host, join.shape)
+            if renaming is None or join.tree.early_aliases not in (None, frozenset(renaming.values())):
                 continue
-            if not _counts_alike(join, renaming, counting):
+            if not _has_same_counts(join, renaming, count_starts):
                 continue
-            shape = renamed(part.plan.tree, renaming)
-            if not planned or shape in list(subtrees(fixed(join.shape))):
-                return Place(node, join, renaming, nested=True)
+            shape = rename_leaves(part.plan.tree, renaming)
+            if not plan_given or shape in list(list_joins(require_tree(join.shape))):
+                return JoinMatch(node, join, renaming, nested=True)
         return None
 
 
-_NESTING = ("eager", "auto")
+_NESTABLE_POLICIES = ("eager", "auto")
 
 
-def _counts_alike(join: JoinOperator, renaming: Mapping[str, str], counting: Mapping[str, int]) -> bool:
+def _has_same_counts(join: JoinOperator, renaming: Mapping[str, str], count_starts: Mapping[str, int]) -> bool:
     """Whether all who read these items of a join count them from the same arrivals on."""
     return all(
-        party.first(renaming[alias]) == first
-        for alias, first in counting.items()
-        for party in join.group.sharing.parties
+        party.first_number(renaming[alias]) == first
+        for alias, first in count_starts.items()
+        for party in join.shared_join.needs.filter_groups
         if party.reads(renaming[alias])
     )
 
 
-def _sight(part: JoinPart, agreed: Terms) -> object:
+def _make_signature(part: JoinPart, agreed: SharingTerms) -> object:
     return tuple(sorted((source.relation.name, source.is_table) for source in part.sources)), agreed
 
 
@@ -174,33 +178,37 @@ def _sight(part: JoinPart, agreed: Terms) -> object:
 def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """A join as plain values and tables, in the words of the query that will found it again."""
     own = {theirs: mine for mine, theirs in founder.renaming.items()}
-    mine = {terms(class_, founder.renaming): class_.id for class_ in part.graph.classes}
+    mine = {rename_terms(class_, founder.renaming): class_.id for class_ in part.graph.classes}
     classes = {}
     for class_ in join.tree.plan.classes:
         bound = frozenset((alias, term) for alias, term in class_.terms if alias in own)
         if bound in mine:
             classes[f"_term{class_.id}"] = f"_term{mine[bound]}"
     rest = join.dump(founder.need.scope)
-    parties = rest.parties
+    parties = rest.filter_groups
     values = {
         "done": rest.done,
         "unread": {own[alias]: rows for alias, rows in rest.unread.items()},
         "parties": [
             {
-                "numbers": {own[a]: n for a, n in party.since.numbers},
-                "drained": party.since.drained,
-                "lacks": party.lacks,
+                "numbers": {own[a]: n for a, n in party.start.first_numbers},
+                "drained": party.start.drained_until,
+                "lacks": party.missing_until,
             }
             for party in parties
         ],
-        "members": {m.name: parties.index(m.party) for m in join.group.members if m.need.scope == founder.need.scope},
-        "complete_since": {m.name: m.complete_since for m in join.group.members},
+        "members": {
+            m.name: parties.index(m.filter_group)
+            for m in join.shared_join.members
+            if m.need.scope == founder.need.scope
+        },
+        "complete_since": {m.name: m.complete_since for m in join.shared_join.members},
         "interest": rest.sets,
-        "kept_after": {own[alias]: times for alias, times in rest.kept_after.items()},
-        "slicing": join.group.slicing,
+        "kept_after": {own[alias]: times for alias, times in rest.column_gaps.items()},
+        "slicing": join.shared_join.slicing,
         "policies": [
             {"node": sorted(own[alias] for alias in node), "policy": asdict(policy)}
-            for node, policy in join.tree.exceptions.items()
+            for node, policy in join.tree.node_policies.items()
             if node <= own.keys()
         ],
     }
@@ -211,12 +219,12 @@ def dump_join(join: JoinOperator, founder: Member, part: JoinPart) -> tuple[dict
     return values, tables
 
 
-def revive_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+def restore_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
     """Put a join that all of its queries have entered back to where a dump found it."""
     for each in values["policies"]:
-        join.tree.adopt(Policy(**each["policy"]), frozenset(each["node"]))
-    sinces = [Since(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
+        join.tree.set_policy(StatePolicy(**each["policy"]), frozenset(each["node"]))
+    sinces = [StartPoint(tuple(sorted(p["numbers"].items())), p["drained"]) for p in values["parties"]]
     lacks = [p["lacks"] for p in values["parties"]]
-    join.group.arrange(sinces, lacks, values["members"], values["complete_since"])
-    join.revive(tables, values["kept_after"], values["unread"], values["done"], values["interest"])
+    join.shared_join.assign_filter_groups(sinces, lacks, values["members"], values["complete_since"])
+    join.restore(tables, values["kept_after"], values["unread"], values["done"], values["interest"])
     join.reslice(values["slicing"])

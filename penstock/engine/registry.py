@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
-from penstock.cql.catalog import Names
+from penstock.cql.catalog import NameMap
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
 from penstock.engine.results import Results
@@ -14,15 +14,15 @@ from penstock.graph.graph import Graph, Node
 from penstock.join.operator import JoinOperator
 
 
-class Roster:
+class QueryRegistry:
     """Who runs. Iterating gives the derived streams first, as others read them, then the queries."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self.queries: Names[RunningQuery] = Names()
-        self.derived: Names[RunningQuery] = Names()
+        self.queries: NameMap[RunningQuery] = NameMap()
+        self.derived: NameMap[RunningQuery] = NameMap()
         self._by_name: dict[str, RunningQuery] = {}
-        self._staged: list[RunningQuery] = []
+        self._buffered: list[RunningQuery] = []
         self._warned: set[str] = set()
 
     def __iter__(self) -> Iterator[RunningQuery]:
@@ -48,33 +48,33 @@ class Roster:
                 raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")
 
     def add(self, running: RunningQuery) -> None:
-        if running.feeds is not None:
+        if running.derived_stream is not None:
             self.derived.add(running)
             return
         self.queries.add(running)
         self._by_name[running.name] = running
-        if running.asked is None:
-            self._staged.append(running)
+        if running.pull_part is None:
+            self._buffered.append(running)
 
     def replace(self, running: RunningQuery) -> None:
         """Let a query take the place of that of its name."""
         self.queries.add(running)
-        self._list()
+        self._reindex()
 
     def remove(self, running: RunningQuery) -> None:
-        (self.queries if running.feeds is None else self.derived).remove(running.name)
-        self._list()
+        (self.queries if running.derived_stream is None else self.derived).remove(running.name)
+        self._reindex()
         self._warned.discard(running.name)
 
-    def _list(self) -> None:
+    def _reindex(self) -> None:
         self._by_name = {running.name: running for running in self.queries.values()}
-        self._staged = [running for running in self.queries.values() if running.asked is None]
+        self._buffered = [running for running in self.queries.values() if running.pull_part is None]
 
-    def readers(self, running: RunningQuery) -> list[str]:
+    def list_readers(self, running: RunningQuery) -> list[str]:
         """Who reads a derived stream."""
-        return [each.name for node in running.last.successors for each in self if node in each.nodes]
+        return [each.name for node in running.last_node.successors for each in self if node in each.nodes]
 
-    def part(self, name: str, graph: Graph) -> list[Node]:
+    def find_nodes(self, name: str, graph: Graph) -> list[Node]:
         """The operators of a query, or the one of a name."""
         running = self.get(name)
         own = running.nodes if running is not None else []
@@ -84,26 +84,26 @@ class Roster:
             raise QueryError("UNKNOWN_OPERATOR", f"there is no query or operator {name}; operators: {known}")
         return found
 
-    def results(self, joins: list[JoinOperator]) -> Results:
+    def collect_results(self, joins: list[JoinOperator]) -> Results:
         """What every query found: taken at once, or from the joins that will be asked for it."""
-        results = Results(self._by_name, {join: join.harvested() for join in joins}, self._guard, self._warn)
-        for running in self._staged:
+        results = Results(self._by_name, {join: join.take_matches() for join in joins}, self._guard, self._warn_once)
+        for running in self._buffered:
             results[running.name] = running.results()
         return results
 
     def failures(self) -> dict[str, QueryError]:
         return {each.name: each.failure for each in self if each.failure is not None}
 
-    def warn(self, joins: list[JoinOperator]) -> None:
+    def warn_failures(self, joins: list[JoinOperator]) -> None:
         """Tell once of every query that has stopped. To look at the joins first is cheap however many share them."""
-        staged = any(each.failure is not None for each in (*self._staged, *self.derived.values()))
-        if not staged and not any(join.failing for join in joins):
+        staged = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
+        if not staged and not any(join.has_failed_filters for join in joins):
             return
         for running in self:
             if running.failure is not None:
-                self._warn(running)
+                self._warn_once(running)
 
-    def _warn(self, running: RunningQuery) -> None:
+    def _warn_once(self, running: RunningQuery) -> None:
         if running.name not in self._warned:
             self._warned.add(running.name)
             warnings.warn(f"{running.name}: {running.failure}", RuntimeWarning, stacklevel=6)

@@ -8,20 +8,20 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock.cql import duration, stream_schema, time_column
+from penstock.cql import build_schema, find_time_column, parse_duration
 from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
 from penstock.engine.guard import Guard
-from penstock.engine.ingest import fitted
-from penstock.engine.streams import Clock, Streams
+from penstock.engine.ingest import fit_columns
+from penstock.engine.streams import Clock, StreamRegistry
 from penstock.errors import DataError, QueryError, require_known
 from penstock.graph.graph import Graph
-from penstock.ops.aggregate.user import checked
+from penstock.ops.aggregate.user import check_aggregate_class
 
 Duration = str | int | timedelta
-_FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")
+_BUILT_IN_FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")
 
 
-def described(
+def describe_stream(
     name: str,
     schema: Mapping[str, str] | pa.Schema,
     time: str,
@@ -32,11 +32,11 @@ def described(
 ) -> Stream:
     """A stream as a call declares it, with canonical types and durations in units of its time column."""
     require_known(timestamps, get_args(Timestamps), "kind of timestamps")
-    columns = stream_schema(schema)
-    time = time_column(columns, time)
+    columns = build_schema(schema)
+    time = find_time_column(columns, time)
     unit = columns.field(time).type
-    idle = None if idle_after is None else duration(idle_after, unit)
-    return Stream(name, columns, time, duration(lateness, unit), timestamps, duration(skew, unit), idle)
+    idle = None if idle_after is None else parse_duration(idle_after, unit)
+    return Stream(name, columns, time, parse_duration(lateness, unit), timestamps, parse_duration(skew, unit), idle)
 
 
 class Relations:
@@ -46,13 +46,13 @@ class Relations:
         self._graph = graph
         self._guard = guard
         self.catalog = Catalog()
-        self.streams = Streams(graph, self.catalog, clock)
+        self.streams = StreamRegistry(graph, self.catalog, clock)
         self.tables: dict[str, pa.Table] = {}
-        self.order: list[str] = []
+        self.stream_order: list[str] = []
 
     @property
-    def ranks(self) -> dict[str, int]:
-        return {stream: place for place, stream in enumerate(self.order)}
+    def stream_ranks(self) -> dict[str, int]:
+        return {stream: place for place, stream in enumerate(self.stream_order)}
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is none, or is taken."""
@@ -65,18 +65,18 @@ class Relations:
     def add_stream(self, stream: Stream) -> None:
         """Declare a stream, with a source of its own."""
         self.require_free(stream.name)
-        source, outlet = self.streams.make(stream)
+        source, outlet = self.streams.make_source(stream)
         with self._guard.change():
             self._graph.add(source, outlet)
-            self.know(stream)
+            self.register_stream(stream)
 
-    def know(self, stream: Stream) -> None:
+    def register_stream(self, stream: Stream) -> None:
         """A stream whose tuples come from a source or from a query that is in the graph already."""
         self.catalog.relations.add(stream)
-        if stream.name not in self.order:
-            self.order.append(stream.name)
+        if stream.name not in self.stream_order:
+            self.stream_order.append(stream.name)
 
-    def forget(self, stream: Stream) -> None:
+    def unregister_stream(self, stream: Stream) -> None:
         """A derived stream is gone; if it comes again, it has its place again."""
         self.catalog.relations.remove(stream.name)
 
@@ -84,8 +84,8 @@ class Relations:
         self.require_free(name)
         if not isinstance(table, (pa.Table, pa.RecordBatch)):
             raise DataError("NOT_A_TABLE", f"table {name} is a {type(table).__name__}; give a pyarrow.Table")
-        schema = stream_schema(table.schema)
-        rows = pa.table(fitted(name, table, schema), schema=schema)
+        schema = build_schema(table.schema)
+        rows = pa.table(fit_columns(name, table, schema), schema=schema)
         with self._guard.change():
             self.tables[name] = rows
             self.catalog.relations.add(Table(name, schema))
@@ -93,13 +93,13 @@ class Relations:
     def add_aggregate(self, name: str, cls: type) -> None:
         if not isinstance(name, str) or not name.isidentifier():
             raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
-        if name.casefold() in (*_FUNCTIONS, *self.catalog.aggregates):
+        if name.casefold() in (*_BUILT_IN_FUNCTIONS, *self.catalog.aggregates):
             raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
-        self.catalog.aggregates[name.casefold()] = checked(name, cls)
+        self.catalog.aggregates[name.casefold()] = check_aggregate_class(name, cls)
 
-    def resume(self, order: list[str], aggregates: list[str], classes: Mapping[str, type]) -> None:
+    def restore(self, order: list[str], aggregates: list[str], classes: Mapping[str, type]) -> None:
         """Go on as another engine did: its order of streams, and its aggregates, whose classes must be given again."""
-        self.order = order
+        self.stream_order = order
         for name, class_ in classes.items():
             self.add_aggregate(name, class_)
         missing = [name for name in aggregates if name not in self.catalog.aggregates]

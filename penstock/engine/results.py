@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.join.match_batch import Harvest
+from penstock.join.match_batch import MatchBatch
 from penstock.join.operator import JoinOperator
 
 
@@ -26,7 +26,7 @@ class Results(dict[str, pa.Table]):
     def __init__(
         self,
         queries: Mapping[str, RunningQuery],
-        harvests: Mapping[JoinOperator, list[Harvest]],
+        match_batches: Mapping[JoinOperator, list[MatchBatch]],
         guard: Guard,
         warn: Callable[[RunningQuery], None],
     ) -> None:
@@ -35,20 +35,22 @@ class Results(dict[str, pa.Table]):
         `warn` is called with a query that stopped before its table is given.
         """
         super().__init__(queries)
-        self._harvests = harvests
+        self._match_batches = match_batches
         self._guard = guard
         self._warn = warn
 
     def __getitem__(self, name: str) -> pa.Table:
         value = super().__getitem__(name)
-        return self._make(name) if isinstance(value, RunningQuery) else value
+        return self._make_table(name) if isinstance(value, RunningQuery) else value
 
-    def _make(self, name: str) -> pa.Table:
+    def _make_table(self, name: str) -> pa.Table:
         with self._guard.enter("reading results"):
             value = super().__getitem__(name)
             if isinstance(value, RunningQuery):  # else another thread was faster
                 running = value
-                value = running.results(self._harvests.get(running.asked.join, ()) if running.asked else ())
+                value = running.results(
+                    self._match_batches.get(running.pull_part.join, ()) if running.pull_part else ()
+                )
                 if running.failure is not None:
                     self._warn(running)
                 super().__setitem__(name, value)
@@ -66,21 +68,21 @@ class Results(dict[str, pa.Table]):
         return super().__iter__()
 
     def items(self) -> ItemsView[str, pa.Table]:  # type: ignore[override]
-        return dict.items(self._made())
+        return dict.items(self._make_all())
 
     def values(self) -> ValuesView[pa.Table]:  # type: ignore[override]
-        return dict.values(self._made())
+        return dict.values(self._make_all())
 
     def copy(self) -> dict[str, pa.Table]:
-        return dict.copy(self._made())
+        return dict.copy(self._make_all())
 
     def __eq__(self, other: object) -> bool:
-        return dict.__eq__(self._made(), other)
+        return dict.__eq__(self._make_all(), other)
 
     __hash__ = dict.__hash__
 
     def __repr__(self) -> str:
-        return dict.__repr__(self._made())
+        return dict.__repr__(self._make_all())
 
     def __or__(self, other: Any) -> Any:
         return self.copy() | other
@@ -88,7 +90,7 @@ class Results(dict[str, pa.Table]):
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (self.copy(),)
 
-    def _made(self) -> Results:
+    def _make_all(self) -> Results:
         for name in list(self):
             self[name]
         return self

@@ -21,18 +21,18 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.engine.parts import Rest, Told
+from penstock.engine.parts import DumpedJoins, SavedState
 from penstock.engine.query import RunningQuery
 from penstock.errors import DataError
 from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Habits
-from penstock.join.demand.gate import Kept
+from penstock.graph.graph import RunSettings
+from penstock.join.demand.gate import DemandFilter
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.protocol import Batch
 from penstock.ops.source import SourceOperator
-from penstock.state.instants import ticks
+from penstock.state.instants import to_ticks
 
-_VERSION = 6
+_VERSION = 7
 _INDEX = "index.json"
 _MAGIC = b"PENSTOCK"
 _HEADER = struct.Struct(">8sIQ32s")
@@ -49,13 +49,13 @@ class SavedSource:
 
     def apply(self, source: SourceOperator, outlet: Buffer) -> None:
         """Put the stream back to where it was; readers opened later find the unread tuples with `unread`."""
-        source.revive(_as_batch(self.tables["held"], self.stream.time), self.entry["frontier"], self.entry["arrived"])
-        for rejects, name in ((source.late, "late"), (source.dead, "dead")):
+        source.restore(_as_batch(self.tables["held"], self.stream.time), self.entry["frontier"], self.entry["arrived"])
+        for rejects, name in ((source.late, "late"), (source.dead_letters, "dead")):
             rejects.extend(self.tables[name])
             rejects.count = self.entry[name]
         unread = _as_batch(self.tables["unread"], self.stream.time)
         if unread is not None:
-            outlet.restock(unread)
+            outlet.append(unread)
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,29 @@ class SavedQuery:
     text: str
     plan: str | None
     state: str
-    demand: Kept | None
+    demand: DemandFilter | None
     failed: str | None
-    rests: tuple[Rest, ...]
+    saved_states: tuple[SavedState, ...]
     derived: Mapping[str, Any] | None
     unread: pa.Table | None
 
     @property
-    def seats(self) -> list[int]:
+    def join_ids(self) -> list[int]:
         """The numbers of its joins: queries that had one in common have the same."""
-        return [rest.values["seat"] for rest in self.rests if "seat" in rest.values]
+        return [rest.values["join_id"] for rest in self.saved_states if "join_id" in rest.values]
 
     def apply(self, running: RunningQuery) -> None:
-        running.revive(self.rests, self.failed)
-        stream = running.last.operator
+        running.restore(self.saved_states, self.failed)
+        stream = running.last_node.operator
         if self.derived is not None and self.unread is not None and isinstance(stream, DerivedStreamOperator):
-            stream.arrived = self.derived["arrived"]
-            running.last.outlet.advance(self.derived["frontier"])
+            stream.arrival_count = self.derived["arrived"]
+            running.last_node.outlet.advance(self.derived["frontier"])
             unread = _as_batch(self.unread, stream.stream.time)
             if unread is not None:
-                running.last.outlet.restock(unread)
+                running.last_node.outlet.append(unread)
 
 
-class Parts:
+class SnapshotArchive:
     """The contents of a snapshot: an index of entries, and the Arrow tables they refer to by number."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Parts:
         }
         self._tables: list[pa.Table] = []
 
-    def _keep(self, table: pa.Table) -> int:
+    def _add_arrow_table(self, table: pa.Table) -> int:
         self._tables.append(table)
         return len(self._tables) - 1
 
@@ -111,54 +111,59 @@ class Parts:
         self._index["options"] = dict(options)
 
     def add_table(self, name: str, table: pa.Table) -> None:
-        self._index["tables"].append({"name": name, "table": self._keep(table)})
+        self._index["tables"].append({"name": name, "table": self._add_arrow_table(table)})
 
-    def add_source(self, source: SourceOperator, outlet: Buffer, habits: Habits) -> None:
+    def add_source(self, source: SourceOperator, outlet: Buffer, run_settings: RunSettings) -> None:
         stream = source.stream
         declared = {key: value for key, value in asdict(stream).items() if key not in ("schema", "connector")}
         tables = {
-            "held": _as_table(source.held(), stream.schema),
+            "held": _as_table(source.held_rows(), stream.schema),
             "unread": _as_table(outlet.unread(), stream.schema),
             "late": source.late.with_reasons(),
-            "dead": source.dead.with_reasons(),
+            "dead": source.dead_letters.with_reasons(),
         }
         self._index["sources"].append({
             "stream": declared,
             "frontier": source.frontier,
-            "arrived": source.arrived,
+            "arrived": source.arrival_count,
             "late": source.late.count,
-            "dead": source.dead.count,
-            "habits": habits,
-            "tables": {key: self._keep(table) for key, table in tables.items()},
+            "dead": source.dead_letters.count,
+            "run_settings": run_settings,
+            "tables": {key: self._add_arrow_table(table) for key, table in tables.items()},
         })  # fmt: skip
 
     def add_names(self, order: Sequence[str], aggregates: Sequence[str]) -> None:
         """The streams in the order of their declaration, and the names of user-defined aggregates."""
         self._index["names"] = {"order": list(order), "aggregates": list(aggregates)}
 
-    def add_query(self, running: RunningQuery, shared: Told) -> None:
+    def add_query(self, running: RunningQuery, shared: DumpedJoins) -> None:
         derived = unread = None
-        stream = running.last.operator
+        stream = running.last_node.operator
         if isinstance(stream, DerivedStreamOperator):
-            outlet = running.last.outlet
-            derived = {"arrived": stream.arrived, "frontier": outlet.frontier}
-            unread = self._keep(_as_table(outlet.unread(), stream.stream.schema))
-        self._index["queries"].append({
-            "name": running.name,
-            "text": running.query.text,
-            "plan": running.plan_text,
-            "state": running.state,
-            "demand": running.demand if running.demanding else None,
-            "failed": None if running.failure is None else running.failure.message,
-            "rests": [
-                {"values": rest.values, "tables": {name: self._keep(table) for name, table in rest.tables.items()}}
-                for rest in running.dump(shared)
-            ],
-            "derived": derived,
-            "unread": unread,
-        })  # fmt: skip
+            outlet = running.last_node.outlet
+            derived = {"arrived": stream.arrival_count, "frontier": outlet.frontier}
+            unread = self._add_arrow_table(_as_table(outlet.unread(), stream.stream.schema))
+        self._index["queries"].append(
+            {
+                "name": running.name,
+                "text": running.query.text,
+                "plan": running.plan_text,
+                "state": running.state,
+                "demand": running.demand if running.keeps_demand else None,
+                "failed": None if running.failure is None else running.failure.message,
+                "saved_states": [
+                    {
+                        "values": rest.values,
+                        "tables": {name: self._add_arrow_table(table) for name, table in rest.tables.items()},
+                    }
+                    for rest in running.dump(shared)
+                ],
+                "derived": derived,
+                "unread": unread,
+            }
+        )
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
             archive.writestr(_INDEX, json.dumps(self._index))
@@ -167,14 +172,14 @@ class Parts:
                 with pa.ipc.new_stream(sink, table.schema) as writer:
                     writer.write_table(table)
                 archive.writestr(f"{number}.arrow", sink.getvalue().to_pybytes())
-        return seal(out.getvalue())
+        return add_header(out.getvalue())
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
-    def unpacked(cls, blob: bytes) -> Parts:
-        parts, content = cls(), _checked(blob)
-        with refuse_misfits(), zipfile.ZipFile(io.BytesIO(content)) as archive:
+    def from_bytes(cls, blob: bytes) -> SnapshotArchive:
+        parts, content = cls(), _read_content(blob)
+        with refuse_bad_content(), zipfile.ZipFile(io.BytesIO(content)) as archive:
             parts._index = json.loads(archive.read(_INDEX))
             count = len(archive.namelist()) - 1
             parts._tables = [pa.ipc.open_stream(archive.read(f"{n}.arrow")).read_all() for n in range(count)]
@@ -199,20 +204,20 @@ class Parts:
 
     def queries(self) -> Iterator[SavedQuery]:
         for entry in self._index["queries"]:
-            rests = tuple(
-                Rest(rest["values"], {name: self._tables[number] for name, number in rest["tables"].items()})
-                for rest in entry["rests"]
+            saved_states = tuple(
+                SavedState(rest["values"], {name: self._tables[number] for name, number in rest["tables"].items()})
+                for rest in entry["saved_states"]
             )
             unread = None if entry["unread"] is None else self._tables[entry["unread"]]
-            yield SavedQuery(**{**entry, "rests": rests, "unread": unread})
+            yield SavedQuery(**{**entry, "saved_states": saved_states, "unread": unread})
 
 
-def seal(content: bytes) -> bytes:
+def add_header(content: bytes) -> bytes:
     """The content of a snapshot behind its header."""
     return _HEADER.pack(_MAGIC, _VERSION, len(content), sha256(content).digest()) + content
 
 
-def _checked(blob: object) -> bytes:
+def _read_content(blob: object) -> bytes:
     """The content of a snapshot, if it is whole and of this version."""
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise DataError(
@@ -237,18 +242,18 @@ def _checked(blob: object) -> bytes:
 
 
 @contextmanager
-def refuse_misfits() -> Iterator[None]:
+def refuse_bad_content() -> Iterator[None]:
     """Name a snapshot whose content is whole, but not what an engine writes."""
     try:
         yield
     except MemoryError:
         raise
-    except _MISFITS as error:
+    except _CONTENT_ERRORS as error:
         message = f"the content of this snapshot does not fit together: {type(error).__name__}: {error}"
         raise DataError("BAD_SNAPSHOT", message) from error
 
 
-_MISFITS = (
+_CONTENT_ERRORS = (
     zipfile.BadZipFile, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
     NotImplementedError, RecursionError, EOFError, StopIteration, pa.ArrowException,
 )  # fmt: skip
@@ -269,4 +274,4 @@ def _as_batch(table: pa.Table, time: str) -> Batch | None:
         return None
     columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
     numbers = np.asarray(columns.pop(_NUMBER))
-    return Batch(ticks(columns[time]), columns, numbers=numbers)
+    return Batch(to_ticks(columns[time]), columns, numbers=numbers)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Catalog, Stream
-from penstock.engine.ingest import fitted, split_null_times, tick
+from penstock.engine.ingest import fit_columns, split_null_times, to_tick
 from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
 from penstock.state.code_set import Mask
-from penstock.state.instants import ticks
+from penstock.state.instants import to_ticks
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 
 Clock = Callable[[], int | datetime]
@@ -26,29 +26,29 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class Arrived:
+class ArrivedRows:
     """Rows of a push that fit their stream, not taken in yet: those with a time, and bad ones with the reason."""
 
     source: SourceOperator
     times: I64
     columns: Mapping[str, pa.Array]
-    bad: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
+    bad_rows: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
 
     def feed(self) -> None:
         """Give the rows to their source."""
-        for rows, reason in self.bad:
-            self.source.dead.add(rows, reason)
+        for rows, reason in self.bad_rows:
+            self.source.dead_letters.add(rows, reason)
         self.source.feed(self.times, self.columns)
 
 
-class Streams:
+class StreamRegistry:
     """All streams that are not derived from a query."""
 
     def __init__(self, graph: Graph, catalog: Catalog, clock: Clock | None) -> None:
         self._graph = graph
         self._catalog = catalog
         self._clock: Clock = clock or (lambda: time_ns() // 1000)
-        self._counts_ticks = clock is not None and isinstance(clock(), int)
+        self._clock_in_ticks = clock is not None and isinstance(clock(), int)
 
     def __iter__(self) -> Iterator[SourceOperator]:
         return (node.operator for node in self._graph if isinstance(node.operator, SourceOperator))
@@ -68,22 +68,22 @@ class Streams:
 
     def add(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
         """Put the source of a stream into the graph."""
-        source, outlet = self.make(stream)
+        source, outlet = self.make_source(stream)
         self._graph.add(source, outlet)
         return source, outlet
 
-    def make(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
+    def make_source(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
         """The source of a stream, and the buffer it writes to."""
         outlet, id_ = Buffer(), f"source {stream.name}"
         clocked = stream.timestamps != "external" or stream.skew or stream.idle_after is not None
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
-        clock = self._clock_of(stream) if clocked else None
+        clock = self._choose_clock(stream) if clocked else None
         return (SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)), outlet
 
-    def _clock_of(self, stream: Stream) -> Callable[[], int]:
+    def _choose_clock(self, stream: Stream) -> Callable[[], int]:
         """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""
-        if self._counts_ticks or pa.types.is_timestamp(stream.time_type):
-            return self._now
+        if self._clock_in_ticks or pa.types.is_timestamp(stream.time_type):
+            return self._read_clock
         if stream.timestamps != "external":
             raise QueryError(
                 "CLOCK_NEEDED",
@@ -99,47 +99,49 @@ class Streams:
             default=int(ALWAYS),
         )
 
-    def _now(self) -> int:
+    def _read_clock(self) -> int:
         now = self._clock()
         return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
-    def fit(self, data: Mapping[str, pa.Table]) -> list[Arrived]:
+    def prepare_rows(self, data: Mapping[str, pa.Table]) -> list[ArrivedRows]:
         """The rows of a push for their sources. Nothing is taken in: one table that does not fit refuses all."""
         if not isinstance(data, Mapping):
             raise DataError(
                 "NOT_A_MAPPING", f"push takes tables by stream, {{name: table}}, not a {type(data).__name__}"
             )
-        return [_arrived(self[name], table) for name, table in data.items()]
+        return [_prepare_arrival(self[name], table) for name, table in data.items()]
 
-    def promises(self, frontiers: Mapping[str, int | datetime | pa.Scalar]) -> list[tuple[SourceOperator, int]]:
+    def resolve_frontiers(
+        self, frontiers: Mapping[str, int | datetime | pa.Scalar]
+    ) -> list[tuple[SourceOperator, int]]:
         """The sources of streams and the times before which no tuple of theirs will come."""
         if not isinstance(frontiers, Mapping):
             raise DataError(
                 "NOT_A_MAPPING", f"frontiers are times by stream, {{name: time}}, not a {type(frontiers).__name__}"
             )
         sources = [(self[name], time) for name, time in frontiers.items()]
-        return [(source, tick(time, source.stream)) for source, time in sources]
+        return [(source, to_tick(time, source.stream)) for source, time in sources]
 
 
-def _arrived(source: SourceOperator, table: pa.Table) -> Arrived:
+def _prepare_arrival(source: SourceOperator, table: pa.Table) -> ArrivedRows:
     stream = source.stream
     if stream.timestamps != "external":
-        columns = fitted(stream.name, _untimed(table, stream), stream.schema)
-        return Arrived(source, np.zeros(len(columns[stream.time]), np.int64), columns)
-    timed, without = split_null_times(fitted(stream.name, table, stream.schema), stream.time)
+        columns = fit_columns(stream.name, _clear_time_column(table, stream), stream.schema)
+        return ArrivedRows(source, np.zeros(len(columns[stream.time]), np.int64), columns)
+    timed, without = split_null_times(fit_columns(stream.name, table, stream.schema), stream.time)
     bad: list[tuple[Mapping[str, pa.Array], str]] = [(without, f"{stream.time} is NULL")] if without else []
-    times = ticks(timed[stream.time])
+    times = to_ticks(timed[stream.time])
     if times.max(initial=0) == FOREVER:
-        bad.append((_rows(timed, times == FOREVER), f"{stream.time} is the end of time"))
-        timed, times = _rows(timed, times < FOREVER), times[times < FOREVER]
-    return Arrived(source, times, timed, tuple(bad))
+        bad.append((_filter_rows(timed, times == FOREVER), f"{stream.time} is the end of time"))
+        timed, times = _filter_rows(timed, times < FOREVER), times[times < FOREVER]
+    return ArrivedRows(source, times, timed, tuple(bad))
 
 
-def _rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
+def _filter_rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
     return {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
 
 
-def _untimed(table: pa.Table, stream: Stream) -> pa.Table:
+def _clear_time_column(table: pa.Table, stream: Stream) -> pa.Table:
     """A table for a stream the engine stamps: its time column, if it has one, does not count."""
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         return table

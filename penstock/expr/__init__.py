@@ -1,13 +1,13 @@
 """The lowest floor: typed expressions (`nodes`), vectorised evaluation (`evaluate`) and SQL text (`sql`)."""
 
-from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import (
     BOOL,
     COMPARISONS,
     DOUBLE,
     INT,
     INTERVAL,
-    MIRRORED,
+    MIRRORED_OPS,
     STRING,
     TIMESTAMP,
     Aggregate,
@@ -16,14 +16,14 @@ from penstock.expr.nodes import (
     Expr,
     Literal,
     Op,
-    aliases,
     children,
-    columns,
-    conjuncts,
+    find_aliases,
+    find_columns,
     rewrite,
+    split_conjuncts,
     walk,
 )
-from penstock.expr.sql import quoted, sql_type, to_sql
+from penstock.expr.sql import format_spark_type, quote_name, to_sql
 
 __all__ = [
     "BOOL",
@@ -31,7 +31,7 @@ __all__ = [
     "DOUBLE",
     "INT",
     "INTERVAL",
-    "MIRRORED",
+    "MIRRORED_OPS",
     "STRING",
     "TIMESTAMP",
     "Aggregate",
@@ -40,15 +40,15 @@ __all__ = [
     "Expr",
     "Literal",
     "Op",
-    "aliases",
     "children",
-    "columns",
-    "conjuncts",
+    "compute_mask",
     "evaluate",
-    "mask",
-    "quoted",
+    "find_aliases",
+    "find_columns",
+    "format_spark_type",
+    "quote_name",
     "rewrite",
-    "sql_type",
+    "split_conjuncts",
     "to_sql",
     "walk",
 ]

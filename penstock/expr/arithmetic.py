@@ -18,12 +18,22 @@ import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
 from penstock.expr.cast import try_cast
-from penstock.expr.convert import EXACT, WHOLE, WIDEST, Datum, in_decimal, int_range, keep, raw, ticks
+from penstock.expr.convert import (
+    EXACT_CONTEXT,
+    INTEGER_DECIMAL,
+    MAX_DECIMAL_DIGITS,
+    Datum,
+    as_numpy,
+    int_range,
+    null_unless,
+    round_to_decimal,
+    to_ticks,
+)
 from penstock.expr.nodes import Call, Op
 
 Kernel = Callable[..., Datum]
 
-UNCHECKED: dict[Op, Kernel] = {
+UNCHECKED_KERNELS: dict[Op, Kernel] = {
     "+": pc.add,
     "-": pc.subtract,
     "*": pc.multiply,
@@ -31,51 +41,51 @@ UNCHECKED: dict[Op, Kernel] = {
     "neg": pc.negate,
     "abs": pc.abs,
 }
-CHECKED: dict[Op, Kernel] = {
+CHECKED_KERNELS: dict[Op, Kernel] = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
     "neg": pc.negate_checked,
     "abs": pc.abs_checked,
 }
-PYTHON: dict[Op, Callable[..., Decimal]] = {
-    "+": EXACT.add,
-    "-": EXACT.subtract,
-    "*": EXACT.multiply,
-    "/": EXACT.divide,
-    "%": EXACT.remainder,
-    "neg": EXACT.minus,
-    "abs": EXACT.abs,
+DECIMAL_OPERATIONS: dict[Op, Callable[..., Decimal]] = {
+    "+": EXACT_CONTEXT.add,
+    "-": EXACT_CONTEXT.subtract,
+    "*": EXACT_CONTEXT.multiply,
+    "/": EXACT_CONTEXT.divide,
+    "%": EXACT_CONTEXT.remainder,
+    "neg": EXACT_CONTEXT.minus,
+    "abs": EXACT_CONTEXT.abs,
 }
 
 
-def arithmetic(call: Call) -> Kernel:
+def make_arithmetic_kernel(call: Call) -> Kernel:
     """The kernel of `+ - * / % neg abs` for the type of the result."""
     kind, types = call.type, [arg.type for arg in call.args]
     if pt.is_integer(kind):
-        return _converted(_integer(call.op), types, kind, lambda arg: try_cast(arg, kind))
+        return _convert_arguments(_make_integer_kernel(call.op), types, kind, lambda arg: try_cast(arg, kind))
     if pt.is_floating(kind):
-        return _converted(_float(call.op), types, kind, lambda arg: try_cast(arg, kind))
+        return _convert_arguments(_choose_float_kernel(call.op), types, kind, lambda arg: try_cast(arg, kind))
     if pt.is_decimal(kind):
-        return _decimal(call.op, kind)
-    if (pt.is_timestamp(kind) or pt.is_duration(kind)) and not any(map(_fractional, types)):
-        count = _integer(call.op)
-        return lambda *args: count(*(ticks(arg, kind.unit) for arg in args)).view(kind)
+        return _make_decimal_kernel(call.op, kind)
+    if (pt.is_timestamp(kind) or pt.is_duration(kind)) and not any(map(_is_fractional, types)):
+        count = _make_integer_kernel(call.op)
+        return lambda *args: count(*(to_ticks(arg, kind.unit) for arg in args)).view(kind)
     signature = ", ".join(map(str, types))
     raise UnsupportedError("ARITHMETIC", f"no {call.op} of ({signature}) as {kind}", op=call.op, types=signature)
 
 
-def _fractional(kind: pa.DataType) -> bool:
+def _is_fractional(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind) or pt.is_decimal(kind))
 
 
-def _converted(kernel: Kernel, types: list[pa.DataType], kind: pa.DataType, convert: Kernel) -> Kernel:
+def _convert_arguments(kernel: Kernel, types: list[pa.DataType], kind: pa.DataType, convert: Kernel) -> Kernel:
     if all(arg == kind for arg in types):
         return kernel
     return lambda *args: kernel(*map(convert, args))
 
 
-def _without(divisor: Datum, refused: Datum) -> Datum:
+def _null_where(divisor: Datum, refused: Datum) -> Datum:
     """The divisor, NULL where it is refused."""
     return pc.if_else(refused, pa.scalar(None, divisor.type), divisor)
 
@@ -83,24 +93,24 @@ def _without(divisor: Datum, refused: Datum) -> Datum:
 # Integers
 
 
-def _integer(op: Op) -> Kernel:
+def _make_integer_kernel(op: Op) -> Kernel:
     if op == "/":
-        return _integer_divide
+        return _divide_integers
     if op == "%":
-        return _modulo
-    checked, exact = CHECKED[op], UNCHECKED[op]
+        return _compute_modulo
+    checked, exact = CHECKED_KERNELS[op], UNCHECKED_KERNELS[op]
 
     def kernel(*args: Datum) -> Datum:
         try:
             return checked(*args)
         except pa.ArrowInvalid:
-            wide = pa.decimal256(WHOLE.precision, 0)
+            wide = pa.decimal256(INTEGER_DECIMAL.precision, 0)
             return try_cast(exact(*(pc.cast(arg, wide) for arg in args)), args[0].type)
 
     return kernel
 
 
-def _integer_divide(a: Datum, b: Datum) -> Datum:
+def _divide_integers(a: Datum, b: Datum) -> Datum:
     try:
         return pc.divide_checked(a, b)
     except pa.ArrowInvalid:
@@ -109,89 +119,89 @@ def _integer_divide(a: Datum, b: Datum) -> Datum:
         if pt.is_signed_integer(kind):
             least = pc.equal(a, pa.scalar(int_range(kind)[0], kind))
             refused = pc.or_(refused, pc.and_(least, pc.equal(b, pa.scalar(-1, kind))))
-        return pc.divide(a, _without(b, refused))
+        return pc.divide(a, _null_where(b, refused))
 
 
-def _modulo(a: Datum, b: Datum) -> Datum:
+def _compute_modulo(a: Datum, b: Datum) -> Datum:
     """The remainder with the sign of the dividend, for integers and floats."""
     valid = [arg.is_valid() for arg in (a, b) if isinstance(arg, pa.Array) and arg.null_count]
     if isinstance(b, pa.Array):
-        if not (divisor := raw(b)).all():
+        if not (divisor := as_numpy(b)).all():
             valid.append(pc.not_equal(b, pa.scalar(0, b.type)))
     elif not b.is_valid or b.as_py() == 0:
         return pa.scalar(None, b.type)
     else:
-        divisor = raw(pa.repeat(b, 1))[0]
+        divisor = as_numpy(pa.repeat(b, 1))[0]
     if isinstance(a, pa.Scalar) and not a.is_valid:
         return a
-    dividend = raw(a) if isinstance(a, pa.Array) else raw(pa.repeat(a, 1))[0]
+    dividend = as_numpy(a) if isinstance(a, pa.Array) else as_numpy(pa.repeat(a, 1))[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         remainder = pa.array(np.fmod(dividend, divisor))
     for where in valid:
-        remainder = keep(remainder, where)
+        remainder = null_unless(remainder, where)
     return remainder
 
 
 # Floats
 
 
-def _float(op: Op) -> Kernel:
-    return {"/": _float_divide, "%": _modulo}.get(op) or UNCHECKED[op]
+def _choose_float_kernel(op: Op) -> Kernel:
+    return {"/": _divide_floats, "%": _compute_modulo}.get(op) or UNCHECKED_KERNELS[op]
 
 
-def _float_divide(a: Datum, b: Datum) -> Datum:
+def _divide_floats(a: Datum, b: Datum) -> Datum:
     try:
         return pc.divide_checked(a, b)
     except pa.ArrowInvalid:
-        return pc.divide(a, _without(b, pc.equal(b, pa.scalar(0.0, b.type))))
+        return pc.divide(a, _null_where(b, pc.equal(b, pa.scalar(0.0, b.type))))
 
 
 # Decimals
 
 
-def _decimal(op: Op, kind: pa.DataType) -> Kernel:
+def _make_decimal_kernel(op: Op, kind: pa.DataType) -> Kernel:
     """Arrow's kernels widen the type so as to be exact; past their widest type, digits in use count instead."""
-    kernels: dict[Op, Kernel] = {"/": _decimal_divide(kind.scale), "%": _decimal_modulo}
-    exact = kernels.get(op) or UNCHECKED[op]
+    kernels: dict[Op, Kernel] = {"/": _make_decimal_divide(kind.scale), "%": _compute_decimal_modulo}
+    exact = kernels.get(op) or UNCHECKED_KERNELS[op]
 
     def kernel(*args: Datum) -> Datum:
-        args = tuple(arg if pt.is_decimal(arg.type) else try_cast(arg, WHOLE) for arg in args)
-        for prepare in (tuple, _tight):
+        args = tuple(arg if pt.is_decimal(arg.type) else try_cast(arg, INTEGER_DECIMAL) for arg in args)
+        for prepare in (tuple, _shrink_precision):
             try:
                 return try_cast(exact(*prepare(args)), kind)
             except pa.ArrowInvalid:
                 continue
-        return _by_row(op, args, kind)
+        return _compute_by_row(op, args, kind)
 
     return kernel
 
 
-def _tight(args: tuple[Datum, ...]) -> list[Datum]:
+def _shrink_precision(args: tuple[Datum, ...]) -> list[Datum]:
     """The arguments as decimals of no more digits than their values have."""
-    return [pc.cast(arg, pa.decimal256(_digits(arg), arg.type.scale)) for arg in args]
+    return [pc.cast(arg, pa.decimal256(_count_digits(arg), arg.type.scale)) for arg in args]
 
 
-def _digits(arg: Datum) -> int:
+def _count_digits(arg: Datum) -> int:
     extremes = pc.min_max(arg).as_py().values() if isinstance(arg, pa.Array) else [arg.as_py()]
     scale: int = arg.type.scale
     used: list[int] = [value.adjusted() + 1 + scale for value in extremes if value]
     return max([1, scale, *used])
 
 
-def _decimal_divide(scale: int) -> Kernel:
+def _make_decimal_divide(scale: int) -> Kernel:
     def divide(a: Datum, b: Datum) -> Datum:
         # Arrow truncates the quotient at a scale it derives from the types; we need one digit more than the
         # result has, to round by.
         missing = scale - (a.type.scale + b.type.precision - b.type.scale)
         if missing > 0:
-            a = pc.cast(a, pa.decimal256(min(a.type.precision + missing, WIDEST), a.type.scale + missing))
-        return pc.divide(a, _without(b, pc.equal(b, pa.scalar(Decimal(0), b.type))))
+            a = pc.cast(a, pa.decimal256(min(a.type.precision + missing, MAX_DECIMAL_DIGITS), a.type.scale + missing))
+        return pc.divide(a, _null_where(b, pc.equal(b, pa.scalar(Decimal(0), b.type))))
 
     return divide
 
 
-def _decimal_modulo(a: Datum, b: Datum) -> Datum:
-    quotient = pc.trunc(_decimal_divide(0)(a, b))
+def _compute_decimal_modulo(a: Datum, b: Datum) -> Datum:
+    quotient = pc.trunc(_make_decimal_divide(0)(a, b))
     whole = quotient.type.precision - quotient.type.scale
     rest = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
     # Checked, for trunc of a decimal256 may err (see convert): less than the divisor, on the dividend's side of zero.
@@ -202,17 +212,17 @@ def _decimal_modulo(a: Datum, b: Datum) -> Datum:
     return rest
 
 
-def _by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:
+def _compute_by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:
     length = max(len(arg) for arg in args if isinstance(arg, pa.Array))
     columns = [arg.to_pylist() if isinstance(arg, pa.Array) else [arg.as_py()] * length for arg in args]
-    operate, divides = PYTHON[op], op in {"/", "%"}
+    operate, divides = DECIMAL_OPERATIONS[op], op in {"/", "%"}
 
     def one(row: tuple[Any, ...]) -> Decimal | None:
         if None in row or (divides and not row[1]):
             return None
-        return in_decimal(operate(*row), kind)
+        return round_to_decimal(operate(*row), kind)
 
     return pa.array([one(row) for row in zip(*columns, strict=True)], kind)
 
 
-ARITHMETIC: tuple[Op, ...] = ("+", "-", "*", "/", "%", "neg", "abs")
+ARITHMETIC_OPS: tuple[Op, ...] = ("+", "-", "*", "/", "%", "neg", "abs")

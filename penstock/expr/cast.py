@@ -31,14 +31,14 @@ def try_cast(value: Datum, kind: pa.DataType) -> Datum:
         return try_cast(pa.repeat(value, 1), kind)[0]
     if pt.is_null(source):
         return pa.nulls(len(value), kind)
-    return CASTS.get((family(source), family(kind)), _any_to_any)(value, kind)
+    return CASTS.get((find_type_family(source), find_type_family(kind)), _cast_any)(value, kind)
 
 
-def family(kind: pa.DataType) -> str:
-    return next((name for name, belongs in FAMILIES.items() if belongs(kind)), "other")
+def find_type_family(kind: pa.DataType) -> str:
+    return next((name for name, belongs in FAMILY_TESTS.items() if belongs(kind)), "other")
 
 
-FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+FAMILY_TESTS: dict[str, Callable[[pa.DataType], bool]] = {
     "bool": pt.is_boolean,
     "int": pt.is_integer,
     "float": pt.is_floating,
@@ -50,7 +50,7 @@ FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-def _any_to_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Pairs without a rule of their own: Arrow's checked cast, row by row if it refuses."""
     try:
         return pc.cast(values, kind)
@@ -58,10 +58,10 @@ def _any_to_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
         message = f"cannot cast {values.type} to {kind}"
         raise UnsupportedError("CAST", message, source=str(values.type), target=str(kind)) from error
     except pa.ArrowInvalid:
-        return pa.array([_one(value, kind) for value in values], kind)
+        return pa.array([_cast_scalar(value, kind) for value in values], kind)
 
 
-def _one(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+def _cast_scalar(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     with suppress(pa.ArrowInvalid):
         return value.cast(kind)
     return pa.scalar(None, kind)

@@ -20,14 +20,14 @@ from penstock.expr.nodes import INT
 
 Datum = Any  # pa.Array | pa.Scalar
 
-PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-DAY = 86_400  # seconds
-WHOLE = pa.decimal128(20, 0)  # holds every 64-bit integer, signed or not
-WIDEST = 76  # digits of a decimal256
-EXACT = Context(prec=2 * WIDEST)
+UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+SECONDS_PER_DAY = 86_400  # seconds
+INTEGER_DECIMAL = pa.decimal128(20, 0)  # holds every 64-bit integer, signed or not
+MAX_DECIMAL_DIGITS = 76  # digits of a decimal256
+EXACT_CONTEXT = Context(prec=2 * MAX_DECIMAL_DIGITS)
 
 
-def keep(values: pa.Array, where: pa.Array) -> pa.Array:
+def null_unless(values: pa.Array, where: pa.Array) -> pa.Array:
     """The values where the mask is true, NULL elsewhere."""
     return pc.if_else(where, values, pa.scalar(None, values.type))
 
@@ -37,18 +37,18 @@ def int_range(kind: pa.DataType) -> tuple[int, int]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if pt.is_signed_integer(kind) else (0, (1 << bits) - 1)
 
 
-def in_decimal(value: Decimal | None, kind: pa.DataType) -> Decimal | None:
+def round_to_decimal(value: Decimal | None, kind: pa.DataType) -> Decimal | None:
     """The value rounded half away from zero to the scale of the type; None if it has too many digits or is NaN."""
     if value is None or not value.is_finite():
         return None
     try:
-        rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, EXACT)
+        rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, EXACT_CONTEXT)
     except InvalidOperation:
         return None
     return rounded if rounded == 0 or rounded.adjusted() + kind.scale < kind.precision else None
 
 
-def per_distinct(values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
+def map_distinct(values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
     """`convert`, in Python, once for each distinct value; None is NULL."""
     encoded = values.dictionary_encode()
     converted = [convert(value) for value in encoded.dictionary.to_pylist()]
@@ -62,10 +62,10 @@ def int_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
     with suppress(pa.ArrowInvalid):
         return pc.cast(values, kind)
     (low, high), (least, most) = int_range(values.type), int_range(kind)
-    return pc.cast(keep(values, _between(values, max(low, least), min(high, most))), kind)
+    return pc.cast(null_unless(values, _is_between(values, max(low, least), min(high, most))), kind)
 
 
-def _between(values: pa.Array, low: object, high: object) -> pa.Array:
+def _is_between(values: pa.Array, low: object, high: object) -> pa.Array:
     kind = values.type
     return pc.and_(pc.greater_equal(values, pa.scalar(low, kind)), pc.less_equal(values, pa.scalar(high, kind)))
 
@@ -75,7 +75,7 @@ def int_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def int_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return decimal_to_decimal(pc.cast(values, WHOLE), kind)
+    return decimal_to_decimal(pc.cast(values, INTEGER_DECIMAL), kind)
 
 
 def bool_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -89,17 +89,17 @@ def float_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
     low, high = int_range(kind)
     # Both limits are powers of two (or 0), hence exact as floats; NaN is in no range.
     inside = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
-    return pc.cast(keep(whole, inside), kind)
+    return pc.cast(null_unless(whole, inside), kind)
 
 
 def float_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
     digits = kind.precision - kind.scale  # before the point
     spare = 18  # digits more tell any float from a tie it is next to
-    if kind.precision + spare + 1 >= WIDEST:
-        return per_distinct(values, lambda value: in_decimal(Decimal(value), kind), kind)
+    if kind.precision + spare + 1 >= MAX_DECIMAL_DIGITS:
+        return map_distinct(values, lambda value: round_to_decimal(Decimal(value), kind), kind)
     inside = pc.less_equal(pc.abs(values), float(10**digits))
     wide = pa.decimal256(kind.precision + spare + 1, kind.scale + spare)
-    return decimal_to_decimal(pc.cast(keep(values, inside), wide), kind)
+    return decimal_to_decimal(pc.cast(null_unless(values, inside), wide), kind)
 
 
 def decimal_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -110,13 +110,13 @@ def decimal_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def decimal_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
     source = values.type
     if source.precision == source.scale:  # all below 1, where trunc refuses
-        return keep(pa.repeat(pa.scalar(0, kind), len(values)), values.is_valid())
+        return null_unless(pa.repeat(pa.scalar(0, kind), len(values)), values.is_valid())
     whole = pc.trunc(values) if source.scale else values
     with suppress(pa.ArrowInvalid):
         return pc.cast(whole, kind)
     low, high = (pa.scalar(Decimal(limit), pa.decimal256(20, 0)) for limit in int_range(kind))
-    wide = pc.cast(whole, pa.decimal256(WIDEST, source.scale))
-    return pc.cast(keep(whole, pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))), kind)
+    wide = pc.cast(whole, pa.decimal256(MAX_DECIMAL_DIGITS, source.scale))
+    return pc.cast(null_unless(whole, pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))), kind)
 
 
 def decimal_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -125,14 +125,14 @@ def decimal_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
         with suppress(pa.ArrowInvalid):
             return pc.cast(values, kind)
     with suppress(pa.ArrowInvalid):
-        rounded = _rounded(values, kind.scale) if kind.scale < values.type.scale else values
+        rounded = _round_decimal(values, kind.scale) if kind.scale < values.type.scale else values
         digits = kind.precision - kind.scale
         limit = pa.scalar(Decimal(10) ** digits, pa.decimal256(digits + 1, 0))
-        return pc.cast(keep(rounded, pc.less(pc.abs(rounded), limit)), kind)
-    return per_distinct(values, lambda value: in_decimal(value, kind), kind)
+        return pc.cast(null_unless(rounded, pc.less(pc.abs(rounded), limit)), kind)
+    return map_distinct(values, lambda value: round_to_decimal(value, kind), kind)
 
 
-def _rounded(values: pa.Array, scale: int) -> pa.Array:
+def _round_decimal(values: pa.Array, scale: int) -> pa.Array:
     """Rounded half away from zero, in a type with room for 9.99 to become 10.0."""
     source = values.type
     wide = pa.decimal128 if source.precision < 38 else pa.decimal256
@@ -156,23 +156,23 @@ def decimal_to_bool(values: pa.Array, _kind: pa.DataType) -> pa.Array:
 # Time
 
 
-def ticks(value: Datum, unit: str) -> Datum:
+def to_ticks(value: Datum, unit: str) -> Datum:
     """A timestamp, duration or date as an int64 count of `unit` since the epoch; an integer is a count already."""
     kind = value.type
     if pt.is_integer(kind):
         return pc.cast(value, INT)
     if isinstance(value, pa.Scalar):
-        return ticks(pa.repeat(value, 1), unit)[0]
+        return to_ticks(pa.repeat(value, 1), unit)[0]
     if pt.is_date32(kind):
-        return _times(value.view(pa.int32()).cast(INT), DAY * PER_SECOND[unit])
-    return _rescale(value.view(INT), PER_SECOND[kind.unit], PER_SECOND[unit])
+        return _multiply(value.view(pa.int32()).cast(INT), SECONDS_PER_DAY * UNITS_PER_SECOND[unit])
+    return _rescale(value.view(INT), UNITS_PER_SECOND[kind.unit], UNITS_PER_SECOND[unit])
 
 
-def _times(ints: pa.Array, factor: int) -> pa.Array:
+def _multiply(ints: pa.Array, factor: int) -> pa.Array:
     with suppress(pa.ArrowInvalid):
         return pc.multiply_checked(ints, factor)
     low, high = int_range(INT)
-    return pc.multiply(keep(ints, _between(ints, -(-low // factor), high // factor)), factor)
+    return pc.multiply(null_unless(ints, _is_between(ints, -(-low // factor), high // factor)), factor)
 
 
 def _rescale(ints: pa.Array, source: int, target: int) -> pa.Array:
@@ -180,16 +180,16 @@ def _rescale(ints: pa.Array, source: int, target: int) -> pa.Array:
     if source == target:
         return ints
     if source < target:
-        return _times(ints, target // source)
+        return _multiply(ints, target // source)
     return floor_divide(ints, source // target)
 
 
 def floor_divide(ints: pa.Array, divisor: int) -> pa.Array:
-    quotient = pa.array(raw(ints) // divisor)
-    return keep(quotient, ints.is_valid()) if ints.null_count else quotient
+    quotient = pa.array(as_numpy(ints) // divisor)
+    return null_unless(quotient, ints.is_valid()) if ints.null_count else quotient
 
 
-def raw(values: pa.Array) -> np.ndarray[Any, Any]:
+def as_numpy(values: pa.Array) -> np.ndarray[Any, Any]:
     """The data buffer of a primitive array as numpy, without a copy; the slots of NULLs hold anything."""
     dtype = np.dtype(values.type.to_pandas_dtype())
     buffer = values.buffers()[1]
@@ -203,19 +203,19 @@ def timestamp_to_timestamp(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = pc.local_timestamp(values)
     elif values.type.tz is None and kind.tz is not None:
         values = pc.assume_timezone(values, kind.tz, ambiguous="earliest", nonexistent="earliest")
-    return ticks(values, kind.unit).view(kind)
+    return to_ticks(values, kind.unit).view(kind)
 
 
 def duration_to_duration(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return ticks(values, kind.unit).view(kind)
+    return to_ticks(values, kind.unit).view(kind)
 
 
 def date_to_timestamp(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    midnight = ticks(values, kind.unit).view(pa.timestamp(kind.unit))
+    midnight = to_ticks(values, kind.unit).view(pa.timestamp(kind.unit))
     return timestamp_to_timestamp(midnight, kind)
 
 
 def timestamp_to_date(values: pa.Array, kind: pa.DataType) -> pa.Array:
     local = pc.local_timestamp(values) if values.type.tz is not None else values
-    days = floor_divide(local.view(INT), DAY * PER_SECOND[values.type.unit])
+    days = floor_divide(local.view(INT), SECONDS_PER_DAY * UNITS_PER_SECOND[values.type.unit])
     return int_to_int(days, pa.int32()).view(kind)

@@ -22,7 +22,7 @@ from penstock.expr.nodes import BOOL, Call, Op
 Kernel = Callable[..., Datum]
 Constants = Sequence[pa.Scalar | None]  # of each argument: its value if it reads no column
 
-PLAIN: dict[Op, Kernel] = {
+PLAIN_COMPARISONS: dict[Op, Kernel] = {
     "=": pc.equal,
     "<>": pc.not_equal,
     "<": pc.less,
@@ -32,19 +32,19 @@ PLAIN: dict[Op, Kernel] = {
 }
 
 
-def comparison(op: Op, types: Sequence[pa.DataType]) -> Kernel:
-    return FLOATING[op] if any(map(pt.is_floating, types)) else PLAIN[op]
+def choose_comparison(op: Op, types: Sequence[pa.DataType]) -> Kernel:
+    return FLOAT_COMPARISONS[op] if any(map(pt.is_floating, types)) else PLAIN_COMPARISONS[op]
 
 
 def _equal(a: Datum, b: Datum) -> Datum:
     same = pc.equal(a, b)
-    if _is_plain(a) or _is_plain(b):
+    if _is_non_nan_constant(a) or _is_non_nan_constant(b):
         return same
     nan = pc.and_(pc.is_nan(a), pc.is_nan(b))
     return same if isinstance(nan, pa.BooleanArray) and not nan.true_count else pc.or_(same, nan)
 
 
-def _is_plain(value: Datum) -> bool:
+def _is_non_nan_constant(value: Datum) -> bool:
     """A constant other than NaN: against it, IEEE comparisons are right about NaN, or exactly wrong."""
     return isinstance(value, pa.Scalar) and not _is_nan(value.as_py())
 
@@ -54,20 +54,20 @@ def _is_nan(value: object) -> bool:
 
 
 def _less_equal(a: Datum, b: Datum) -> Datum:
-    if _is_plain(a):
+    if _is_non_nan_constant(a):
         return pc.invert(pc.less(b, a))
     below = pc.less_equal(a, b)
-    if _is_plain(b):
+    if _is_non_nan_constant(b):
         return below
     nan = pc.is_nan(b)
     return pc.or_(below, nan) if isinstance(nan, pa.Scalar) or nan.true_count else below
 
 
 def _less(a: Datum, b: Datum) -> Datum:
-    return pc.less(a, b) if _is_plain(b) else pc.invert(_less_equal(b, a))
+    return pc.less(a, b) if _is_non_nan_constant(b) else pc.invert(_less_equal(b, a))
 
 
-FLOATING: dict[Op, Kernel] = {
+FLOAT_COMPARISONS: dict[Op, Kernel] = {
     "=": _equal,
     "<>": lambda a, b: pc.invert(_equal(a, b)),
     "<": _less,
@@ -77,27 +77,27 @@ FLOATING: dict[Op, Kernel] = {
 }
 
 
-def compare(call: Call, _constants: Constants) -> Kernel:
-    return comparison(call.op, [arg.type for arg in call.args])
+def make_comparison(call: Call, _constants: Constants) -> Kernel:
+    return choose_comparison(call.op, [arg.type for arg in call.args])
 
 
-def conjunction(_call: Call, _constants: Constants) -> Kernel:
+def make_and(_call: Call, _constants: Constants) -> Kernel:
     return lambda *args: reduce(pc.and_kleene, args)
 
 
-def disjunction(_call: Call, _constants: Constants) -> Kernel:
+def make_or(_call: Call, _constants: Constants) -> Kernel:
     return lambda *args: reduce(pc.or_kleene, args)
 
 
-def negation(_call: Call, _constants: Constants) -> Kernel:
+def make_not(_call: Call, _constants: Constants) -> Kernel:
     return pc.invert  # type: ignore[no-any-return]
 
 
-def is_null(_call: Call, _constants: Constants) -> Kernel:
+def make_is_null(_call: Call, _constants: Constants) -> Kernel:
     return pc.is_null  # type: ignore[no-any-return]
 
 
-def like(call: Call, constants: Constants) -> Kernel:
+def make_like(call: Call, constants: Constants) -> Kernel:
     pattern = constants[1]
     if pattern is None:
         raise UnsupportedError("LIKE_PATTERN", "the pattern of LIKE must be a constant", pattern=str(call.args[1]))
@@ -106,43 +106,43 @@ def like(call: Call, constants: Constants) -> Kernel:
     text = pattern.as_py()
     if "\\" not in text:
         return lambda value, _pattern: pc.match_like(value, text)
-    regex = like_regex(text)  # match_like loses its way among escapes
+    regex = to_like_regex(text)  # match_like loses its way among escapes
     return lambda value, _pattern: pc.match_substring_regex(value, regex)
 
 
-def like_regex(pattern: str) -> str:
+def to_like_regex(pattern: str) -> str:
     """LIKE as a regular expression; a last backslash has nothing to escape and stands for itself."""
     wild = {"%": ".*", "_": "."}
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     return "(?s)^" + "".join(wild.get(part) or re.escape(part[-1]) for part in parts) + "$"
 
 
-def membership(call: Call, constants: Constants) -> Kernel:
+def make_in(call: Call, constants: Constants) -> Kernel:
     """IN: a hash lookup of the constants, one comparison for each other item."""
     sought = call.args[0].type
-    equal = comparison("=", [sought])
-    hashed = [item for item in constants[1:] if item is not None and constants[0] is None and _hashable(item)]
+    equal = choose_comparison("=", [sought])
+    hashed = [item for item in constants[1:] if item is not None and constants[0] is None and _is_hashable(item)]
     listed = pa.array([item for item in hashed if item.is_valid], sought)
     others = [index for index, item in enumerate(constants) if index and not any(item is each for each in hashed)]
     verdicts: list[Kernel] = [lambda *args, at=index: equal(args[0], args[at]) for index in others]
     if len(listed):
-        verdicts.append(lambda *args: _known(args[0], listed))
+        verdicts.append(lambda *args: _is_in(args[0], listed))
     if len(listed) < len(hashed):
         verdicts.append(lambda *_args: pa.scalar(None, BOOL))
     return lambda *args: reduce(pc.or_kleene, [verdict(*args) for verdict in verdicts])
 
 
-def _hashable(item: pa.Scalar) -> bool:
+def _is_hashable(item: pa.Scalar) -> bool:
     """Whether equal values have equal bits: not so of the floats 0.0 and NaN."""
     return not (pt.is_floating(item.type) and (_is_nan(item.as_py()) or item.as_py() == 0))
 
 
-def _known(value: Datum, listed: pa.Array) -> Datum:
+def _is_in(value: Datum, listed: pa.Array) -> Datum:
     found = pc.is_in(value, value_set=listed)
     return pc.if_else(value.is_valid(), found, pa.scalar(None, BOOL)) if value.null_count else found
 
 
-def case(_call: Call, _constants: Constants) -> Kernel:
+def make_case(_call: Call, _constants: Constants) -> Kernel:
     def kernel(*args: Datum) -> Datum:
         result = args[-1]
         for condition, value in zip(args[-3::-2], args[-2::-2], strict=True):
@@ -152,5 +152,5 @@ def case(_call: Call, _constants: Constants) -> Kernel:
     return kernel
 
 
-def coalesce(_call: Call, _constants: Constants) -> Kernel:
+def make_coalesce(_call: Call, _constants: Constants) -> Kernel:
     return pc.coalesce  # type: ignore[no-any-return]

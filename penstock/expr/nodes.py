@@ -32,7 +32,7 @@ Op = OneOf[
 ]  # fmt: skip
 
 COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
-MIRRORED: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+MIRRORED_OPS: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +85,20 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
-def columns(expr: Expr) -> tuple[Column, ...]:
+def find_columns(expr: Expr) -> tuple[Column, ...]:
     """The distinct columns an expression reads, in order of appearance."""
     return tuple(dict.fromkeys(node for node in walk(expr) if isinstance(node, Column)))
 
 
-def aliases(expr: Expr) -> frozenset[str]:
+def find_aliases(expr: Expr) -> frozenset[str]:
     """The FROM items an expression reads."""
-    return frozenset(column.alias for column in columns(expr))
+    return frozenset(column.alias for column in find_columns(expr))
 
 
-def conjuncts(expr: Expr) -> tuple[Expr, ...]:
+def split_conjuncts(expr: Expr) -> tuple[Expr, ...]:
     """The top-level AND terms."""
     if isinstance(expr, Call) and expr.op == "and":
-        return tuple(term for arg in expr.args for term in conjuncts(arg))
+        return tuple(term for arg in expr.args for term in split_conjuncts(arg))
     return (expr,)
 
 

@@ -23,30 +23,30 @@ class Buffer:
 
     def __init__(self) -> None:
         self.frontier = int(ALWAYS)
-        self.end = 0  # the number the next batch will have
+        self.next_number = 0  # the number the next batch will have
         self._batches: deque[Batch] = deque()
-        self._first = 0  # the number of the oldest batch still held
+        self._first_number = 0  # the number of the oldest batch still held
         self._readers: list[Reader] = []
 
     def write(self, batch: Batch) -> None:
         if len(batch) and self._readers:
-            self.restock(batch)
+            self.append(batch)
 
     def advance(self, frontier: int) -> None:
         if frontier > self.frontier:
             self.frontier = frontier
             for reader in self._readers:
-                reader.pass_time()
+                reader.forward_frontier()
 
     def open(self) -> Reader:
         """A reader that sees what is written from now on."""
-        reader = Reader(self, self.end)
+        reader = Reader(self, self.next_number)
         self._readers.append(reader)
         return reader
 
     def close(self, reader: Reader) -> None:
         self._readers.remove(reader)
-        self._free()
+        self._free_batches()
 
     def unread(self) -> Batch | None:
         """The tuples some reader has not read, in order."""
@@ -56,23 +56,23 @@ class Buffer:
         rest = concat(list(self._batches))
         return rest.slice(len(rest) - most, len(rest))
 
-    def restock(self, batch: Batch) -> None:
+    def append(self, batch: Batch) -> None:
         """Hold tuples, also those that were unread in an earlier life; readers go back to them with `rewind`."""
         self._batches.append(batch)
-        self.end += 1
+        self.next_number += 1
 
     def __getitem__(self, number: int) -> Batch:
-        return self._batches[number - self._first]
+        return self._batches[number - self._first_number]
 
-    def _free(self) -> None:
-        passed = min((reader.batch for reader in self._readers), default=self.end)
-        while self._first < passed:
+    def _free_batches(self) -> None:
+        passed = min((reader.batch for reader in self._readers), default=self.next_number)
+        while self._first_number < passed:
             self._batches.popleft()
-            self._first += 1
+            self._first_number += 1
 
-    def passed(self) -> None:
+    def free_read(self) -> None:
         """A reader moved on."""
-        self._free()
+        self._free_batches()
 
 
 class Reader:
@@ -82,7 +82,7 @@ class Reader:
         self.buffer = buffer
         self.batch = batch
         self._row = 0
-        self._past: Buffer | None = None
+        self._bypass_outlet: Buffer | None = None
 
     @property
     def frontier(self) -> int:
@@ -90,16 +90,16 @@ class Reader:
 
     def bypass(self, outlet: Buffer) -> None:
         """The operator that reads here does not merge by time: frontiers go past it to its outlet."""
-        self._past = outlet
-        self.pass_time()
+        self._bypass_outlet = outlet
+        self.forward_frontier()
 
-    def pass_time(self) -> None:
-        if self._past is not None and self.batch == self.buffer.end:
-            self._past.advance(self.buffer.frontier)
+    def forward_frontier(self) -> None:
+        if self._bypass_outlet is not None and self.batch == self.buffer.next_number:
+            self._bypass_outlet.advance(self.buffer.frontier)
 
     def rewind(self, rows: int) -> None:
         """Stand so that the last `rows` tuples written are not read."""
-        self.batch, self._row = self.buffer.end, 0
+        self.batch, self._row = self.buffer.next_number, 0
         while rows > 0:
             self.batch -= 1
             size = len(self.buffer[self.batch])
@@ -116,15 +116,15 @@ class Reader:
         self.buffer.close(self)
 
     def waiting(self) -> int:
-        return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.end)) - self._row
+        return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
 
     def next_time(self) -> int | None:
-        return None if self.batch == self.buffer.end else int(self.buffer[self.batch].times[self._row])
+        return None if self.batch == self.buffer.next_number else int(self.buffer[self.batch].times[self._row])
 
     def times(self, limit: int) -> I64:
         parts: list[I64] = []
         row = self._row
-        for number in range(self.batch, self.buffer.end):
+        for number in range(self.batch, self.buffer.next_number):
             parts.append(self.buffer[number].times[row : row + limit])
             limit -= parts[-1].size
             row = 0
@@ -149,7 +149,7 @@ class Reader:
     def _consume(self, stop_in: Callable[[Batch], int]) -> list[Batch]:
         """Read on batch by batch, in each up to the row `stop_in` says, until one is not read to its end."""
         out = []
-        while self.batch < self.buffer.end:
+        while self.batch < self.buffer.next_number:
             batch = self.buffer[self.batch]
             stop = stop_in(batch)
             if stop > self._row:
@@ -159,5 +159,5 @@ class Reader:
                 break
             self.batch += 1
             self._row = 0
-        self.buffer.passed()
+        self.buffer.free_read()
         return out

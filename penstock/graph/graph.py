@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import TypedDict
 
 from penstock.graph.buffers import Buffer, Reader
-from penstock.graph.state_table import Table, state_table
-from penstock.ops.protocol import Enabling, Holding, Operator, Plain
+from penstock.graph.state_table import StateTable, build_state_table
+from penstock.ops.protocol import FrontierBypass, FrontierGenerator, Operator, TimerOperator
 
 
-class Habits(TypedDict):
+class RunSettings(TypedDict):
     """What snapshots tell of how an operator is run."""
 
     strategy: str | None
@@ -32,8 +32,8 @@ class Node:
         self.readers = tuple(producers)
         self.predecessors = list(dict.fromkeys(producers.values()))
         self.successors: list[Node] = []
-        self.holding = operator if isinstance(operator, Holding) else None
-        self.enabling = operator if isinstance(operator, Enabling) else None
+        self.holding = operator if isinstance(operator, TimerOperator) else None
+        self.enabling = operator if isinstance(operator, FrontierGenerator) else None
 
     @property
     def id(self) -> str:
@@ -48,7 +48,7 @@ class Graph:
         self._strategy = "dfs"
         self._strategies: dict[str, str] = {}
         self._breaks: set[str] = set()
-        self._table: Table | None = None
+        self._table: StateTable | None = None
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -66,7 +66,7 @@ class Graph:
         node = Node(operator, outlet, inputs or {})
         for producer in node.predecessors:
             producer.successors.append(node)
-        if isinstance(operator, Plain):
+        if isinstance(operator, FrontierBypass):
             for reader in node.readers:
                 reader.bypass(outlet)
         self._nodes[operator.id] = node
@@ -87,12 +87,12 @@ class Graph:
     # ── the way it is run ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def table(self) -> Table:
+    def table(self) -> StateTable:
         """The state table of the graph as it is now."""
         if self._table is None:
             successors = {node.id: tuple(after.id for after in node.successors) for node in self}
             strategies = {node.id: self._strategies.get(node.id, self._strategy) for node in self}
-            self._table = state_table(successors, strategies, self._breaks)
+            self._table = build_state_table(successors, strategies, self._breaks)
         return self._table
 
     def schedule(self, strategy: str, *ids: str) -> None:
@@ -107,18 +107,18 @@ class Graph:
         (self._breaks.add if broken else self._breaks.discard)(id_)
         self._table = None
 
-    def habits(self, id_: str) -> Habits:
+    def run_settings(self, id_: str) -> RunSettings:
         """How an operator is run where that was asked for: its own strategy, and whether a break node follows."""
         return {"strategy": self._strategies.get(id_), "broken": id_ in self._breaks}
 
-    def resume(self, id_: str, habits: Habits) -> None:
+    def restore_settings(self, id_: str, settings: RunSettings) -> None:
         """Run an operator as it was run before a snapshot."""
-        if habits["strategy"] is not None:
-            self.schedule(habits["strategy"], id_)
-        if habits["broken"]:
+        if settings["strategy"] is not None:
+            self.schedule(settings["strategy"], id_)
+        if settings["broken"]:
             self.break_after(id_)
 
-    def upstream(self, node: Node) -> list[Node]:
+    def list_upstream(self, node: Node) -> list[Node]:
         """A node and all that feeds it, producers first."""
         found = {node}
         for other in reversed(list(self)):

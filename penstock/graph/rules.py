@@ -14,54 +14,54 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.graph.state_table import Row
+from penstock.graph.state_table import StateRow
 
 
-class Sight(Protocol):
+class SchedulerView(Protocol):
     """What a rule sees of the graph."""
 
-    def row(self, state: str) -> Row:
+    def row(self, state: str) -> StateRow:
         """The row of a state in the table."""
 
-    def more(self, state: str) -> bool:
+    def has_work(self, state: str) -> bool:
         """Whether the operator could do something now."""
 
-    def enabler(self, state: str) -> str | None:
+    def find_enabler(self, state: str) -> str | None:
         """For one that has no more: if it idles, tuples waiting but time not far enough, what could help it on."""
 
-    def moving(self, state: str) -> str | None:
+    def find_runnable(self, state: str) -> str | None:
         """The operator itself if it has more, else its enabler."""
 
-    def furthest_behind(self, fork: Row) -> Sequence[str]:
+    def list_lagging_readers(self, fork: StateRow) -> Sequence[str]:
         """The readers of the arc a Fork stands for, those with the most tuples before them first."""
 
-    def holding_back(self, row: Row) -> str:
+    def find_lowest_input(self, row: StateRow) -> str:
         """The predecessor whose register is the lowest."""
 
 
-Move = Callable[[Row, Sight], str | None]
+Move = Callable[[StateRow, SchedulerView], str | None]
 
 
-def forward(row: Row, see: Sight) -> str | None:
-    if row.forks:
-        row = see.row(row.successors[0])
-    for state in see.furthest_behind(row) if row.fork else row.successors:
-        found = see.moving(state)
+def forward(row: StateRow, view: SchedulerView) -> str | None:
+    if row.has_fork:
+        row = view.row(row.successors[0])
+    for state in view.list_lagging_readers(row) if row.is_fork else row.successors:
+        found = view.find_runnable(state)
         if found is not None:
             return found
     return None
 
 
-def encore(row: Row, see: Sight) -> str | None:
-    return row.state if not row.fork and see.more(row.state) else None
+def encore(row: StateRow, view: SchedulerView) -> str | None:
+    return row.state if not row.is_fork and view.has_work(row.state) else None
 
 
-def backtrack(row: Row, see: Sight) -> str | None:
+def backtrack(row: StateRow, view: SchedulerView) -> str | None:
     """An idle operator goes back to what holds it back, up to a source that can make an Enabling Time-Stamp."""
-    enabler = None if row.fork else see.enabler(row.state)
+    enabler = None if row.is_fork else view.find_enabler(row.state)
     if enabler is not None or not row.predecessors:
         return enabler
-    return select(see.row(see.holding_back(row)), see)
+    return select_next(view.row(view.find_lowest_input(row)), view)
 
 
 STRATEGIES: dict[str, tuple[Move, ...]] = {
@@ -71,10 +71,10 @@ STRATEGIES: dict[str, tuple[Move, ...]] = {
 }
 
 
-def select(row: Row, see: Sight) -> str | None:
+def select_next(row: StateRow, view: SchedulerView) -> str | None:
     """The next state; None leaves it to the scheduler."""
     for move in STRATEGIES[row.strategy]:
-        found = move(row, see)
+        found = move(row, view)
         if found is not None:
             return found
     return None

@@ -10,91 +10,95 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.graph.graph import Graph, Node
-from penstock.graph.rules import select
-from penstock.graph.state_table import Row, Table, fork_name
-from penstock.graph.timestamps import enabler, may_idle, reached_by
+from penstock.graph.rules import select_next
+from penstock.graph.state_table import StateRow, StateTable, fork_name
+from penstock.graph.timestamps import can_idle, find_enabler, list_reached
 
-Watch = Callable[[Node, int], None]
+StepObserver = Callable[[Node, int], None]
 
 
-class Cycle:
+class GraphScheduler:
     """Runs a graph. `batch`: how many tuples an operator takes per turn; `watch` sees every step and its work."""
 
-    def __init__(self, graph: Graph, batch: int, watch: Watch | None = None) -> None:
-        self.watch = watch
+    def __init__(self, graph: Graph, batch: int, on_step: StepObserver | None = None) -> None:
+        self.on_step = on_step
         self._graph = graph
         self._batch = batch
-        self._turn = 0
-        self._table: Table | None = None
+        self._next_turn = 0
+        self._table: StateTable | None = None
 
     def run(self) -> None:
         """Run until nothing moves. First all sources let in what has arrived, so that merges see all of it at once."""
         for node in list(self._graph):
-            if not node.readers and node.operator.more():
+            if not node.readers and node.operator.has_work():
                 self._execute(node)
-        self._look_around()
-        state = self._scheduled()
+        self._refresh_all()
+        state = self._choose_ready()
         while state is not None:
             self._execute(self._graph[state])
-            self._look(state)
-            state = self._selected(state) or self._scheduled()
+            self._refresh_after(state)
+            state = self._select_next(state) or self._choose_ready()
 
     def _execute(self, node: Node) -> None:
         done = node.operator.run(self._batch)
-        if self.watch is not None:
-            self.watch(node, done)
+        if self.on_step is not None:
+            self.on_step(node, done)
 
-    def _selected(self, state: str) -> str | None:
+    def _select_next(self, state: str) -> str | None:
         """By the rule in the row of the current state, unless it was taken out or there is nothing in its reach."""
-        if state not in self._rows or not self._ready or not (self._idlers or self._ready & self._reach[state]):
+        if (
+            state not in self._rows
+            or not self._ready
+            or not (self._idle_candidates or self._ready & self._reachable[state])
+        ):
             return None
-        return select(self._rows[state], self)
+        return select_next(self._rows[state], self)
 
-    def _scheduled(self) -> str | None:
+    def _choose_ready(self) -> str | None:
         """The next part of the graph, in turn, that has work; else what can help one that idles."""
         if not self._ready:
-            return next(filter(None, map(self.enabler, self._idlers)), None)
-        in_turn = self._states[self._turn :] + self._states[: self._turn]
+            return next(filter(None, map(self.find_enabler, self._idle_candidates)), None)
+        in_turn = self._states[self._next_turn :] + self._states[: self._next_turn]
         found = next(state for state in in_turn if state in self._ready)
-        self._turn = self._states.index(found) + 1
+        self._next_turn = self._states.index(found) + 1
         return found
 
-    def _look(self, state: str) -> None:
+    def _refresh_after(self, state: str) -> None:
         """See what a step changed; a watcher may have changed anything."""
-        if self.watch is not None:
-            self._look_around()
+        if self.on_step is not None:
+            self._refresh_all()
         else:
             for other in self._affected[state]:
-                (self._ready.add if self._able[other]() else self._ready.discard)(other)
+                (self._ready.add if self._work_checks[other]() else self._ready.discard)(other)
 
-    def _look_around(self) -> None:
+    def _refresh_all(self) -> None:
         """Look at everything afresh: tuples may have arrived, the graph may have been edited."""
         if self._table is not self._graph.table:
             self._table = self._graph.table
             self._rows = self._table.by_state
-            self._reach = self._table.reach
-            self._states = [row.state for row in self._table.rows if not row.fork]
-            self._able = {node.id: node.operator.more for node in self._graph}
-            self._affected = {node.id: (node.id, *reached_by(node)) for node in self._graph}
-            self._idlers = [node.id for node in self._graph if may_idle(node)]
-        self._ready = {state for state, able in self._able.items() if able()}
+            self._reachable = self._table.reachable
+            self._states = [row.state for row in self._table.rows if not row.is_fork]
+            self._work_checks = {node.id: node.operator.has_work for node in self._graph}
+            self._affected = {node.id: (node.id, *list_reached(node)) for node in self._graph}
+            self._idle_candidates = [node.id for node in self._graph if can_idle(node)]
+        self._ready = {state for state, able in self._work_checks.items() if able()}
 
     # ── what the rules see ───────────────────────────────────────────────────────────────────────────────────────
 
-    def row(self, state: str) -> Row:
+    def row(self, state: str) -> StateRow:
         return self._rows[state]
 
-    def more(self, state: str) -> bool:
+    def has_work(self, state: str) -> bool:
         return state in self._ready
 
-    def enabler(self, state: str) -> str | None:
-        found = enabler(self._graph[state]) if state in self._idlers else None
+    def find_enabler(self, state: str) -> str | None:
+        found = find_enabler(self._graph[state]) if state in self._idle_candidates else None
         return None if found is None else found.id
 
-    def moving(self, state: str) -> str | None:
-        return state if state in self._ready else self.enabler(state)
+    def find_runnable(self, state: str) -> str | None:
+        return state if state in self._ready else self.find_enabler(state)
 
-    def furthest_behind(self, fork: Row) -> Sequence[str]:
+    def list_lagging_readers(self, fork: StateRow) -> Sequence[str]:
         before = self._graph[fork.predecessors[0]]
         waiting = {
             state: sum(reader.waiting() for reader, node in self._graph[state].producers.items() if node is before)
@@ -102,7 +106,7 @@ class Cycle:
         }
         return sorted(waiting, key=waiting.__getitem__, reverse=True)
 
-    def holding_back(self, row: Row) -> str:
+    def find_lowest_input(self, row: StateRow) -> str:
         if len(row.predecessors) == 1:
             return row.predecessors[0]
         registers: dict[str, int] = {}

@@ -12,64 +12,64 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
-Line = tuple[str, str, str, str]
+TableLine = tuple[str, str, str, str]
 
 HEADINGS = ("state", "pred", "succ", "transition")
 
 
 @dataclass(frozen=True)
-class Row:
+class StateRow:
     """A state with its neighbours and its strategy."""
 
     state: str
     predecessors: tuple[str, ...]
     successors: tuple[str, ...]
     strategy: str
-    fork: bool = False  # is one
-    forks: bool = False  # is followed by one
+    is_fork: bool = False  # is one
+    has_fork: bool = False  # is followed by one
 
     @property
     def transition(self) -> str:
         """The rule of the library that leads on from here, as the paper names it."""
         ends = [name for name, there in (("Source", self.predecessors), ("Sink", self.successors)) if not there]
-        role = "Fork" if self.fork else "-".join(ends) or "NOS"
+        role = "Fork" if self.is_fork else "-".join(ends) or "NOS"
         return f"{self.strategy.upper()}-{role}"
 
-    def lines(self) -> Iterator[Line]:
+    def format_lines(self) -> Iterator[TableLine]:
         """The row as the paper prints it: a Fork has a line for each of its readers."""
         before = ", ".join(self.predecessors) or "-"
-        for after in self.successors if self.fork else (", ".join(self.successors) or "-",):
+        for after in self.successors if self.is_fork else (", ".join(self.successors) or "-",):
             yield self.state, before, after, self.transition
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTable:
     """The rows by their states, producers before consumers."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[StateRow, ...]
 
     @cached_property
-    def by_state(self) -> Mapping[str, Row]:
+    def by_state(self) -> Mapping[str, StateRow]:
         return {row.state: row for row in self.rows}
 
     @cached_property
-    def reach(self) -> Mapping[str, frozenset[str]]:
+    def reachable(self) -> Mapping[str, frozenset[str]]:
         """Where one selection can lead from each state: itself, those behind it, and what its predecessors reach."""
         found: dict[str, frozenset[str]] = {}
         for row in self.rows:
-            after = self.by_state[row.successors[0]].successors if row.forks else row.successors
+            after = self.by_state[row.successors[0]].successors if row.has_fork else row.successors
             found[row.state] = frozenset({row.state, *after}).union(*(found[state] for state in row.predecessors))
         return found
 
-    def lines(self) -> list[Line]:
-        return [line for row in self.rows for line in row.lines()]
+    def format_lines(self) -> list[TableLine]:
+        return [line for row in self.rows for line in row.format_lines()]
 
-    def among(self, states: AbstractSet[str]) -> Table:
+    def restrict_to(self, states: AbstractSet[str]) -> StateTable:
         """The rows of some states, and of the Forks between them."""
-        return Table(tuple(r for r in self.rows if r.state in states or (r.fork and states & {*r.successors})))
+        return StateTable(tuple(r for r in self.rows if r.state in states or (r.is_fork and states & {*r.successors})))
 
     def as_text(self) -> str:
-        lines = [HEADINGS, *self.lines()]
+        lines = [HEADINGS, *self.format_lines()]
         widths = [max(len(line[column]) for line in lines) for column in range(3)]
         return "\n".join("  ".join([*map(str.ljust, line[:3], widths), line[3]]) for line in lines)
 
@@ -78,9 +78,9 @@ def fork_name(state: str) -> str:
     return f"fork {state}"
 
 
-def state_table(
+def build_state_table(
     successors: Mapping[str, tuple[str, ...]], strategies: Mapping[str, str], breaks: Collection[str] = ()
-) -> Table:
+) -> StateTable:
     """The table of a graph: for every state, producers first, those it feeds; its strategy; where a break node is.
 
     Round-robin runs paths: under it, arcs into a merge and out of a fork are broken too.
@@ -101,7 +101,7 @@ def state_table(
         via = (fork_name(state),) if len(fed) > 1 else fed
         for after in fed:
             backward[after] += via if len(fed) > 1 else (state,)
-        rows.append(Row(state, backward[state], via, strategies[state], forks=len(fed) > 1))
+        rows.append(StateRow(state, backward[state], via, strategies[state], has_fork=len(fed) > 1))
         if len(fed) > 1:
-            rows.append(Row(via[0], (state,), fed, strategies[state], fork=True))
-    return Table(tuple(rows))
+            rows.append(StateRow(via[0], (state,), fed, strategies[state], is_fork=True))
+    return StateTable(tuple(rows))

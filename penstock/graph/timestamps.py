@@ -15,51 +15,51 @@ from collections.abc import Iterator
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Node
-from penstock.ops.protocol import Plain
+from penstock.ops.protocol import FrontierBypass
 
 
-def reached_by(node: Node) -> Iterator[str]:
+def list_reached(node: Node) -> Iterator[str]:
     """The operators that what a step of this one writes can set going: those behind, and those time goes past."""
     for after in node.successors:
         yield after.id
-        if isinstance(after.operator, Plain):
-            yield from reached_by(after)
+        if isinstance(after.operator, FrontierBypass):
+            yield from list_reached(after)
 
 
-def may_idle(node: Node) -> bool:
+def can_idle(node: Node) -> bool:
     """Whether the operator can come to wait for a time that a source can tell."""
     if not node.readers:
         return node.enabling is not None
-    return not isinstance(node.operator, Plain) and any(map(_can_be_told, node.predecessors))
+    return not isinstance(node.operator, FrontierBypass) and any(map(_has_clocked_source, node.predecessors))
 
 
-def _can_be_told(node: Node) -> bool:
-    return node.enabling is not None or any(map(_can_be_told, node.predecessors))
+def _has_clocked_source(node: Node) -> bool:
+    return node.enabling is not None or any(map(_has_clocked_source, node.predecessors))
 
 
-def awaited(node: Node) -> int | None:
+def find_awaited_time(node: Node) -> int | None:
     """The first time at which the operator has something to do, None if it has nothing."""
     times = [time for reader in node.readers if (time := reader.next_time()) is not None]
-    if node.holding is not None and (time := node.holding.awaits()) is not None:
+    if node.holding is not None and (time := node.holding.next_timer()) is not None:
         times.append(time)
     return min(times, default=None)
 
 
-def enabler(node: Node) -> Node | None:
+def find_enabler(node: Node) -> Node | None:
     """For an operator that has no more: if it idles, what could run to let it go on."""
-    time = awaited(node)
-    return None if time is None else _upstream(node, time)
+    time = find_awaited_time(node)
+    return None if time is None else _find_upstream_enabler(node, time)
 
 
-def _upstream(node: Node, time: int) -> Node | None:
+def _find_upstream_enabler(node: Node, time: int) -> Node | None:
     if not node.readers:
-        return node if node.enabling is not None and node.enabling.enables(time) else None
-    reader = min(node.readers, key=_register)
+        return node if node.enabling is not None and node.enabling.can_advance_to(time) else None
+    reader = min(node.readers, key=_get_frontier)
     if reader.frontier > time:
         return None
     producer = node.producers[reader]
-    return producer if producer.operator.more() else _upstream(producer, time)
+    return producer if producer.operator.has_work() else _find_upstream_enabler(producer, time)
 
 
-def _register(reader: Reader) -> int:
+def _get_frontier(reader: Reader) -> int:
     return reader.frontier

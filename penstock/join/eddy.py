@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.join.demand.gate import Gate, Kept
-from penstock.join.join_rows import Rows, concat
-from penstock.join.leaf_node import LeafNode, codes_of
+from penstock.join.demand.gate import DemandFilter, Gate
+from penstock.join.join_rows import JoinRows, concat_rows
+from penstock.join.leaf_node import LeafNode, read_codes
 from penstock.join.node import JoinNode
 from penstock.plan.physical import EddyPlan, Key, LeafPlan, NodePlan
-from penstock.plan.routing import Route, cheapest_route
+from penstock.plan.routing import EddyRoute, choose_route
 
 if TYPE_CHECKING:
     from penstock.join.tree import JoinTree
 
-_MEMORY = 0.5
+_DECAY = 0.5
 """What a batch leaves of the weight of the batches before it."""
 
 
@@ -39,19 +39,19 @@ class FanOuts:
 
     def __init__(self, tree: JoinTree) -> None:
         self._tree = tree
-        self._seen: dict[tuple[str, Key], tuple[float, float]] = {}
+        self._observed: dict[tuple[str, Key], tuple[float, float]] = {}
 
-    def of(self, stem: str, key: Key) -> float:
+    def estimate(self, stem: str, key: Key) -> float:
         """As measured; before that, as if the values of all classes were uniform and independent."""
-        probes, found = self._seen.get((stem, key), (0.0, 0.0))
+        probes, found = self._observed.get((stem, key), (0.0, 0.0))
         if probes:
             return found / probes
-        distinct = [max(self._tree.keys.classes[id_].live, 1) for id_ in key]
+        distinct = [max(self._tree.keys.interners[id_].live_count, 1) for id_ in key]
         return len(self._tree.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
 
-    def saw(self, stem: str, key: Key, probes: int, found: int) -> None:
-        before = self._seen.get((stem, key), (0.0, 0.0))
-        self._seen[stem, key] = (_MEMORY * before[0] + probes, _MEMORY * before[1] + found)
+    def record(self, stem: str, key: Key, probes: int, found: int) -> None:
+        before = self._observed.get((stem, key), (0.0, 0.0))
+        self._observed[stem, key] = (_DECAY * before[0] + probes, _DECAY * before[1] + found)
 
 
 class EddyNode:
@@ -62,90 +62,90 @@ class EddyNode:
         self.stems = {leaf.alias: LeafNode(leaf, tree.stores[leaf.alias], tree) for leaf in plan.leaves}
         self.gates: dict[str, Gate] = {}
         self.fan_outs = FanOuts(tree)
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, EddyRoute] = {}
         self.built: Counter[str] = Counter()
         """Rows made on the way to a result, by the stream they set out from."""
         self._tree = tree
         self._places = {alias: place for place, alias in enumerate(plan.aliases)}
         self._classes = {alias: stem.plan.classes for alias, stem in self.stems.items()}
-        self._paths: dict[Route, tuple[JoinNode, ...]] = {}
+        self._paths: dict[EddyRoute, tuple[JoinNode, ...]] = {}
 
     # ── rows arise ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def delta(self) -> Rows:
+    def compute_delta(self) -> JoinRows:
         """This batch's rows."""
         for alias, gate in self.gates.items():
-            self._demand(gate, alias, self.stems[alias].fresh())
-        return concat([self._routed(alias) for alias in self.stems], len(self.plan.aliases))
+            self._add_demand(gate, alias, self.stems[alias].fresh_rows())
+        return concat_rows([self._route_tuples(alias) for alias in self.stems], len(self.plan.aliases))
 
-    def _routed(self, origin: str) -> Rows:
+    def _route_tuples(self, origin: str) -> JoinRows:
         """The results of this batch's tuples of a stream."""
-        rows = self.stems[origin].fresh()
+        rows = self.stems[origin].fresh_rows()
         if not len(rows):
-            return Rows(np.empty((len(self.plan.aliases), 0), np.int64), rows.born, rows.dies)
-        self.routes[origin] = route = cheapest_route(origin, self._classes, self.fan_outs.of)
-        rows = self._demanded(self.stems[origin], rows, self.stems[origin], route[1:])
-        for step, node in enumerate(self._path(route), 2):
+            return JoinRows(np.empty((len(self.plan.aliases), 0), np.int64), rows.born, rows.dies)
+        self.routes[origin] = route = choose_route(origin, self._classes, self.fan_outs.estimate)
+        rows = self._filter_demanded(self.stems[origin], rows, self.stems[origin], route[1:])
+        for step, node in enumerate(self._get_path(route), 2):
             stem, before = route[step - 1], len(rows)
             behind = self._places[stem] > self._places[origin]
             self.stems[stem].probes += before
-            rows = concat(list(node.extend(node.left, rows, old_only=behind)), step)
+            rows = concat_rows(list(node.extend(node.left, rows, old_only=behind)), step)
             if before:
-                self.fan_outs.saw(stem, node.plan.key, before, len(rows))
-            rows = self._demanded(node, rows, self.stems[stem], route[step:])
+                self.fan_outs.record(stem, node.plan.key, before, len(rows))
+            rows = self._filter_demanded(node, rows, self.stems[stem], route[step:])
             self.built[origin] += len(rows) if step < len(route) else 0
         order = [route.index(alias) for alias in self.plan.aliases]
-        return Rows(rows.ids[order], rows.born, rows.dies)
+        return JoinRows(rows.ids[order], rows.born, rows.dies)
 
-    def _path(self, route: Route) -> tuple[JoinNode, ...]:
+    def _get_path(self, route: EddyRoute) -> tuple[JoinNode, ...]:
         """The half joins of a route, first to last."""
         if route not in self._paths:
             if len(self._paths) >= self._tree.maintenance.eddy_paths:
                 self._paths.clear()
-            plan, steps = self.plan.path(route), []
+            plan, steps = self.plan.plan_route(route), []
             while isinstance(plan, NodePlan):
                 steps.append(plan)
                 plan = plan.left
-            node: LeafNode | JoinNode = self._leaf(plan)
+            node: LeafNode | JoinNode = self._make_leaf(plan)
             path: list[JoinNode] = []
             for step in reversed(steps):
-                node = JoinNode(step, node, self._leaf(step.right), self._tree, None)
+                node = JoinNode(step, node, self._make_leaf(step.right), self._tree, None)
                 path.append(node)
             self._paths[route] = tuple(path)
         return self._paths[route]
 
-    def _leaf(self, plan: object) -> LeafNode:
+    def _make_leaf(self, plan: object) -> LeafNode:
         assert isinstance(plan, LeafPlan)
         return LeafNode(plan, self._tree.stores[plan.alias], self._tree)
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         for stem in self.stems.values():
-            stem.settle()
+            stem.end_batch()
 
     # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def hang_gates(self, kept: Kept) -> None:
+    def add_gates(self, demand_filter: DemandFilter) -> None:
         """Every SteM tells what it can match of the others."""
         for alias, mine in self._classes.items():
             others = [classes for other, classes in self._classes.items() if other != alias]
             key = tuple(sorted(mine & frozenset[int]().union(*others)))
-            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, kept)
+            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, demand_filter)
 
-    def renew(self, bound: int) -> None:
+    def rebuild_demand(self, bound: int) -> None:
         """Forget the keys of tuples that have died."""
         for alias, gate in self.gates.items():
             gate.clear()
-            rows = self.stems[alias].living()
-            self._demand(gate, alias, rows.take(rows.dies > bound))
+            rows = self.stems[alias].read_living()
+            self._add_demand(gate, alias, rows.take(rows.dies > bound))
 
-    def _demand(self, gate: Gate, alias: str, rows: Rows) -> None:
-        gate.add(partial(codes_of, self.stems[alias], rows), len(rows))
+    def _add_demand(self, gate: Gate, alias: str, rows: JoinRows) -> None:
+        gate.add(partial(read_codes, self.stems[alias], rows), len(rows))
 
-    def _demanded(self, node: LeafNode | JoinNode, rows: Rows, stem: LeafNode, ahead: Route) -> Rows:
+    def _filter_demanded(self, node: LeafNode | JoinNode, rows: JoinRows, stem: LeafNode, rest: EddyRoute) -> JoinRows:
         """The rows whose tuple of a SteM, the one just met, the SteMs ahead can match."""
-        for alias in ahead:
+        for alias in rest:
             if alias in self.gates and len(rows):
                 gate, before = self.gates[alias], len(rows)
-                rows = rows.take(gate.admits(stem.plan.classes, partial(codes_of, node, rows), before))
-                stem.held["empty" if gate.empty else "type I"] += before - len(rows)
+                rows = rows.take(gate.find_demanded(stem.plan.classes, partial(read_codes, node, rows), before))
+                stem.suppressed["empty" if gate.empty else "type I"] += before - len(rows)
         return rows

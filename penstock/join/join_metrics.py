@@ -9,31 +9,31 @@ from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.tree import JoinTree
 from penstock.plan.explain import Properties
-from penstock.plan.tree import renamed
+from penstock.plan.tree import rename_leaves
 
 
-def figures(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, object]:
+def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, object]:
     """What the tree, or the part of it over the aliases `names`, has read, holds and has built, told in those."""
     stores = {names[alias]: store for alias, store in tree.stores.items() if alias in names}
-    told = (part for part in tree.parts() if names.keys() >= set(part.plan.aliases))
-    parts = {str(renamed(part.plan.tree, names)): part for part in told}
+    told = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    parts = {str(rename_leaves(part.plan.tree, names)): part for part in told}
     nodes = {name: part for name, part in parts.items() if isinstance(part, JoinNode)}
     states = {name: node.state for name, node in nodes.items() if node.state is not None}
     gates = {name: node.gate for name, node in nodes.items() if node.gate is not None}
     return {
-        "rows_in": {alias: store.seen for alias, store in stores.items()},
+        "rows_in": {alias: store.tuples_read for alias, store in stores.items()},
         "window_rows": {alias: len(store) for alias, store in stores.items()},
         "state_rows": {name: len(state) for name, state in states.items()},
         "built": {name: node.built for name, node in nodes.items()},
         "completed": {name: node.completed for name, node in nodes.items() if node.completed},
-        "live_rows": {name: nodes[name].alive(now) for name in states},
+        "live_rows": {name: nodes[name].count_living(now) for name in states},
         "resumed": {name: node.resumed for name, node in nodes.items()},
-        "suppressed": {name: dict(part.held) for name, part in parts.items()},
+        "suppressed": {name: dict(part.suppressed) for name, part in parts.items()},
         "probes": {name: part.probes for name, part in parts.items()},
         "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
         "tested": {name: gate.tested for name, gate in gates.items()},
-        "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.shut},
-        **_routing(tree.root, names),
+        "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.closed},
+        **_collect_routing(tree.root, names),
         "false_positives": {name: rate for name, gate in gates.items() if (rate := gate.false_positives)},
         "incomplete": [name for name, node in nodes.items() if node.complete_keys is not None],
         "bytes": sum(store.nbytes for store in stores.values())
@@ -42,7 +42,7 @@ def figures(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, obj
     }
 
 
-def _routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dict[str, object]:
+def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dict[str, object]:
     """What an eddy did: the routes of the last batch, and the rows made on them."""
     if not isinstance(root, EddyNode):
         return {}
@@ -54,41 +54,43 @@ def _routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dict[str, o
     }
 
 
-def notes(tree: JoinTree, names: Mapping[str, str]) -> dict[str, Properties]:
+def describe_nodes(tree: JoinTree, names: Mapping[str, str]) -> dict[str, Properties]:
     """The lines of every part, by its tree text in the aliases `names`."""
-    told = (part for part in tree.parts() if names.keys() >= set(part.plan.aliases))
-    found = {str(renamed(part.plan.tree, names)): _part(part, root=part is tree.root) for part in told}
+    told = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    found = {str(rename_leaves(part.plan.tree, names)): _describe_node(part, root=part is tree.root) for part in told}
     if isinstance(tree.root, EddyNode):
-        found[str(renamed(tree.root.plan.tree, names))] = _eddy(tree.root, names)
+        found[str(rename_leaves(tree.root.plan.tree, names))] = _describe_eddy(tree.root, names)
     return found
 
 
-def _part(part: TreeNode, *, root: bool) -> Properties:
-    held = _held(part.held)
+def _describe_node(part: TreeNode, *, root: bool) -> Properties:
+    held = _describe_suppressed(part.suppressed)
     if not isinstance(part, JoinNode):
         return held
     counts = {"built": part.built, "completed": part.completed - part.resumed, "resumed": part.resumed}
     rows = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    state = () if root else (("state", _state(part)),)
+    state = () if root else (("state", _describe_state(part)),)
     return (*state, *((("rows", rows),) if rows else ()), *held)
 
 
-def _state(node: JoinNode) -> str:
+def _describe_state(node: JoinNode) -> str:
     if node.state is None:
         return "keeps no rows, looks them up"
     lacks = "" if node.complete else ", not complete yet"
-    if node.gate is None or not node.gate.shut:
+    if node.gate is None or not node.gate.closed:
         return f"keeps its rows{lacks}"
     return f"keeps its rows of {len(node.gate):,} demanded keys{lacks}"
 
 
-def _held(held: Mapping[str, int]) -> Properties:
+def _describe_suppressed(suppressed: Mapping[str, int]) -> Properties:
     """Rows put off, by the type of their MNS."""
-    kinds = ", ".join(f"{count:,} {'∅' if kind == 'empty' else kind}" for kind, count in sorted(held.items()) if count)
+    kinds = ", ".join(
+        f"{count:,} {'∅' if kind == 'empty' else kind}" for kind, count in sorted(suppressed.items()) if count
+    )
     return (("put off", kinds),) if kinds else ()
 
 
-def _eddy(eddy: EddyNode, names: Mapping[str, str]) -> Properties:
+def _describe_eddy(eddy: EddyNode, names: Mapping[str, str]) -> Properties:
     ways = {names[origin]: " → ".join(names[alias] for alias in route) for origin, route in eddy.routes.items()}
     routes = tuple((f"route of {origin}", way) for origin, way in ways.items())
     built = sum(eddy.built.values())

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.join.join_rows import Rows
+from penstock.join.join_rows import JoinRows
 from penstock.join.row_set import RowSet
 from penstock.state.code_set import Mask
 from penstock.state.interning import empty_codes
 from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
 from penstock.state.maintenance import Maintenance
-from penstock.state.probe_blocks import ANY_AGE, Block, Scratch, Stored
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
 from penstock.state.sorted_index import F64, SortedIndex
 
 _NO_RING = -1  # as a mask it leaves every position as it is
@@ -32,41 +32,41 @@ class JoinState:
     def __init__(self, width: int, maintenance: Maintenance) -> None:
         self._width = width
         self._maintenance = maintenance
-        self._clear(maintenance.state_capacity)
-        self._settled = 0
+        self._allocate(maintenance.state_capacity)
+        self._fresh_from = 0
         self._rebuild_at = float(maintenance.rebuild_rows)
 
-    def _clear(self, capacity: int) -> None:
+    def _allocate(self, capacity: int) -> None:
         self.size = 0
         self._codes = empty_codes(capacity)
         self._born: I64 = np.empty(capacity, np.int64)
         self._dies: I64 = np.empty(capacity, np.int64)
-        self._following: I64 = np.empty(capacity, np.int64)
+        self._next_older: I64 = np.empty(capacity, np.int64)
         self._fresh: U8 = np.zeros(capacity, np.uint8)
         self._ids: NDArray[np.int64] = np.empty((self._width, capacity), np.int64)
         self._head: I64 = np.full(capacity, NONE, np.int64)
-        self._identities = RowSet()
-        self._ordered: SortedIndex | None = None
+        self._row_set = RowSet()
+        self._sorted_index: SortedIndex | None = None
 
     def __len__(self) -> int:
         return self.size
 
     @property
     def nbytes(self) -> int:
-        arrays = (self._codes, self._born, self._dies, self._following, self._fresh, self._ids, self._head)
-        return sum(array.nbytes for array in arrays) + self._identities.nbytes
+        arrays = (self._codes, self._born, self._dies, self._next_older, self._fresh, self._ids, self._head)
+        return sum(array.nbytes for array in arrays) + self._row_set.nbytes
 
-    def absent(self, rows: Rows) -> Mask:
+    def find_absent(self, rows: JoinRows) -> Mask:
         """Which rows the state does not hold. The caller must insert exactly those, in this order."""
-        return self._identities.add(rows.ids, self._ids, self.size)
+        return self._row_set.add(rows.ids, self._ids, self.size)
 
-    def insert(self, rows: Rows, codes: I32, bound: int, fresh: Mask | bool) -> None:
+    def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
         """Add rows whose key codes are all below `bound`; `fresh` are those with a tuple of this batch."""
         first, self.size = self.size, self.size + len(rows)
         if self.size > self._born.size:
             self._grow(self.size)
-        if bound > self._head.size:
-            more = (1 << (bound - 1).bit_length()) - self._head.size
+        if code_limit > self._head.size:
+            more = (1 << (code_limit - 1).bit_length()) - self._head.size
             self._head = np.concatenate([self._head, np.full(more, NONE, np.int64)])
         here = slice(first, self.size)
         self._codes[here] = codes
@@ -74,74 +74,74 @@ class JoinState:
         self._dies[here] = rows.dies
         self._ids[:, here] = rows.ids
         self._fresh[here] = fresh
-        chain_append(codes, first, _NO_RING, self._head, self._following)
+        chain_append(codes, first, _NO_RING, self._head, self._next_older)
 
-    def probe(self, codes: I32, born: I64, dies: I64, old_only: bool, scratch: Scratch) -> Iterator[Block]:
+    def probe(self, codes: I32, born: I64, dies: I64, old_only: bool, scratch: ProbeBuffer) -> Iterator[PairBlock]:
         """Blocks of (probe, position) with equal codes and overlapping validity."""
-        stored = self._stored(old_only)
-        return scratch.blocks(
+        stored = self._make_target(old_only)
+        return scratch.iter_blocks(
             lambda at, row, out: probe_chain(
-                codes, born, dies, at, row, self._head, self._following, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, stored.fresh, False, ANY_AGE, *out,
+                codes, born, dies, at, row, self._head, self._next_older, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, stored.fresh, False, NO_AGE_LIMIT, *out,
             ),
             codes.size,
         )  # fmt: skip
 
-    def _stored(self, old_only: bool) -> Stored:
+    def _make_target(self, old_only: bool) -> ProbeTarget:
         fresh = self._fresh if old_only else self._fresh[:0]
-        return Stored(_NO_RING, 0, self.size, self._born, self._dies, fresh)
+        return ProbeTarget(_NO_RING, 0, self.size, self._born, self._dies, fresh)
 
     def probe_range(
-        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, numbers: Callable[[Rows], F64],
-        scratch: Scratch,
-    ) -> Iterator[Block]:  # fmt: skip
+        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, read_numbers: Callable[[JoinRows], F64],
+        scratch: ProbeBuffer,
+    ) -> Iterator[PairBlock]:  # fmt: skip
         """Blocks of (probe, position) where the row's number lies in the probe's range; `numbers` tells it."""
-        if self._ordered is None:
-            self._ordered, self._ordered_until = SortedIndex(), 0
-        if self._ordered_until < self.size:
-            new = slice(self._ordered_until, self.size)
-            rows = Rows(self._ids[:, new], self._born[new], self._dies[new])
-            positions = np.arange(self._ordered_until, self.size)
-            self._ordered.add(numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
-            self._ordered_until = self.size
-        return self._ordered.probe(lows, highs, born, dies, self._stored(old_only), scratch)
+        if self._sorted_index is None:
+            self._sorted_index, self._sorted_until = SortedIndex(), 0
+        if self._sorted_until < self.size:
+            new = slice(self._sorted_until, self.size)
+            rows = JoinRows(self._ids[:, new], self._born[new], self._dies[new])
+            positions = np.arange(self._sorted_until, self.size)
+            self._sorted_index.add(read_numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
+            self._sorted_until = self.size
+        return self._sorted_index.probe(lows, highs, born, dies, self._make_target(old_only), scratch)
 
-    def ids(self, positions: I64) -> NDArray[np.int64]:
+    def read_ids(self, positions: I64) -> NDArray[np.int64]:
         return self._ids.take(positions, axis=1)
 
-    def rows(self) -> Rows:
+    def rows(self) -> JoinRows:
         """All rows, dead ones that were not cleared away yet included."""
         here = slice(0, self.size)
-        return Rows(self._ids[:, here], self._born[here], self._dies[here])
+        return JoinRows(self._ids[:, here], self._born[here], self._dies[here])
 
     def codes(self) -> I32:
         return self._codes[: self.size]
 
-    def reorder(self) -> None:
+    def drop_sorted_index(self) -> None:
         """Forget the order by number: another sibling may ask for another one."""
-        self._ordered = None
+        self._sorted_index = None
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """The batch in progress is over: no row is fresh any more."""
-        self._fresh[self._settled : self.size] = 0
-        self._settled = self.size
+        self._fresh[self._fresh_from : self.size] = 0
+        self._fresh_from = self.size
 
     @property
-    def due(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether enough rows came since the last rebuild to make another worth its cost."""
         return self.size > self._rebuild_at
 
-    def postpone(self, rows: int) -> None:
+    def postpone_rebuild(self, rows: int) -> None:
         """Rows that were completed, not born, are alive: they are no reason to look for dead ones soon."""
         self._rebuild_at += self._maintenance.regrowth * rows
 
-    def rebuild(self, rows: Rows, codes: I32) -> None:
+    def rebuild(self, rows: JoinRows, codes: I32) -> None:
         """Hold exactly these rows, none of them fresh; they may be views of what is held now."""
         capacity = max(self._maintenance.state_capacity, 1 << (2 * len(rows)).bit_length())
         bound = int(codes.max(initial=NONE)) + 1
-        self._clear(capacity)  # makes new arrays: the old ones live as long as the rows do
+        self._allocate(capacity)  # makes new arrays: the old ones live as long as the rows do
         self.insert(rows, codes, bound, fresh=False)
-        self._settled = self.size
+        self._fresh_from = self.size
         self._rebuild_at = max(self._maintenance.rebuild_rows, self._maintenance.regrowth * self.size)
 
     def _grow(self, need: int) -> None:
@@ -150,6 +150,6 @@ class JoinState:
         self._codes = np.concatenate([self._codes, empty_codes(more)])
         self._born = np.concatenate([self._born, np.empty(more, np.int64)])
         self._dies = np.concatenate([self._dies, np.empty(more, np.int64)])
-        self._following = np.concatenate([self._following, np.empty(more, np.int64)])
+        self._next_older = np.concatenate([self._next_older, np.empty(more, np.int64)])
         self._fresh = np.concatenate([self._fresh, np.zeros(more, np.uint8)])
         self._ids = np.concatenate([self._ids, np.empty((self._width, more), np.int64)], axis=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.join.demand.gate import Kept
+from penstock.join.demand.gate import DemandFilter
 
 
 @dataclass(frozen=True)
-class Policy:
+class StatePolicy:
     """What the nodes of a tree keep.
 
     `states`: whether joins keep their rows at all. `lazy`: whether rows that follow from the base windows alone are
@@ -22,17 +22,17 @@ class Policy:
     gated: Literal["never", "always", "measured"] = "never"
     pace: float = 16.0
     """How many older rows are pushed up an incomplete state for each tuple that arrives."""
-    demand: Kept = "exact"
+    demand: DemandFilter = "exact"
 
 
 POLICIES = {
-    "eager": Policy(),
-    "lazy": Policy(lazy=True),
-    "jit": Policy(lazy=True, gated="always"),
-    "auto": Policy(lazy=True, gated="measured"),
-    "none": Policy(states=False),
+    "eager": StatePolicy(),
+    "lazy": StatePolicy(lazy=True),
+    "jit": StatePolicy(lazy=True, gated="always"),
+    "auto": StatePolicy(lazy=True, gated="measured"),
+    "none": StatePolicy(states=False),
 }
 
 
-def policy_named(state: str, demand: Kept) -> Policy:
+def get_policy(state: str, demand: DemandFilter) -> StatePolicy:
     return replace(POLICIES[state], demand=demand)

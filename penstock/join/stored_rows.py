@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import Interest
-from penstock.join.sharing.interest_kernels import meet_codes
+from penstock.join.sharing.interest_kernels import intersect_codes
 from penstock.state.code_set import Mask
 from penstock.state.columns import (
     RingColumn,
-    ring_column,
-    ring_moved,
-    ring_resized,
+    make_ring_column,
+    ring_move,
+    ring_resize,
     ring_take,
     ring_write,
 )
@@ -32,10 +32,10 @@ from penstock.state.interning import empty_codes
 from penstock.state.kernels import ALWAYS, I32, I64
 
 
-class Borrower(Protocol):
+class ColumnViewer(Protocol):
     """Somebody who views columns of a leaf."""
 
-    def settle(self) -> None:
+    def materialize(self) -> None:
         """Read all that is needed: the views end."""
 
 
@@ -48,11 +48,11 @@ class StoredRows:
         self._capacity = capacity
         self.born: I64 = np.zeros(self._capacity, np.int64)
         self.dies: I64 = np.zeros(self._capacity, np.int64)
-        self._columns = {name: ring_column(schema.field(name).type, capacity) for name in columns}
+        self._columns = {name: make_ring_column(schema.field(name).type, capacity) for name in columns}
         self._codes = {id_: empty_codes(self._capacity) for id_ in classes}
         self.interest: Interest | None = None
-        self._wanted = CodeRing()
-        self._lent: list[ref[Borrower]] = []
+        self._interest_ring = CodeRing()
+        self._viewers: list[ref[ColumnViewer]] = []
 
     def __len__(self) -> int:
         return self.end - self.base
@@ -60,7 +60,7 @@ class StoredRows:
     @property
     def nbytes(self) -> int:
         parts = (*self._columns.values(), *self._codes.values())
-        return self.born.nbytes + self.dies.nbytes + self._wanted.nbytes + sum(part.nbytes for part in parts)
+        return self.born.nbytes + self.dies.nbytes + self._interest_ring.nbytes + sum(part.nbytes for part in parts)
 
     @property
     def row_bytes(self) -> float:
@@ -77,9 +77,9 @@ class StoredRows:
         self._reserve(born.size)
         self.end += born.size
         if born.size:
-            self._recall()
+            self._materialize_viewers()
             if self.interest is not None and wanted is not None:
-                self._wanted.write(self.base, first, wanted, self._capacity, wide=not self.interest.few)
+                self._interest_ring.write(self.base, first, wanted, self._capacity, wide=not self.interest.has_few_sets)
             ring_write(self.born, first, born)
             ring_write(self.dies, first, dies)
             for id_, ring in self._codes.items():
@@ -94,21 +94,21 @@ class StoredRows:
         Rings are new: who views columns keeps the old ones.
         """
         first = self.end
-        self._lent = []
-        self.born, self.dies = ring_moved(self.born, kept, first), ring_moved(self.dies, kept, first)
-        self._codes = {id_: ring_moved(ring, kept, first) for id_, ring in self._codes.items()}
-        self._wanted.move(kept, first)
+        self._viewers = []
+        self.born, self.dies = ring_move(self.born, kept, first), ring_move(self.dies, kept, first)
+        self._codes = {id_: ring_move(ring, kept, first) for id_, ring in self._codes.items()}
+        self._interest_ring.move(kept, first)
         for column in self._columns.values():
             column.move(kept, first)
         self.base, self.end = first, first + kept.size
         return first
 
-    def _recall(self) -> None:
-        lent, self._lent = self._lent, []
+    def _materialize_viewers(self) -> None:
+        lent, self._viewers = self._viewers, []
         for borrower in lent:
             held = borrower()
             if held is not None:
-                held.settle()
+                held.materialize()
 
     def _reserve(self, more: int) -> None:
         need = len(self) + more
@@ -117,12 +117,12 @@ class StoredRows:
 
     def _resize(self, capacity: int) -> None:
         base, end = self.base, self.end
-        self._lent = []  # who views columns keeps the old rings
+        self._viewers = []  # who views columns keeps the old rings
         self._capacity = capacity
-        self.born = ring_resized(self.born, capacity, base, end)
-        self.dies = ring_resized(self.dies, capacity, base, end)
-        self._codes = {id_: ring_resized(ring, capacity, base, end) for id_, ring in self._codes.items()}
-        self._wanted.resize(capacity, base, end)
+        self.born = ring_resize(self.born, capacity, base, end)
+        self.dies = ring_resize(self.dies, capacity, base, end)
+        self._codes = {id_: ring_resize(ring, capacity, base, end) for id_, ring in self._codes.items()}
+        self._interest_ring.resize(capacity, base, end)
         for column in self._columns.values():
             column.resize(capacity, base, end)
 
@@ -131,14 +131,14 @@ class StoredRows:
     def codes(self, class_id: int, ids: I64) -> I32:
         return ring_take(self._codes[class_id], ids)
 
-    def lives(self, ids: I64) -> tuple[I64, I64]:
+    def read_lifetimes(self, ids: I64) -> tuple[I64, I64]:
         """Born and dies of rows that are still stored."""
-        return self.births(ids), ring_take(self.dies, ids)
+        return self.read_births(ids), ring_take(self.dies, ids)
 
-    def births(self, ids: I64) -> I64:
+    def read_births(self, ids: I64) -> I64:
         return ring_take(self.born, ids)
 
-    def dies_now(self, ids: I64) -> I64:
+    def read_expirations(self, ids: I64) -> I64:
         """When rows die as far as is known now; a row that is stored no more is long dead."""
         return np.where(ids >= self.base, ring_take(self.dies, ids), ALWAYS)
 
@@ -149,45 +149,45 @@ class StoredRows:
         """A column that can be read as it is until rows are appended."""
         return self._columns[name].view()
 
-    def lend(self, to: Borrower) -> None:
+    def add_viewer(self, viewer: ColumnViewer) -> None:
         """Tell somebody who views columns, if it is still there, before the rings it sees are written to."""
-        self._lent.append(ref(to))
+        self._viewers.append(ref(viewer))
 
-    def after(self, time: int) -> int:
+    def find_first_after(self, time: int) -> int:
         """The first row born after a time."""
         mask = self._capacity - 1
         return self.base + bisect_right(range(self.base, self.end), time, key=lambda row: int(self.born[row & mask]))
 
     # ── who wants them ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def stored(self) -> I64:
+    def list_ids(self) -> I64:
         """The ids of all rows, those that died in between included."""
         return np.arange(self.base, self.end)
 
     @property
-    def born_last(self) -> int:
+    def newest_birth(self) -> int:
         """When the newest tuple was born; the beginning of time if there is none."""
         return int(self.born[(self.end - 1) & (self._capacity - 1)]) if len(self) else int(ALWAYS)
 
-    def since(self, time: int) -> I64:
+    def list_ids_after(self, time: int) -> I64:
         """The ids of tuples born after a time."""
-        ids = self.stored()
-        return ids[self.births(ids) > time]
+        ids = self.list_ids()
+        return ids[self.read_births(ids) > time]
 
-    def wanted(self, ids: I64) -> I32:
+    def read_interest(self, ids: I64) -> I32:
         """The codes of interest of rows."""
-        return self._wanted.take(ids)
+        return self._interest_ring.take(ids)
 
-    def meet(self, ids: I64, meets: NDArray[np.int32], codes: I32) -> None:
+    def intersect_interest(self, ids: I64, intersections: NDArray[np.int32], codes: I32) -> None:
         """Narrow codes of interest to those who also want these rows."""
-        meet_codes(self._wanted.ring, ids, meets, codes)
+        intersect_codes(self._interest_ring.ring, ids, intersections, codes)
 
-    def freed(self, ids: I64) -> Mask:
+    def is_freed(self, ids: I64) -> Mask:
         """Which rows nobody wanted any more: they stand between others only until those close up."""
-        freed: Mask = self.lives(ids)[1] == ALWAYS
+        freed: Mask = self.read_lifetimes(ids)[1] == ALWAYS
         return freed
 
-    def between(self, after: int, until: int) -> int:
+    def count_between(self, after: int, until: int) -> int:
         """How many living tuples were born after a time and not after another."""
-        born, dies = self.lives(self.stored())
+        born, dies = self.read_lifetimes(self.list_ids())
         return int(np.count_nonzero((born > after) & (born <= until) & (dies > until)))

@@ -21,10 +21,10 @@ LABS = {
 }
 """The labs by name, each a module with `run(quick) -> Report`."""
 
-NEEDED = ("duckdb", "matplotlib")
+REQUIRED_PACKAGES = ("duckdb", "matplotlib")
 
 
-def chosen(name: str) -> tuple[str, ...]:
+def select_labs(name: str) -> tuple[str, ...]:
     """The labs a name stands for."""
     if name == "all":
         return tuple(LABS)
@@ -35,7 +35,7 @@ def chosen(name: str) -> tuple[str, ...]:
 
 def run(name: str, quick: bool) -> Any:
     """Run one lab. Its module is imported only now: references and figures are optional dependencies."""
-    missing = [package for package in NEEDED if find_spec(package) is None]
+    missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     if missing:
         names = " and ".join(missing)
         raise UnsupportedError(

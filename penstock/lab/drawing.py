@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 
-def panels_of(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
+def create_panels(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
     drawing = Figure(figsize=(5.6 * count, 4), layout="constrained")
     FigureCanvasAgg(drawing)
     drawing.suptitle(title, fontsize="medium")
@@ -20,7 +20,7 @@ def panels_of(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
     return drawing, panels
 
 
-def png(drawing: Figure) -> bytes:
+def encode_png(drawing: Figure) -> bytes:
     image = io.BytesIO()
     drawing.savefig(image, format="png", dpi=130)
     return image.getvalue()

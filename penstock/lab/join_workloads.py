@@ -23,7 +23,7 @@ SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class WindowQuery:
     """One query of a load: its window, and perhaps a bound on the first stream's payload."""
 
     millis: int
@@ -31,18 +31,18 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Load:
+class JoinWorkload:
     """Streams (ts, keys …, v) with uniform keys, joined by equalities such as a.k = b.k, each with each in time."""
 
     name: str
     columns: Mapping[str, tuple[str, ...]]
-    equal: tuple[tuple[str, str], ...]
-    asked: tuple[Asked, ...]
+    equalities: tuple[tuple[str, str], ...]
+    queries: tuple[WindowQuery, ...]
     rows: int
     seconds: float
     keys: int
     batches: int
-    warm: int = 2
+    warm_batches: int = 2
     """The first micro-batches, in which Spark and its workers warm up: not measured."""
 
     @property
@@ -50,7 +50,7 @@ class Load:
         return tuple(self.columns)
 
     @property
-    def warm_up(self) -> Load:
+    def warm_up_workload(self) -> JoinWorkload:
         """The same queries and micro-batches with a tenth of the rows: run before, so that no side is measured cold."""
         return replace(self, rows=self.rows // 10, seconds=self.seconds / 10)
 
@@ -62,7 +62,7 @@ class Load:
         keys = [(column, pa.int64()) for column in self.columns[name]]
         return pa.schema([("ts", pa.timestamp("us")), *keys, ("v", pa.int64())])
 
-    def table(self, name: str, batch: int) -> pa.Table:
+    def generate_table(self, name: str, batch: int) -> pa.Table:
         rng = np.random.default_rng((7, self.names.index(name), batch))
         rows, span = self.rows // self.batches, int(self.seconds * SECOND) // self.batches
         keys = [rng.integers(0, self.keys, rows) for _ in self.columns[name]]
@@ -77,7 +77,7 @@ class Load:
             (folder / name).mkdir(parents=True)
             for batch in range(self.batches):
                 path = folder / name / f"{batch:05}.parquet"
-                pq.write_table(self.table(name, batch), path)
+                pq.write_table(self.generate_table(name, batch), path)
                 os.utime(path, (1_000_000 + batch, 1_000_000 + batch))
 
     def read(self, spark: SparkSession, folder: Path, name: str) -> DataFrame:
@@ -87,22 +87,24 @@ class Load:
 
     # ── the queries ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def cql(self, asked: Asked) -> str:
-        sources = ", ".join(f"{name} [RANGE {asked.millis} MILLISECONDS]" for name in self.names)
-        return f"SELECT {self._items} FROM {sources} WHERE {self._where(asked)}"
+    def build_cql(self, query: WindowQuery) -> str:
+        sources = ", ".join(f"{name} [RANGE {query.millis} MILLISECONDS]" for name in self.names)
+        return f"SELECT {self._items} FROM {sources} WHERE {self._build_where(query)}"
 
-    def counts(self) -> list[int]:
+    def count_results(self) -> list[int]:
         """How many results each query has, by DuckDB."""
         database = duckdb.connect(config={"threads": 2})
         database.execute("SET enable_progress_bar = false")
         for name in self.names:
-            whole = pa.concat_tables([self.table(name, batch) for batch in range(self.batches)])
+            whole = pa.concat_tables([self.generate_table(name, batch) for batch in range(self.batches)])
             database.register("whole", whole.set_column(0, "ts", whole.column("ts").cast(pa.int64())))
             database.execute(f"CREATE TABLE {name} AS SELECT * FROM whole")
         found = []
-        for asked in self.asked:
+        for asked in self.queries:
             near = [f"ABS({x}.ts - {y}.ts) < {asked.millis * 1000}" for x, y in combinations(self.names, 2)]
-            sql = f"SELECT COUNT(*) FROM {', '.join(self.names)} WHERE {' AND '.join([self._where(asked), *near])}"
+            sql = (
+                f"SELECT COUNT(*) FROM {', '.join(self.names)} WHERE {' AND '.join([self._build_where(asked), *near])}"
+            )
             found.append(int(database.sql(sql).fetchall()[0][0]))
         database.close()
         return found
@@ -111,54 +113,56 @@ class Load:
     def _items(self) -> str:
         return ", ".join(f"{name}.v AS v{name}" for name in self.names)
 
-    def _where(self, asked: Asked) -> str:
-        terms = [f"{left} = {right}" for left, right in self.equal]
-        if asked.below is not None:
-            terms.append(f"{self.names[0]}.v < {asked.below}")
+    def _build_where(self, query: WindowQuery) -> str:
+        terms = [f"{left} = {right}" for left, right in self.equalities]
+        if query.below is not None:
+            terms.append(f"{self.names[0]}.v < {query.below}")
         return " AND ".join(terms)
 
-    def spark_join(self, spark: SparkSession, folder: Path, asked: Asked) -> DataFrame:
+    def build_spark_join(self, spark: SparkSession, folder: Path, query: WindowQuery) -> DataFrame:
         """The same query with Spark's own joins."""
-        window, micros = f"INTERVAL '{asked.millis / 1000}' SECOND", asked.millis * 1000
+        window, micros = f"INTERVAL '{query.millis / 1000}' SECOND", query.millis * 1000
         first, *others = self.names
-        joined = self._prefixed(spark, folder, first)
-        if asked.below is not None:
-            joined = joined.where(f"{first}_v < {asked.below}")
+        joined = self._read_prefixed(spark, folder, first)
+        if query.below is not None:
+            joined = joined.where(f"{first}_v < {query.below}")
         there = [first]
         for name in others:
             terms = [f"{first}_ts < {name}_ts + {window}", f"{name}_ts < {first}_ts + {window}"]
             terms += [f"ABS({other}_t - unix_micros({name}_ts)) < {micros}" for other in there[1:]]
             terms += [
                 f"{left.replace('.', '_')} = {right.replace('.', '_')}"
-                for left, right in self.equal
+                for left, right in self.equalities
                 if name in (left[0], right[0]) and {left[0], right[0]} <= {*there, name}
             ]
-            joined = joined.join(self._prefixed(spark, folder, name), F.expr(" AND ".join(terms)))
+            joined = joined.join(self._read_prefixed(spark, folder, name), F.expr(" AND ".join(terms)))
             joined = joined.withColumn(f"{name}_t", F.expr(f"unix_micros({name}_ts)")).drop(f"{name}_ts")
             there.append(name)
         return joined.select(*(f"{name}_v" for name in self.names), f"{first}_ts")
 
-    def _prefixed(self, spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    def _read_prefixed(self, spark: SparkSession, folder: Path, name: str) -> DataFrame:
         frame = self.read(spark, folder, name).withColumn("ts", F.col("ts").cast("timestamp"))
         renamed = frame.select(*(F.col(column).alias(f"{name}_{column}") for column in frame.columns))
         return renamed.withWatermark(f"{name}_ts", "0 seconds")
 
 
-def one_key(name: str, ways: int, rows: int, seconds: float, keys: int, window: int, batches: int) -> Load:
+def build_one_key(
+    name: str, ways: int, rows: int, seconds: float, keys: int, window: int, batches: int
+) -> JoinWorkload:
     names = "abcdefgh"[:ways]
     equal = tuple((f"{x}.k", f"{y}.k") for x, y in pairwise(names))
-    asked = (Asked(window * 1000),)
-    return Load(name, dict.fromkeys(names, ("k",)), equal, asked, rows, seconds, keys, batches)
+    asked = (WindowQuery(window * 1000),)
+    return JoinWorkload(name, dict.fromkeys(names, ("k",)), equal, asked, rows, seconds, keys, batches)
 
 
-def twelve(rows: int, seconds: float, keys: int, batches: int, windows: Sequence[int]) -> Load:
+def build_twelve(rows: int, seconds: float, keys: int, batches: int, windows: Sequence[int]) -> JoinWorkload:
     """Queries that differ in their window, half of them with a filter."""
-    asked = tuple(Asked(window, rows // 2 if number % 2 else None) for number, window in enumerate(windows))
-    return Load("W12", {"a": ("k",), "b": ("k",)}, (("a.k", "b.k"),), asked, rows, seconds, keys, batches)
+    asked = tuple(WindowQuery(window, rows // 2 if number % 2 else None) for number, window in enumerate(windows))
+    return JoinWorkload("W12", {"a": ("k",), "b": ("k",)}, (("a.k", "b.k"),), asked, rows, seconds, keys, batches)
 
 
-def clique(rows: int, seconds: float, keys: int, window: int, batches: int) -> Load:
+def build_clique(rows: int, seconds: float, keys: int, window: int, batches: int) -> JoinWorkload:
     """Three streams, every pair joined on a column of its own."""
     columns = {"a": ("x", "y"), "b": ("x", "z"), "c": ("y", "z")}
     equal = (("a.x", "b.x"), ("a.y", "c.y"), ("b.z", "c.z"))
-    return Load("clique", columns, equal, (Asked(window * 1000),), rows, seconds, keys, batches)
+    return JoinWorkload("clique", columns, equal, (WindowQuery(window * 1000),), rows, seconds, keys, batches)

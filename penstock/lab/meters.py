@@ -19,11 +19,11 @@ from typing import Protocol
 _PROC = Path("/proc")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_PAUSE = 0.02
-_PATIENCE = 900
+_POLL_SECONDS = 0.02
+_TIMEOUT_SECONDS = 900
 
 
-class Query(Protocol):
+class MeteredQuery(Protocol):
     """A streaming query, Spark's or Penstock's."""
 
     @property
@@ -36,7 +36,7 @@ class Usage:
     """Processor seconds so far and resident bytes now, of this process and all that descend from it."""
 
     seconds: float
-    resident: int
+    resident_bytes: int
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class _Process:
     """`seconds`: of itself and of the children it waited for. `waits`: whether it takes over what its children used."""
 
     seconds: float
-    resident: int
+    resident_bytes: int
     parent: int
-    waits: bool
+    waits_for_children: bool
 
 
 class Meter:
@@ -58,27 +58,27 @@ class Meter:
 
     def __init__(self) -> None:
         self._seen: dict[int, _Process] = {}
-        self._ended = 0.0
+        self._ended_seconds = 0.0
 
-    def usage(self) -> Usage:
-        now = _descendants()
+    def read_usage(self) -> Usage:
+        now = _list_descendants()
         for pid, before in self._seen.items():
             heir = now.get(before.parent)
-            if pid not in now and (heir is None or not heir.waits):
-                self._ended += before.seconds
+            if pid not in now and (heir is None or not heir.waits_for_children):
+                self._ended_seconds += before.seconds
         self._seen = now
         living = sum(process.seconds for process in now.values())
-        return Usage(self._ended + living, sum(process.resident for process in now.values()))
+        return Usage(self._ended_seconds + living, sum(process.resident_bytes for process in now.values()))
 
 
-def scratch() -> TemporaryDirectory[str]:
+def create_temp_dir() -> TemporaryDirectory[str]:
     """A folder for one run. Spark's stores may write there for a moment after their query has stopped: that is left."""
     return TemporaryDirectory(prefix="penstock-lab-", ignore_cleanup_errors=True)
 
 
 def kill_workers() -> None:
     """Kill the Python workers of this process's Spark, with all they hold in memory."""
-    for pid in _descendants():
+    for pid in _list_descendants():
         try:
             if b"pyspark.daemon" in (_PROC / str(pid) / "cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def kill_workers() -> None:
             continue
 
 
-def _descendants() -> dict[int, _Process]:
+def _list_descendants() -> dict[int, _Process]:
     """This process and all that descend from it."""
     children: dict[int, list[int]] = {}
     known: dict[int, _Process] = {}
@@ -116,7 +116,7 @@ def _ignores_children(status: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Metered:
+class BatchCosts:
     """The cost of the micro-batches after the first few, in which Spark and the workers warm up."""
 
     batches: int
@@ -127,42 +127,44 @@ class Metered:
     checkpoint_bytes: int
 
 
-def metered(queries: Sequence[Query], checkpoints: Sequence[Path], batches: int, warm: int) -> Metered:
+def measure_batches(
+    queries: Sequence[MeteredQuery], checkpoints: Sequence[Path], batches: int, warm_batches: int
+) -> BatchCosts:
     """Wait until every checkpoint has so many micro-batches; those before `warm` are not counted."""
     marks: list[tuple[float, Usage]] = []
     meter = Meter()
     peak = 0
     begun = time.perf_counter()
     while len(marks) < batches:
-        done = min(_committed(place) for place in checkpoints)
+        done = min(_count_commits(place) for place in checkpoints)
         if done > len(marks):
-            now = time.perf_counter(), meter.usage()
+            now = time.perf_counter(), meter.read_usage()
             marks += [now] * (done - len(marks))
-            peak = max(peak, now[1].resident)
+            peak = max(peak, now[1].resident_bytes)
         failed = [error for query in queries if (error := query.exception()) is not None]
         if failed:
             raise failed[0]
-        if time.perf_counter() - begun > _PATIENCE:
-            raise TimeoutError(f"only {len(marks)} of {batches} micro-batches in {_PATIENCE} s")
-        time.sleep(_PAUSE)
-    times = [mark[0] for mark in marks[warm - 1 : batches]]
+        if time.perf_counter() - begun > _TIMEOUT_SECONDS:
+            raise TimeoutError(f"only {len(marks)} of {batches} micro-batches in {_TIMEOUT_SECONDS} s")
+        time.sleep(_POLL_SECONDS)
+    times = [mark[0] for mark in marks[warm_batches - 1 : batches]]
     steps = sorted(after - before for before, after in pairwise(times))
-    return Metered(
-        batches - warm,
+    return BatchCosts(
+        batches - warm_batches,
         times[-1] - times[0],
-        marks[batches - 1][1].seconds - marks[warm - 1][1].seconds,
+        marks[batches - 1][1].seconds - marks[warm_batches - 1][1].seconds,
         peak / 2**20,
         1000 * steps[len(steps) // 2],
-        sum(size(place) for place in checkpoints),
+        sum(measure_folder_bytes(place) for place in checkpoints),
     )
 
 
-def _committed(checkpoint: Path) -> int:
+def _count_commits(checkpoint: Path) -> int:
     folder = checkpoint / "commits"
     return sum(name.isdigit() for name in os.listdir(folder)) if folder.exists() else 0
 
 
-def size(folder: Path) -> int:
+def measure_folder_bytes(folder: Path) -> int:
     """The bytes of all files below a folder; one that is replaced meanwhile counts as none."""
     total = 0
     for path in folder.rglob("*"):

@@ -26,21 +26,21 @@ class Check:
     ok: bool
 
 
-def at_most(name: str, value: float, limit: float, unit: str) -> Check:
+def check_at_most(name: str, value: float, limit: float, unit: str) -> Check:
     return Check(name, round(value, 4), unit, f"<= {limit:g}", value <= limit)
 
 
-def at_least(name: str, value: float, limit: float, unit: str) -> Check:
+def check_at_least(name: str, value: float, limit: float, unit: str) -> Check:
     return Check(name, round(value, 4), unit, f">= {limit:g}", value >= limit)
 
 
-def at_least_unless(name: str, value: float, limit: float, most: float, why: str, unit: str) -> Check:
+def check_at_least_unless(name: str, value: float, limit: float, most: float, why: str, unit: str) -> Check:
     """A goal that is met, or that the same run shows to be more than can be had: `why` says what has only `most`."""
     goal = f">= {limit:g}, unless {why} ({most:.3g})"
     return Check(name, round(value, 4), unit, goal, value >= limit or most < limit)
 
 
-def equals(name: str, value: int, expected: int, unit: str) -> Check:
+def check_equals(name: str, value: int, expected: int, unit: str) -> Check:
     return Check(name, value, unit, f"== {expected}", value == expected)
 
 
@@ -72,7 +72,7 @@ class Report:
         return {
             "lab": self.lab,
             "quick": self.quick,
-            "machine": machine(),
+            "machine": describe_machine(),
             "checks": [asdict(check) for check in self.checks],
             "notes": list(self.notes),
             **{section.key: list(section.rows) for section in self.sections},
@@ -80,14 +80,16 @@ class Report:
 
     def show(self, console: Console) -> None:
         for section in self.sections:
-            for part, names in enumerate(fitting(section.rows, console.width)):
+            for part, names in enumerate(split_columns(section.rows, console.width)):
                 title = f"{section.title}, continued" if part else section.title
-                console.print(_rich(title, section.rows, {name: _longest(name, section.rows) for name in names}))
-        checks = [_shown(check) for check in self.checks]
-        console.print(_rich(f"{self.lab}: checks", checks, dict.fromkeys(checks[0] if checks else ())))
+                console.print(
+                    _build_table(title, section.rows, {name: _find_longest_word(name, section.rows) for name in names})
+                )
+        checks = [_build_check_row(check) for check in self.checks]
+        console.print(_build_table(f"{self.lab}: checks", checks, dict.fromkeys(checks[0] if checks else ())))
         for note in self.notes:
             console.print(note, highlight=False, soft_wrap=True, markup=False)
-        facts = machine()
+        facts = describe_machine()
         console.print(f"{facts['cores']} cores, Python {facts['python']}", style="dim", highlight=False)
 
     def write(self, out: Path) -> list[Path]:
@@ -100,7 +102,7 @@ class Report:
         return files
 
 
-def together(reports: Sequence[Report]) -> dict[str, Any]:
+def combine_reports(reports: Sequence[Report]) -> dict[str, Any]:
     """The JSON object of a run: that of the one lab, or of several with all their checks."""
     if len(reports) == 1:
         return reports[0].as_json()
@@ -114,30 +116,33 @@ def write_json(path: Path, value: dict[str, Any]) -> Path:
     return path
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """What a reader must know to judge a figure."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    packages = {name: _version(name) for name in ("penstock", "numba", "numpy", "pyarrow", "duckdb")}
+    packages = {name: _find_version(name) for name in ("penstock", "numba", "numpy", "pyarrow", "duckdb")}
     return {"cores": cores, "python": platform.python_version(), "system": platform.system(), "packages": packages}
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _shown(check: Check) -> dict[str, Any]:
+def _build_check_row(check: Check) -> dict[str, Any]:
     verdict = "[green]met[/]" if check.ok else "[red]missed[/]"
     return {"check": check.name, "value": check.value, "unit": check.unit, "goal": check.goal, "": verdict}
 
 
-def fitting(rows: Sequence[dict[str, Any]], width: int) -> Iterator[list[str]]:
+def split_columns(rows: Sequence[dict[str, Any]], width: int) -> Iterator[list[str]]:
     """The columns of a table in parts that fit a width, each with the first columns, which tell the rows apart."""
     names = list(rows[0]) if rows else []
-    needed = {name: 3 + _longest(name, rows) for name in names}
-    told = (len({tuple(_cell(row[name]) for name in names[:count]) for row in rows}) for count in range(1, len(names)))
+    needed = {name: 3 + _find_longest_word(name, rows) for name in names}
+    told = (
+        len({tuple(_format_cell(row[name]) for name in names[:count]) for row in rows})
+        for count in range(1, len(names))
+    )
     size = next((count for count, different in enumerate(told, 1) if different == len(rows)), 0)
     key, part = names[:size], list[str]()
     for name in names[size:]:
@@ -148,29 +153,35 @@ def fitting(rows: Sequence[dict[str, Any]], width: int) -> Iterator[list[str]]:
     yield key + part
 
 
-def _heading(name: str) -> str:
+def _format_heading(name: str) -> str:
     return (f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name).replace("_", " ")
 
 
-def _longest(name: str, rows: Sequence[dict[str, Any]]) -> int:
+def _find_longest_word(name: str, rows: Sequence[dict[str, Any]]) -> int:
     """The longest word of a column."""
-    return max((len(word) for text in (_heading(name), *(_cell(row[name]) for row in rows)) for word in text.split()),
-               default=0)  # fmt: skip
+    return max(
+        (
+            len(word)
+            for text in (_format_heading(name), *(_format_cell(row[name]) for row in rows))
+            for word in text.split()
+        ),
+        default=0,
+    )
 
 
-def _rich(title: str, rows: Sequence[dict[str, Any]], widths: Mapping[str, int | None]) -> Table:
+def _build_table(title: str, rows: Sequence[dict[str, Any]], widths: Mapping[str, int | None]) -> Table:
     """A table of some columns, as wide as is said, or as there is room."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for name, width in widths.items():
         numeric = all(isinstance(row[name], int | float) for row in rows)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        table.add_column(_heading(name), justify=justify, overflow="fold", width=width)
+        table.add_column(_format_heading(name), justify=justify, overflow="fold", width=width)
     for row in rows:
-        table.add_row(*(_cell(row[name]) for name in widths))
+        table.add_row(*(_format_cell(row[name]) for name in widths))
     return table
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

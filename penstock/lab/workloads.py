@@ -58,7 +58,7 @@ class KeyedStreams:
     def _same_key(self) -> str:
         return " AND ".join(f"{x}.k = {y}.k" for x, y in zip(self.names, self.names[1:], strict=False))
 
-    def engine(self) -> Engine:
+    def build_engine(self) -> Engine:
         """A new engine with the streams declared and the query, `q`, in place."""
         engine = Engine()
         for name in self.names:
@@ -66,11 +66,11 @@ class KeyedStreams:
         engine.query("q", self.cql)
         return engine
 
-    def between(self, begin: int, end: int) -> dict[str, pa.Table]:
+    def generate_between(self, begin: int, end: int) -> dict[str, pa.Table]:
         """The rows of every stream with begin <= ts < end, sorted by time; seeded by the stretch."""
-        return {name: self._table(order, begin, end) for order, name in enumerate(self.names)}
+        return {name: self._generate_table(order, begin, end) for order, name in enumerate(self.names)}
 
-    def _table(self, order: int, begin: int, end: int) -> pa.Table:
+    def _generate_table(self, order: int, begin: int, end: int) -> pa.Table:
         rng = np.random.default_rng((self.seed, order, begin, end))
         first, last = (time * self.rows // self.span for time in (begin, end))
         columns = [
@@ -80,27 +80,27 @@ class KeyedStreams:
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def pushes(self, parts: int, history: int = 1) -> Iterator[dict[str, pa.Table]]:
+    def generate_pushes(self, parts: int, history: int = 1) -> Iterator[dict[str, pa.Table]]:
         """The history, or `history` of them end to end, in pushes of span / parts each, made one at a time."""
         length = self.span // parts
-        return (self.between(number * length, (number + 1) * length) for number in range(parts * history))
+        return (self.generate_between(number * length, (number + 1) * length) for number in range(parts * history))
 
 
-def joined(parts: Iterable[dict[str, pa.Table]]) -> dict[str, pa.Table]:
+def concat_pushes(parts: Iterable[dict[str, pa.Table]]) -> dict[str, pa.Table]:
     """Pushes put end to end, as a batch engine wants them."""
     parts = list(parts)
     return {name: pa.concat_tables(part[name] for part in parts).combine_chunks() for name in parts[0]}
 
 
-def row_count(tables: Iterable[pa.Table]) -> int:
+def count_rows(tables: Iterable[pa.Table]) -> int:
     return sum(table.num_rows for table in tables)
 
 
-def w3(rows: int = 300_000, keys: int = 10_000, seconds: int = 6000) -> KeyedStreams:
+def build_w3(rows: int = 300_000, keys: int = 10_000, seconds: int = 6000) -> KeyedStreams:
     """Three streams over 100-second windows: the workload the engine's speed is judged by."""
     return KeyedStreams(3, rows, seconds * SECOND, keys, 100 * SECOND)
 
 
-def steady(ways: int, window_rows: int) -> KeyedStreams:
+def build_steady(ways: int, window_rows: int) -> KeyedStreams:
     """One tuple per tick and stream, `window_rows` of them valid, and as many keys: a probe finds about one."""
     return KeyedStreams(ways, window_rows, window_rows, window_rows, window_rows, ticks=True)

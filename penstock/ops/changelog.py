@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ops.protocol import Batch, concat
-from penstock.ops.row_groups import Groups
+from penstock.ops.row_groups import RowGroups
 from penstock.state.kernels import ALWAYS
 
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"
@@ -23,11 +23,11 @@ def undo(living: Batch, unread: Batch) -> tuple[Batch, Batch]:
     assert living.numbers is not None
     assert unread.signs is not None
     assert unread.numbers is not None
-    groups = Groups([column.type for column in unread.columns.values()])
+    groups = RowGroups([column.type for column in unread.columns.values()])
     standing: defaultdict[int, list[int]] = defaultdict(list)
-    for row, code in enumerate(groups.codes(list(living.columns.values()), len(living)).tolist()):
+    for row, code in enumerate(groups.encode(list(living.columns.values()), len(living)).tolist()):
         standing[code].append(row)
-    codes = groups.codes(list(unread.columns.values()), len(unread)).tolist()
+    codes = groups.encode(list(unread.columns.values()), len(unread)).tolist()
     signs, old = unread.signs.tolist(), unread.numbers.tolist()
     ended = {number for number, sign in zip(old, signs, strict=True) if sign < 0}
     new: dict[int, int] = {}

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ops.protocol import Batch, Inlet, Outlet, concat
-from penstock.ops.row_groups import Answer, Counts, Groups, grown, no_changes, points
-from penstock.ops.time_merge import bound_of, cut, ready
+from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
+from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
 class DifferenceOperator:
@@ -35,28 +35,28 @@ class DifferenceOperator:
         outlet: Outlet,
         columns: Mapping[str, pa.DataType],
         order: Sequence[int],
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:
         self.id = id_
         self.order = tuple(order)
         self.inlets = tuple(inlets)
         self._outlet = outlet
         self._types = dict(columns)
-        self._groups = Groups(list(columns.values()), maintenance)
-        self._counts = tuple(Counts() for _ in inlets)
-        self._answer = Answer()
+        self._groups = RowGroups(list(columns.values()), maintenance)
+        self._counts = tuple(GroupCounts() for _ in inlets)
+        self._differ = AnswerDiffer()
         self._done = int(ALWAYS)
         self._emitted = 0
 
-    def more(self) -> bool:
-        bound = bound_of(self.inlets, whole=True)
-        return bound > self._done or ready(self.inlets, bound)
+    def has_work(self) -> bool:
+        bound = compute_bound(self.inlets, whole=True)
+        return bound > self._done or has_ready(self.inlets, bound)
 
     def run(self, budget: int) -> int:
-        bound = bound_of(self.inlets, whole=True)
-        until = cut(self.inlets, bound, budget)
+        bound = compute_bound(self.inlets, whole=True)
+        until = find_cut(self.inlets, bound, budget)
         sides = [inlet.read(until) for inlet in self.inlets]
-        changed = self._changed(sides)
+        changed = self._apply_changes(sides)
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
@@ -72,18 +72,18 @@ class DifferenceOperator:
             "emitted": self._emitted,
         }
 
-    def revive(self, living: Sequence[Batch]) -> Batch:
+    def restore(self, living: Sequence[Batch]) -> Batch:
         """Start from the inputs' living rows; returns the answer."""
         sides = [[Batch(np.full(len(side), ALWAYS + 1), side.columns, side.signs)] for side in living]
-        changed = self._changed(sides)
-        return no_changes(self._types) if changed is None else changed
+        changed = self._apply_changes(sides)
+        return make_empty_changes(self._types) if changed is None else changed
 
-    def _part(self, batch: Batch) -> Batch:
+    def _rename_columns(self, batch: Batch) -> Batch:
         columns = dict(zip(self._types, batch.columns.values(), strict=True))
         return Batch(batch.times, columns, batch.signs)
 
-    def _changed(self, sides: Sequence[Sequence[Batch]]) -> Batch | None:
-        parts = [self._part(batch) for batches in sides for batch in batches]
+    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Batch | None:
+        parts = [self._rename_columns(batch) for batches in sides for batch in batches]
         if not any(len(part) for part in parts):
             return None
         side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
@@ -92,8 +92,8 @@ class DifferenceOperator:
         changes, side = changes.take(order), side[order]
         assert changes.signs is not None
         most = max(each.counts.size for each in self._counts)
-        self._groups.recycle(np.maximum.reduce([grown(each.counts, most) for each in self._counts]))
-        at = points(self._groups.codes(list(changes.columns.values()), len(changes)), changes.times)
+        self._groups.recycle(np.maximum.reduce([grow(each.counts, most) for each in self._counts]))
+        at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
         bound, signs, side = self._groups.bound, changes.signs[at.order], side[at.order]
         present = self._counts[0].apply(at, np.where(side == 0, signs, np.int8(0)), bound) > 0
         for place in self.order:
@@ -102,6 +102,6 @@ class DifferenceOperator:
                 present &= counts.apply(at, np.where(mine, signs, np.int8(0)), bound) == 0
             else:
                 asked = np.flatnonzero(present)
-                present[asked] = counts.of(at.codes[asked]) == 0
-        rows = dict(zip(self._types, self._groups.keys(at.codes), strict=True))
-        return self._answer.changes(at, present, rows, bound)
+                present[asked] = counts.get_counts(at.codes[asked]) == 0
+        rows = dict(zip(self._types, self._groups.decode(at.codes), strict=True))
+        return self._differ.compute_changes(at, present, rows, bound)

@@ -12,34 +12,34 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, Plain, concat
-from penstock.ops.row_groups import Answer, Counts, Groups, no_changes, points
+from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, concat
+from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
 from penstock.state.kernels import ALWAYS, FOREVER
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
-class DistinctOperator(Plain):
+class DistinctOperator(FrontierBypass):
     """DISTINCT over columns of given types."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType],
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:  # fmt: skip
         self.id = id_
         self._inlet = inlet
         self._outlet = outlet
         self._types = dict(columns)
-        self._groups = Groups(list(columns.values()), maintenance)
-        self._counts = Counts()
-        self._answer = Answer()
+        self._groups = RowGroups(list(columns.values()), maintenance)
+        self._counts = GroupCounts()
+        self._differ = AnswerDiffer()
         self._emitted = 0
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
         batches = self._inlet.read(int(FOREVER))
-        changed = self._changed(concat(batches)) if batches else None
+        changed = self._apply_changes(concat(batches)) if batches else None
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
@@ -49,18 +49,18 @@ class DistinctOperator(Plain):
     def metrics(self) -> dict[str, object]:
         return {"rows": int(np.count_nonzero(self._counts.counts)), "emitted": self._emitted}
 
-    def revive(self, living: Batch) -> Batch:
+    def restore(self, living: Batch) -> Batch:
         """Start from the input's living rows; returns the answer."""
-        changed = self._changed(Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs))
-        return no_changes(self._types) if changed is None else changed
+        changed = self._apply_changes(Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs))
+        return make_empty_changes(self._types) if changed is None else changed
 
-    def _changed(self, changes: Batch) -> Batch | None:
+    def _apply_changes(self, changes: Batch) -> Batch | None:
         if not len(changes):
             return None
         assert changes.signs is not None
         self._groups.recycle(self._counts.counts)
-        at = points(self._groups.codes(list(changes.columns.values()), len(changes)), changes.times)
+        at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
         bound = self._groups.bound
         present = self._counts.apply(at, changes.signs[at.order], bound) > 0
-        rows = dict(zip(self._types, self._groups.keys(at.codes), strict=True))
-        return self._answer.changes(at, present, rows, bound)
+        rows = dict(zip(self._types, self._groups.decode(at.codes), strict=True))
+        return self._differ.compute_changes(at, present, rows, bound)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.cql.catalog import Stream
-from penstock.ops.protocol import Batch, Inlet, Outlet, Plain, concat
+from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, concat
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
 
-class _Passing(Plain):
+class _BatchMapper(FrontierBypass):
     """An operator that turns every batch into another as it comes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
@@ -26,13 +26,13 @@ class _Passing(Plain):
         self._outlet = outlet
         self._emitted = 0
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - a batch is passed as it came
         done = 0
         for batch in self._inlet.read(int(FOREVER)):
-            passed = self._passed(batch)
+            passed = self._map_batch(batch)
             self._emitted += len(passed)
             self._outlet.write(passed)
             done += len(batch)
@@ -42,49 +42,49 @@ class _Passing(Plain):
     def metrics(self) -> dict[str, object]:
         return {"emitted": self._emitted}
 
-    def revive(self, living: Batch) -> None:
+    def restore(self, living: Batch) -> None:
         """Nothing to remember: the input reports every change."""
 
-    def _passed(self, batch: Batch) -> Batch:
+    def _map_batch(self, batch: Batch) -> Batch:
         raise NotImplementedError
 
 
-class IStreamOperator(_Passing):
+class IStreamOperator(_BatchMapper):
     """Rows that enter the answer."""
 
-    def _passed(self, batch: Batch) -> Batch:
+    def _map_batch(self, batch: Batch) -> Batch:
         assert batch.signs is not None
         rows = batch.take(np.flatnonzero(batch.signs > 0))
         return Batch(rows.times, rows.columns)
 
 
-class DStreamOperator(_Passing):
+class DStreamOperator(_BatchMapper):
     """Rows that leave the answer."""
 
-    def _passed(self, batch: Batch) -> Batch:
+    def _map_batch(self, batch: Batch) -> Batch:
         assert batch.signs is not None
         rows = batch.take(np.flatnonzero(batch.signs < 0))
         return Batch(rows.times, rows.columns)
 
 
-class RStreamOperator(_Passing):
+class RStreamOperator(_BatchMapper):
     """The whole answer whenever it changes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
         super().__init__(id_, inlet, outlet)
-        self._answer: Batch | None = None
+        self._current_rows: Batch | None = None
 
     def metrics(self) -> dict[str, object]:
-        return {"answer_rows": 0 if self._answer is None else len(self._answer), **super().metrics()}
+        return {"answer_rows": 0 if self._current_rows is None else len(self._current_rows), **super().metrics()}
 
-    def revive(self, living: Batch) -> None:
-        self._answer = _by_number(living)
+    def restore(self, living: Batch) -> None:
+        self._current_rows = _sort_by_number(living)
 
-    def _passed(self, batch: Batch) -> Batch:
+    def _map_batch(self, batch: Batch) -> Batch:
         assert batch.signs is not None
         assert batch.numbers is not None
         rows = batch.take(np.flatnonzero(batch.signs > 0))
-        rows = _by_number(rows if self._answer is None else concat([self._answer, rows]))
+        rows = _sort_by_number(rows if self._current_rows is None else concat([self._current_rows, rows]))
         leaving = np.flatnonzero(batch.signs < 0)
         instants = np.unique(batch.times)
         first = np.searchsorted(instants, rows.times)
@@ -99,29 +99,29 @@ class RStreamOperator(_Passing):
         order = np.argsort(at, kind="stable")
         staying = np.ones(len(rows), np.bool_)
         staying[places] = False
-        self._answer = rows.take(np.flatnonzero(staying))
+        self._current_rows = rows.take(np.flatnonzero(staying))
         return Batch(instants[at[order]], rows.take(chosen[order]).columns)
 
 
-def _by_number(rows: Batch) -> Batch:
+def _sort_by_number(rows: Batch) -> Batch:
     assert rows.numbers is not None
     return rows if np.all(np.diff(rows.numbers) > 0) else rows.take(np.argsort(rows.numbers, kind="stable"))
 
 
-class DerivedStreamOperator(_Passing):
+class DerivedStreamOperator(_BatchMapper):
     """The results of a query as a stream: what other queries read in place of a source."""
 
     def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:
         super().__init__(f"source {stream.name}", inlet, outlet)
         self.stream = stream
-        self.arrived = 0
+        self.arrival_count = 0
 
     def metrics(self) -> dict[str, object]:
-        return {"arrived": self.arrived, "frontier": self._inlet.frontier}
+        return {"arrived": self.arrival_count, "frontier": self._inlet.frontier}
 
-    def _passed(self, batch: Batch) -> Batch:
-        numbers = np.arange(self.arrived, self.arrived + len(batch))
-        self.arrived += len(batch)
+    def _map_batch(self, batch: Batch) -> Batch:
+        numbers = np.arange(self.arrival_count, self.arrival_count + len(batch))
+        self.arrival_count += len(batch)
         names = (name for name in self.stream.schema.names if name != self.stream.time)
         columns = dict(zip(names, batch.columns.values(), strict=True))
         columns[self.stream.time] = as_times(batch.times, self.stream.time_type)

@@ -22,7 +22,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 @_kernel
-def choose(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
+def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
     """The places of combinations younger than `life` that a party wants, those whose code it has; returns how many.
 
     Where `codes` is empty all want all.
@@ -60,7 +60,7 @@ def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
 
 
 @_kernel
-def count_points(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) -> None:
+def count_group_rows(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) -> None:
     """How many rows a group has."""
     at = 0
     for p in range(ends.size):
@@ -72,7 +72,7 @@ def count_points(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) -> N
 
 
 @_kernel
-def limb_points(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I64, limbs: I64, out: I64) -> None:
+def sum_group_values(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I64, limbs: I64, out: I64) -> None:
     """Exact sums: `limbs[code]` are digits to the base 2**32, the last one signed; a value is a few digits from
     `starts` on. Fewer than 2**31 changes a point keep the digits from overflowing between carries."""
     at = 0
@@ -136,7 +136,7 @@ def limbs_to_double(limbs: I64, exponent: int, out: NDArray[np.float64]) -> None
 
 
 @_kernel
-def flip_weights(codes: I32, weights: I8, counts: I64, out: I8) -> None:
+def compute_distinct_weights(codes: I32, weights: I8, counts: I64, out: I8) -> None:
     """DISTINCT: of the changes of equal values (equal codes) those that bring the first or take the last."""
     for i in range(codes.size):
         out[i] = 0
@@ -189,7 +189,7 @@ def _heap_pop(root: int, key: I64, child: I64, sibling: I64) -> int:
 
 
 @_kernel
-def heap_points(
+def find_group_minimum(
     ends: I64, codes: I32, weights: I8, values: I64, roots: I64,
     key: I64, child: I64, sibling: I64, owner: I64, pool: I64, out: I64, found: U8,
 ) -> None:  # fmt: skip
@@ -230,7 +230,7 @@ def heap_points(
 
 
 @_kernel
-def sequence_limits(
+def compute_sequence_limits(
     left_times: I64, left_numbers: I64, first: int, times: I64, numbers: I64, tie: int, out: I64
 ) -> None:
     """For every later tuple the id behind the last earlier one. The earlier have the ids first, first + 1, …
@@ -248,7 +248,7 @@ def sequence_limits(
 
 
 @_kernel
-def _queue_append(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+def _append_to_queue(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     last = tail[code]
     older[row & mask] = last
     newer[row & mask] = NONE
@@ -260,14 +260,14 @@ def _queue_append(row: int, code: int, mask: int, head: I64, tail: I64, older: I
 
 
 @_kernel
-def queue_remove(rows: I64, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+def remove_from_queues(rows: I64, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     """Take rows out of their queues."""
     for i in range(rows.size):
-        _queue_drop(rows[i], codes[rows[i] & mask], mask, head, tail, older, newer)
+        _drop_from_queue(rows[i], codes[rows[i] & mask], mask, head, tail, older, newer)
 
 
 @_kernel
-def _queue_drop(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+def _drop_from_queue(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     before, behind = older[row & mask], newer[row & mask]
     if before >= 0:
         newer[before & mask] = behind
@@ -280,14 +280,14 @@ def _queue_drop(row: int, code: int, mask: int, head: I64, tail: I64, older: I64
 
 
 @_kernel
-def queue_append(first: int, end: int, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
+def append_to_queues(first: int, end: int, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     """Let rows queue up."""
     for row in range(first, end):
-        _queue_append(row, codes[row & mask], mask, head, tail, older, newer)
+        _append_to_queue(row, codes[row & mask], mask, head, tail, older, newer)
 
 
 @_kernel
-def sequence_match(
+def match_sequence(
     recent: bool, wanted: I32, times: I64, limits: I64, queued: int, codes: I32, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, gone: U8, out: I64,
 ) -> int:  # fmt: skip
@@ -304,9 +304,9 @@ def sequence_match(
                 row = tail[code]
                 while row >= 0 and dies[row & mask] <= dies[queued & mask]:
                     gone[row & mask] = 1
-                    _queue_drop(row, code, mask, head, tail, older, newer)
+                    _drop_from_queue(row, code, mask, head, tail, older, newer)
                     row = tail[code]
-            _queue_append(queued, code, mask, head, tail, older, newer)
+            _append_to_queue(queued, code, mask, head, tail, older, newer)
             queued += 1
         out[j] = NONE
         code = wanted[j]
@@ -315,18 +315,18 @@ def sequence_match(
         row = tail[code] if recent else head[code]
         while row >= 0 and dies[row & mask] <= times[j]:
             gone[row & mask] = 1
-            _queue_drop(row, code, mask, head, tail, older, newer)
+            _drop_from_queue(row, code, mask, head, tail, older, newer)
             row = tail[code] if recent else head[code]
         if row >= 0:
             out[j] = row
             if not recent:
                 gone[row & mask] = 1
-                _queue_drop(row, code, mask, head, tail, older, newer)
+                _drop_from_queue(row, code, mask, head, tail, older, newer)
     return queued
 
 
 @_kernel
-def sequence_candidates(
+def find_sequence_candidates(
     recent: bool, wanted: I32, times: I64, limits: I64, start: int, waiting: int, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, out_right: I64, out_left: I64,
 ) -> tuple[int, int]:  # fmt: skip
@@ -354,7 +354,7 @@ def sequence_candidates(
 
 
 @_kernel
-def sequence_pick(recent: bool, right: I64, left: I64, holds: U8, mask: int, used: U8, out: I64) -> None:
+def pick_sequence_pairs(recent: bool, right: I64, left: I64, holds: U8, mask: int, used: U8, out: I64) -> None:
     """Of the pairs that hold, the first of every later tuple; a row pairs once (CHRONICLE)."""
     for i in range(right.size):
         if holds[i] and out[right[i]] < 0 and (recent or not used[left[i] & mask]):

@@ -71,7 +71,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def in_order(ends: Batch | None, births: Batch | None) -> Batch | None:
+def merge_changes(ends: Batch | None, births: Batch | None) -> Batch | None:
     """Ends and births of rows as one batch in temporal order; within an instant, rows leave before others enter."""
     changes = [batch for batch in (ends, births) if batch is not None and len(batch)]
     if len(changes) < 2:
@@ -127,13 +127,13 @@ class Operator(Protocol):
     def run(self, budget: int) -> int:
         """Do work for about `budget` tuples; returns the number of tuples handled."""
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         """Whether `run` could do something now."""
 
     def metrics(self) -> dict[str, object]: ...
 
 
-class Plain:
+class FrontierBypass:
     """Marks an operator with one inlet that neither needs nor changes time: frontiers go past it.
 
     It writes nothing before its inlet's frontier once it has read all that waits there.
@@ -141,16 +141,16 @@ class Plain:
 
 
 @runtime_checkable
-class Holding(Protocol):
+class TimerOperator(Protocol):
     """An operator that holds back what it has read until time passes: ends of rows, slides, tuples out of order."""
 
-    def awaits(self) -> int | None:
+    def next_timer(self) -> int | None:
         """The time its inlets' frontiers must reach for it to write the next of what it holds; None: it holds none."""
 
 
 @runtime_checkable
-class Enabling(Protocol):
+class FrontierGenerator(Protocol):
     """An operator that can say more about time than its tuples do: a source with a clock."""
 
-    def enables(self, time: int) -> bool:
+    def can_advance_to(self, time: int) -> bool:
         """Whether `run` would raise the frontier from not after `time` to `time` or beyond, though no tuple came."""

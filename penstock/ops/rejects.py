@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-_KEPT_ROWS = 1_000_000
+_MAX_ROWS = 1_000_000
 
 
-class Rejects:
+class RejectedRows:
     """Rows with the reason why they were not taken."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -28,7 +28,7 @@ class Rejects:
 
     def extend(self, rows: pa.Table) -> None:
         self._parts.append(rows)
-        while len(self._parts) > 1 and sum(part.num_rows for part in self._parts) > _KEPT_ROWS:
+        while len(self._parts) > 1 and sum(part.num_rows for part in self._parts) > _MAX_ROWS:
             self._parts.popleft()
 
     def with_reasons(self) -> pa.Table:

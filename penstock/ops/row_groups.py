@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.ops.kernels import count_points
+from penstock.ops.kernels import count_group_rows
 from penstock.ops.protocol import I8, Batch
-from penstock.state.interning import CodeTable, interner
+from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import I32, I64, NONE, U8
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def grown(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> I64:
+def grow(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> I64:
     """The array with room for `size` groups, new ones at zero."""
     if size <= array.shape[0]:
         return array
@@ -33,7 +33,7 @@ def grown(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> 
     return np.concatenate([array, np.zeros((capacity - array.shape[0], *array.shape[1:]), array.dtype)])
 
 
-def present(weights: I8, values: pa.Array) -> I8:
+def zero_null_weights(weights: I8, values: pa.Array) -> I8:
     """The weights, 0 where the value is NULL."""
     if not values.null_count:
         return weights
@@ -41,32 +41,32 @@ def present(weights: I8, values: pa.Array) -> I8:
     return np.where(valid, weights, np.int8(0))
 
 
-class Groups:
+class RowGroups:
     """Codes for keys of several columns, exact; no columns make one group."""
 
-    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
         self._types = tuple(types)
         self._maintenance = maintenance
-        self._columns = tuple(interner(type_, maintenance.capacity) for type_ in types)
+        self._columns = tuple(make_interner(type_, maintenance.capacity) for type_ in types)
         self._pairs = tuple(CodeTable(maintenance.capacity) for _ in self._columns[1:])
-        self._kept = maintenance.recycle_codes
+        self._live_after_recycle = maintenance.recycle_codes
 
     @property
     def bound(self) -> int:
         """All codes are below this."""
         if not self._columns:
             return 1
-        return self._pairs[-1].bound if self._pairs else self._columns[0].bound + 1
+        return self._pairs[-1].code_limit if self._pairs else self._columns[0].code_limit + 1
 
-    def codes(self, columns: Sequence[pa.Array], rows: int) -> I32:
+    def encode(self, columns: Sequence[pa.Array], rows: int) -> I32:
         """The group of every row."""
         codes: I32 = np.zeros(rows, np.int32)
         for place, (table, column) in enumerate(zip(self._columns, columns, strict=True)):
             part = table.intern(column) + np.int32(1)  # NULL is 0
-            codes = self._pairs[place - 1].intern(_packed(codes, part)) if place else part
+            codes = self._pairs[place - 1].intern(_pack_pairs(codes, part)) if place else part
         return codes
 
-    def keys(self, codes: I32) -> list[pa.Array]:
+    def decode(self, codes: I32) -> list[pa.Array]:
         """The keys of groups, column by column."""
         found: list[pa.Array] = []
         for place in range(len(self._columns) - 1, -1, -1):
@@ -74,10 +74,10 @@ class Groups:
             if place:
                 packed = self._pairs[place - 1].values(codes)
                 codes, part = (packed >> 32).astype(np.int32), (packed & 0xFFFFFFFF).astype(np.int32)
-            found.append(self._values(place, part - np.int32(1)))
+            found.append(self._decode_column(place, part - np.int32(1)))
         return found[::-1]
 
-    def _values(self, place: int, codes: I32) -> pa.Array:
+    def _decode_column(self, place: int, codes: I32) -> pa.Array:
         known = codes >= 0
         if known.all():
             return self._columns[place].values(codes)
@@ -88,47 +88,47 @@ class Groups:
 
     def recycle(self, counts: I64) -> None:
         """Free the codes of groups without rows, if enough were added."""
-        if not self._columns or self._live <= self._maintenance.regrowth * self._kept:
+        if not self._columns or self._live_count <= self._maintenance.regrowth * self._live_after_recycle:
             return
         used: U8 = (counts[: self.bound] > 0).view(np.uint8)
         for place in range(len(self._pairs) - 1, -1, -1):
             table = self._pairs[place]
-            table.recycle(_fitting(used, table.bound))
-            live = table.live_values()
+            table.recycle(_truncate_marks(used, table.code_limit))
+            live = table.list_live_values()
             self._recycle_column(place + 1, live & 0xFFFFFFFF)
-            used = _marked(self._bound_of(place), live >> 32)
+            used = _mark_used(self._prefix_bound(place), live >> 32)
         self._recycle_column(0, np.flatnonzero(used))
-        self._kept = max(self._maintenance.recycle_codes, self._live)
+        self._live_after_recycle = max(self._maintenance.recycle_codes, self._live_count)
 
     @property
-    def _live(self) -> int:
-        return self._pairs[-1].live if self._pairs else self._columns[0].live
+    def _live_count(self) -> int:
+        return self._pairs[-1].live_count if self._pairs else self._columns[0].live_count
 
-    def _bound_of(self, place: int) -> int:
+    def _prefix_bound(self, place: int) -> int:
         """All codes of the first place + 1 columns are below this."""
-        return self._pairs[place - 1].bound if place else self._columns[0].bound + 1
+        return self._pairs[place - 1].code_limit if place else self._columns[0].code_limit + 1
 
     def _recycle_column(self, place: int, used: I64) -> None:
         column = self._columns[place]
-        column.recycle(_marked(column.bound + 1, used)[1:])
+        column.recycle(_mark_used(column.code_limit + 1, used)[1:])
 
 
-def _packed(prefix: I32, part: I32) -> I64:
+def _pack_pairs(prefix: I32, part: I32) -> I64:
     return (prefix.astype(np.int64) << 32) | part.astype(np.int64)
 
 
-def _marked(bound: int, codes: I64) -> U8:
+def _mark_used(bound: int, codes: I64) -> U8:
     marks = np.zeros(bound, np.uint8)
     marks[codes] = 1
     return marks
 
 
-def _fitting(marks: U8, size: int) -> U8:
+def _truncate_marks(marks: U8, size: int) -> U8:
     return np.ascontiguousarray(marks[:size])
 
 
 @dataclass(frozen=True)
-class Points:
+class ChangePoints:
     """Groups at instants, sorted by group, then time; `first` marks the point before a group's first change.
 
     `order` sorts the changes in the same way; those up to `ends[p]` were made at point p.
@@ -149,7 +149,7 @@ class Points:
         return np.flatnonzero(np.append(self.first[1:], True))
 
 
-def points(codes: I32, times: I64) -> Points:
+def find_change_points(codes: I32, times: I64) -> ChangePoints:
     """The points of changes that come in temporal order."""
     order = np.argsort(codes, kind="stable")
     codes, times = codes[order], times[order]
@@ -164,38 +164,40 @@ def points(codes: I32, times: I64) -> Points:
     at = np.repeat(np.arange(starts.size), repeats)
     first = np.zeros(at.size, np.bool_)
     first[np.cumsum(repeats)[opens] - 2] = True
-    return Points(order, codes[starts][at], times[starts][at], np.where(first, starts[at], ends[at]), first)
+    return ChangePoints(order, codes[starts][at], times[starts][at], np.where(first, starts[at], ends[at]), first)
 
 
-class Counts:
+class GroupCounts:
     """How many rows each group has."""
 
     def __init__(self) -> None:
         self.counts: I64 = np.zeros(1, np.int64)
 
-    def apply(self, at: Points, weights: I8, bound: int) -> I64:
+    def apply(self, at: ChangePoints, weights: I8, bound: int) -> I64:
         """Make changes (+1 or -1, in the order of the points); returns the count at every point."""
-        self.counts = grown(self.counts, bound)
+        self.counts = grow(self.counts, bound)
         out = np.empty(len(at), np.int64)
-        count_points(at.ends, at.codes, weights, self.counts, out)
+        count_group_rows(at.ends, at.codes, weights, self.counts, out)
         return out
 
-    def of(self, codes: I32) -> I64:
+    def get_counts(self, codes: I32) -> I64:
         """The count of groups that did not change."""
         known = codes < self.counts.size
         return np.where(known, self.counts[np.where(known, codes, 0)], 0)
 
 
-class Answer:
+class AnswerDiffer:
     """The rows of groups in the answer: what enters and leaves it, with numbers that pair ends with beginnings."""
 
     def __init__(self) -> None:
         self._numbers: I64 = np.zeros(1, np.int64)
-        self._next = 0
+        self._next_number = 0
 
-    def changes(self, at: Points, present: Mask, columns: Mapping[str, pa.Array], bound: int) -> Batch | None:
+    def compute_changes(
+        self, at: ChangePoints, present: Mask, columns: Mapping[str, pa.Array], bound: int
+    ) -> Batch | None:
         """The changes of the answer. `columns` are the rows at the points, `present` says which are in the answer."""
-        self._numbers = grown(self._numbers, bound)
+        self._numbers = grow(self._numbers, bound)
         was = np.zeros(len(at), np.bool_)
         was[1:] = present[:-1]
         was &= ~at.first
@@ -203,10 +205,10 @@ class Answer:
         both = was & present & ~at.first
         if both.any():
             for column in columns.values():
-                changed[1:] |= both[1:] & ~same_as_before(column)
+                changed[1:] |= both[1:] & ~equals_previous(column)
         changed &= ~at.first
         enters, leaves = np.flatnonzero(changed & present), np.flatnonzero(changed & was)
-        numbers = self._numbering(at, enters)
+        numbers = self._assign_numbers(at, enters)
         if not enters.size and not leaves.size:
             return None
         times = np.concatenate([at.times[leaves], at.times[enters]])
@@ -216,11 +218,11 @@ class Answer:
         taken = pa.array(rows)
         return Batch(times[order], {name: column.take(taken) for name, column in columns.items()}, signs, numbers[rows])
 
-    def _numbering(self, at: Points, enters: I64) -> I64:
+    def _assign_numbers(self, at: ChangePoints, enters: I64) -> I64:
         """The number of each group's row at each point; rows that enter get new ones."""
         known: I64 = np.where(at.first, self._numbers[at.codes], NONE)
-        known[enters] = self._next + np.arange(enters.size)
-        self._next += enters.size
+        known[enters] = self._next_number + np.arange(enters.size)
+        self._next_number += enters.size
         origin = np.zeros(len(at), np.int64)
         told = np.flatnonzero(at.first)
         origin[told], origin[enters] = told, enters
@@ -229,13 +231,13 @@ class Answer:
         return known
 
 
-def no_changes(columns: Mapping[str, pa.DataType]) -> Batch:
+def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Batch:
     """An empty batch of changes."""
     empty = np.empty(0, np.int64)
     return Batch(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
 
 
-def same_as_before(column: pa.Array) -> Mask:
+def equals_previous(column: pa.Array) -> Mask:
     """Whether each value but the first is the same as the one before it; NULL is NULL and NaN is NaN."""
     before, now = column.slice(0, len(column) - 1), column.slice(1)
     same = pc.equal(before, now)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.ops.protocol import Batch, Outlet, concat
-from penstock.ops.rejects import Rejects
+from penstock.ops.rejects import RejectedRows
 from penstock.state.kernels import ALWAYS, I64
 
 
@@ -29,77 +29,79 @@ class SourceOperator:
         self.id = id_
         self.stream = stream
         self.frontier = int(ALWAYS)
-        self.arrived = 0
-        self.late = Rejects(stream.schema)
-        self.dead = Rejects(stream.schema)
+        self.arrival_count = 0
+        self.late = RejectedRows(stream.schema)
+        self.dead_letters = RejectedRows(stream.schema)
         self._outlet = outlet
-        self._released = int(ALWAYS)
-        self._held: list[Batch] = []
+        self._released_frontier = int(ALWAYS)
+        self._held_batches: list[Batch] = []
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         """Tuples as they arrive, in any order."""
-        numbers = np.arange(self.arrived, self.arrived + times.size)
-        self.arrived += times.size
+        numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
+        self.arrival_count += times.size
         batch = Batch(times, columns, numbers=numbers)
         late = times < self.frontier
         if late.any():
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
             batch = batch.take(np.flatnonzero(~late))
         if len(batch):
-            self._held.append(batch)
+            self._held_batches.append(batch)
             self.advance(int(batch.times.max()) - self.stream.lateness)
 
     def advance(self, frontier: int) -> None:
         """No tuple before `frontier` will come."""
         self.frontier = max(self.frontier, frontier)
 
-    def more(self) -> bool:
-        return self.frontier > self._released or bool(self._held and self._ready(self._held[-1]).any())
+    def has_work(self) -> bool:
+        return self.frontier > self._released_frontier or bool(
+            self._held_batches and self._mask_ready(self._held_batches[-1]).any()
+        )
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - what is complete leaves at once; readers take what they can
-        held = self.held()
-        self._held = []
+        held = self.held_rows()
+        self._held_batches = []
         released = 0
         if held is not None:
-            ready = self._ready(held)
+            ready = self._mask_ready(held)
             if not ready.all():
-                self._held = [held.take(np.flatnonzero(~ready))]
+                self._held_batches = [held.take(np.flatnonzero(~ready))]
                 held = held.take(np.flatnonzero(ready))
             if np.any(np.diff(held.times) < 0):
                 held = held.take(np.argsort(held.times, kind="stable"))
             self._outlet.write(held)
             released = len(held)
-        self._released = self.frontier
+        self._released_frontier = self.frontier
         self._outlet.advance(self.frontier)
         return released
 
-    def _ready(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _mask_ready(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return batch.times <= self.frontier
 
     def metrics(self) -> dict[str, object]:
         return {
-            "arrived": self.arrived,
-            "held": sum(len(batch) for batch in self._held),
+            "arrived": self.arrival_count,
+            "held": sum(len(batch) for batch in self._held_batches),
             "late": self.late.count,
-            "dead": self.dead.count,
+            "dead": self.dead_letters.count,
             "frontier": self.frontier,
         }
 
-    def held(self) -> Batch | None:
+    def held_rows(self) -> Batch | None:
         """The tuples not yet written, in the order of their arrival."""
-        return concat(self._held) if self._held else None
+        return concat(self._held_batches) if self._held_batches else None
 
-    def revive(self, held: Batch | None, frontier: int, arrived: int) -> None:
+    def restore(self, held: Batch | None, frontier: int, arrived: int) -> None:
         """Go on where a snapshot stopped."""
-        self._held = [] if held is None else [held]
+        self._held_batches = [] if held is None else [held]
         self.frontier = frontier  # written to the arc with the first run, after the tuples that are held
-        self.arrived = arrived
+        self.arrival_count = arrived
 
 
-Clock = Callable[[], int]
+TickClock = Callable[[], int]
 
 
-def promise(stream: Stream, now: int, heard: int) -> int:
+def compute_clock_frontier(stream: Stream, now: int, last_arrival: int) -> int:
     """The time before which no tuple of the stream will come, as far as a clock can tell; `heard`: the last arrival.
 
     Streams stamped here: now. External ones: now less the declared skew, or, if they were silent for as long as their
@@ -110,7 +112,7 @@ def promise(stream: Stream, now: int, heard: int) -> int:
     promises = [int(ALWAYS)]
     if stream.skew:
         promises.append(now - stream.skew)
-    if stream.idle_after is not None and now - heard >= stream.idle_after:
+    if stream.idle_after is not None and now - last_arrival >= stream.idle_after:
         promises.append(now - stream.idle_after)
     return max(promises)
 
@@ -118,32 +120,32 @@ def promise(stream: Stream, now: int, heard: int) -> int:
 class ClockedSource(SourceOperator):
     """A stream whose frontier a clock can raise. Tuples of an `internal` stream are stamped when they arrive."""
 
-    def __init__(self, id_: str, stream: Stream, outlet: Outlet, clock: Clock) -> None:
+    def __init__(self, id_: str, stream: Stream, outlet: Outlet, clock: TickClock) -> None:
         super().__init__(id_, stream, outlet)
         self._clock = clock
-        self._heard = clock()
+        self._last_arrival = clock()
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        self._heard = self._clock()
+        self._last_arrival = self._clock()
         if self.stream.timestamps == "internal":
-            times, columns = self._stamped(columns)
+            times, columns = self._stamp(columns)
         super().feed(times, columns)
 
     def run(self, budget: int) -> int:
-        if not self.more():
-            self.advance(self._promise())
+        if not self.has_work():
+            self.advance(self._compute_clock_frontier())
         return super().run(budget)
 
-    def enables(self, time: int) -> bool:
-        return self.frontier <= time <= (able := self._promise()) and able > self.frontier
+    def can_advance_to(self, time: int) -> bool:
+        return self.frontier <= time <= (able := self._compute_clock_frontier()) and able > self.frontier
 
-    def awaits(self) -> int | None:
-        return min(int(batch.times.min()) for batch in self._held) if self._held else None
+    def next_timer(self) -> int | None:
+        return min(int(batch.times.min()) for batch in self._held_batches) if self._held_batches else None
 
-    def _promise(self) -> int:
-        return promise(self.stream, self._clock(), self._heard)
+    def _compute_clock_frontier(self) -> int:
+        return compute_clock_frontier(self.stream, self._clock(), self._last_arrival)
 
-    def _stamped(self, columns: Mapping[str, pa.Array]) -> tuple[I64, dict[str, pa.Array]]:
+    def _stamp(self, columns: Mapping[str, pa.Array]) -> tuple[I64, dict[str, pa.Array]]:
         """The columns with the current time in the time column. A clock that goes back is not followed."""
         rows = len(next(iter(columns.values())))
         times = np.full(rows, max(self._clock(), self.frontier))
@@ -154,21 +156,21 @@ class LatentSource(ClockedSource):
     """A stream whose tuples are stamped when they are released to those who read them, as many as fit in a turn."""
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        numbers = np.arange(self.arrived, self.arrived + times.size)
-        self.arrived += times.size
+        numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
+        self.arrival_count += times.size
         if times.size:
-            self._held.append(Batch(times, columns, numbers=numbers))
+            self._held_batches.append(Batch(times, columns, numbers=numbers))
 
-    def more(self) -> bool:
-        return bool(self._held) or super().more()
+    def has_work(self) -> bool:
+        return bool(self._held_batches) or super().has_work()
 
     def run(self, budget: int) -> int:
-        held = self.held()
+        held = self.held_rows()
         if held is None:
             return super().run(budget)
         taken = held.slice(0, budget)
-        self._held = [held.slice(budget, len(held))] if len(held) > budget else []
-        times, columns = self._stamped(taken.columns)
+        self._held_batches = [held.slice(budget, len(held))] if len(held) > budget else []
+        times, columns = self._stamp(taken.columns)
         self._outlet.write(Batch(times, columns, numbers=taken.numbers))
         self.advance(int(times[0]))
         self._outlet.advance(self.frontier)

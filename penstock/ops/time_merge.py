@@ -13,27 +13,27 @@ import numpy as np
 from penstock.ops.protocol import Inlet
 from penstock.state.kernels import ALWAYS, FOREVER
 
-_FIRST = int(ALWAYS) + 1
-_LAST = int(FOREVER) - 1
+_FIRST_INSTANT = int(ALWAYS) + 1
+_LAST_INSTANT = int(FOREVER) - 1
 
 
-def bound_of(inlets: Sequence[Inlet], *, whole: bool) -> int:
+def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
     """The last instant that can be worked on."""
     frontier = min(inlet.frontier for inlet in inlets)
-    return within_time(frontier - 1 if whole else frontier)
+    return clamp_time(frontier - 1 if whole else frontier)
 
 
-def within_time(instant: int) -> int:
+def clamp_time(instant: int) -> int:
     """The instant, kept between the ends of time."""
-    return max(min(instant, _LAST), _FIRST)
+    return max(min(instant, _LAST_INSTANT), _FIRST_INSTANT)
 
 
-def ready(inlets: Sequence[Inlet], bound: int) -> bool:
+def has_ready(inlets: Sequence[Inlet], bound: int) -> bool:
     """Whether a tuple waits that may be taken."""
     return any((time := inlet.next_time()) is not None and time <= bound for inlet in inlets)
 
 
-def cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
+def find_cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
     """An instant up to which about `budget` tuples wait, `bound` if there are fewer."""
     if sum(inlet.waiting() for inlet in inlets) <= budget:
         return bound

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.ops.protocol import Batch, Inlet, Outlet, concat
-from penstock.ops.time_merge import bound_of, cut, ready
+from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
 
 
@@ -28,18 +28,18 @@ class UnionOperator:
         self.inlets = tuple(inlets)
         self._outlet = outlet
         self._names = tuple(names)
-        self._whole = whole
+        self._whole_instants = whole
         self._done = int(ALWAYS)
         self._emitted = 0
 
-    def more(self) -> bool:
-        bound = bound_of(self.inlets, whole=self._whole)
-        return bound > self._done or ready(self.inlets, bound)
+    def has_work(self) -> bool:
+        bound = compute_bound(self.inlets, whole=self._whole_instants)
+        return bound > self._done or has_ready(self.inlets, bound)
 
     def run(self, budget: int) -> int:
-        bound = bound_of(self.inlets, whole=self._whole)
-        until = cut(self.inlets, bound, budget)
-        parts = [self.part(place, batch) for place, inlet in enumerate(self.inlets) for batch in inlet.read(until)]
+        bound = compute_bound(self.inlets, whole=self._whole_instants)
+        until = find_cut(self.inlets, bound, budget)
+        parts = [self.to_output(place, batch) for place, inlet in enumerate(self.inlets) for batch in inlet.read(until)]
         taken = 0
         if parts:
             merged = concat(parts)
@@ -50,10 +50,10 @@ class UnionOperator:
         self._emitted += taken
         if until == bound:
             self._done = bound
-            self._outlet.advance(bound + 1 if self._whole else bound)
+            self._outlet.advance(bound + 1 if self._whole_instants else bound)
         return taken
 
-    def part(self, place: int, batch: Batch) -> Batch:
+    def to_output(self, place: int, batch: Batch) -> Batch:
         """Rows of one input as rows of the union."""
         columns = dict(zip(self._names, batch.columns.values(), strict=True))
         numbers = None
@@ -64,6 +64,6 @@ class UnionOperator:
     def metrics(self) -> dict[str, object]:
         return {"waiting": [inlet.waiting() for inlet in self.inlets], "emitted": self._emitted}
 
-    def revive(self, living: Sequence[Batch]) -> Batch:
+    def restore(self, living: Sequence[Batch]) -> Batch:
         """Nothing to remember; the living rows of the inputs are those of the union."""
-        return concat([self.part(place, batch) for place, batch in enumerate(living)])
+        return concat([self.to_output(place, batch) for place, batch in enumerate(living)])

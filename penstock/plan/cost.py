@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
-from penstock.expr.nodes import aliases
+from penstock.expr.nodes import find_aliases
 from penstock.plan.join_graph import JoinGraph
-from penstock.plan.tree import Leaf, Tree, leaves
+from penstock.plan.tree import Leaf, Tree, list_leaves
 
 _UNBOUNDED_ROWS = 1e6
-_FILTER_PASSES = 1 / 3
+_FILTER_SELECTIVITY = 1 / 3
 _MICROSECONDS = 1e6
 
 
@@ -40,18 +40,18 @@ class Statistics:
     pairs: Mapping[frozenset[str], float] | None = None
 
 
-def assumed_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows: Mapping[str, int]) -> Statistics:
+def assume_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows: Mapping[str, int]) -> Statistics:
     """What to assume before anything was measured: one tuple per unit of time, keys as numerous as rows."""
     rows = {}
     for source in sources:
-        passes = _FILTER_PASSES ** len(graph.filters_of(source.alias))
-        rows[source.alias] = max(1.0, passes * _window_rows(source, table_rows))
+        passes = _FILTER_SELECTIVITY ** len(graph.filters_of(source.alias))
+        rows[source.alias] = max(1.0, passes * _estimate_window_rows(source, table_rows))
     rates = {source.alias: 0.0 if source.is_table else 1.0 for source in sources}
     distinct = {c.id: max(rows[alias] for alias in c.aliases) for c in graph.classes}
     return Statistics(rates, rows, distinct)
 
 
-def _window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
+def _estimate_window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
     if source.window is None:
         return float(table_rows.get(source.alias, 1))
     if source.window.kind == "now":
@@ -62,17 +62,21 @@ def _window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
     return source.window.size / (_MICROSECONDS if is_time and source.window.kind == "range" else 1.0)
 
 
-def state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
+def estimate_state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
     """|S_n| of a node over these aliases."""
     rows = 1.0
     for name in names:
         rows *= stats.rows[name]
-    rows *= _assumed(names, graph, stats.distinct) if stats.pairs is None else _agreeing(names, graph, stats.pairs)
-    residuals = sum(len(aliases(expr)) > 1 and aliases(expr) <= names for expr in graph.residuals)
-    return rows * _FILTER_PASSES**residuals
+    rows *= (
+        _assume_selectivity(names, graph, stats.distinct)
+        if stats.pairs is None
+        else _combine_selectivities(names, graph, stats.pairs)
+    )
+    residuals = sum(len(find_aliases(expr)) > 1 and find_aliases(expr) <= names for expr in graph.residuals)
+    return rows * _FILTER_SELECTIVITY**residuals
 
 
-def _assumed(names: frozenset[str], graph: JoinGraph, distinct: Mapping[int, float]) -> float:
+def _assume_selectivity(names: frozenset[str], graph: JoinGraph, distinct: Mapping[int, float]) -> float:
     """The part of all combinations that agrees, if values are uniform and independent."""
     part = 1.0
     for class_ in graph.classes:
@@ -82,7 +86,7 @@ def _assumed(names: frozenset[str], graph: JoinGraph, distinct: Mapping[int, flo
     return part
 
 
-def _agreeing(names: frozenset[str], graph: JoinGraph, pairs: Mapping[frozenset[str], float]) -> float:
+def _combine_selectivities(names: frozenset[str], graph: JoinGraph, pairs: Mapping[frozenset[str], float]) -> float:
     """The same from pairs that were measured: each counts that ties together what no pair before it did."""
     part = 1.0
     tied = {(class_.id, alias): frozenset((alias,)) for class_ in graph.classes for alias in class_.aliases}
@@ -97,16 +101,16 @@ def _agreeing(names: frozenset[str], graph: JoinGraph, pairs: Mapping[frozenset[
     return part
 
 
-def output_rate(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
+def estimate_output_rate(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:
     """λ_n of a node over these aliases."""
-    rows = state_rows(names, graph, stats)
+    rows = estimate_state_rows(names, graph, stats)
     return sum(stats.rates[name] * rows / stats.rows[name] for name in names)
 
 
-def tree_cost(tree: Tree, graph: JoinGraph, stats: Statistics) -> float:
+def compute_tree_cost(tree: Tree, graph: JoinGraph, stats: Statistics) -> float:
     """The cost of a whole plan per unit of time."""
     if isinstance(tree, Leaf):
         return 0.0
-    parts = [frozenset(leaves(part)) for part in (tree.left, tree.right, tree)]
-    below = tree_cost(tree.left, graph, stats) + tree_cost(tree.right, graph, stats)
-    return below + sum(output_rate(part, graph, stats) for part in parts)
+    parts = [frozenset(list_leaves(part)) for part in (tree.left, tree.right, tree)]
+    below = compute_tree_cost(tree.left, graph, stats) + compute_tree_cost(tree.right, graph, stats)
+    return below + sum(estimate_output_rate(part, graph, stats) for part in parts)

@@ -8,70 +8,72 @@ from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
 from penstock.expr.nodes import Expr
 from penstock.expr.sql import to_sql
-from penstock.plan.explain import Description, Properties, duration_text, window_text
+from penstock.plan.explain import ExplainNode, Properties, format_duration, format_window
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
     GroupPart,
     JoinPart,
-    Part,
+    PlanPart,
     SequencePart,
     SequenceStep,
     UnionPart,
 )
 
 
-def picture(part: Part, joins: Mapping[int, Description]) -> Description:
+def describe_query(part: PlanPart, joins: Mapping[int, ExplainNode]) -> ExplainNode:
     """The picture of a plan; `joins` holds those of the joins as they are now, by the identity of the planned ones."""
 
-    def below(other: Part) -> Description:
-        return picture(other, joins)
+    def below(other: PlanPart) -> ExplainNode:
+        return describe_query(other, joins)
 
     match part:
         case JoinPart():
             return joins[id(part)]
         case SequencePart():
-            return _sequence(part)
+            return _describe_sequence(part)
         case GroupPart():
-            return Description("aggregate", _group(part), (below(part.input),))
+            return ExplainNode("aggregate", _describe_group(part), (below(part.input),))
         case DistinctPart():
-            return Description("distinct", (), (below(part.input),))
+            return ExplainNode("distinct", (), (below(part.input),))
         case UnionPart():
-            return Description("union all", (), tuple(below(each) for each in part.inputs))
+            return ExplainNode("union all", (), tuple(below(each) for each in part.inputs))
         case DifferencePart():
-            return Description("except", (), tuple(below(each) for each in (part.inputs[0], *part.subtrahends)))
+            return ExplainNode("except", (), tuple(below(each) for each in (part.inputs[0], *part.subtrahends)))
 
 
-def _group(part: GroupPart) -> Properties:
+def _describe_group(part: GroupPart) -> Properties:
     plan = part.plan
     keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
     shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
     having = () if plan.having is None else (("having", to_sql(plan.having)),)
-    slide = () if plan.slide is None else (("slide", duration_text(plan.slide, _time_type(part.input.sources))),)
+    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input.sources))),)
     return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
 
 
-def _time_type(sources: tuple[Source, ...]) -> object:
+def _find_time_type(sources: tuple[Source, ...]) -> object:
     return next(source.relation.time_type for source in sources if isinstance(source.relation, Stream))
 
 
-def _sequence(part: SequencePart) -> Description:
-    node = _item(part.sources[0], part.filters[0])
+def _describe_sequence(part: SequencePart) -> ExplainNode:
+    node = _describe_source(part.sources[0], part.filters[0])
     for step, source, filters in zip(part.steps, part.sources[1:], part.filters[1:], strict=True):
-        node = Description(f"sequence {part.mode.upper()}", _step(step), (node, _item(source, filters)))
+        node = ExplainNode(
+            f"sequence {part.mode.upper()}", _describe_step(step), (node, _describe_source(source, filters))
+        )
     return node
 
 
-def _step(step: SequenceStep) -> Properties:
+def _describe_step(step: SequenceStep) -> Properties:
     equal = " and ".join(f"{to_sql(left)} = {to_sql(right)}" for left, right in step.keys)
     where = " AND ".join(to_sql(term) for term in step.residuals)
     return (*((("on", equal),) if equal else ()), *((("where", where),) if where else ()))
 
 
-def _item(source: Source, filters: tuple[Expr, ...]) -> Description:
+def _describe_source(source: Source, filters: tuple[Expr, ...]) -> ExplainNode:
     relation = source.relation
     name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
     assert isinstance(relation, Stream)
-    window = "" if source.window is None else f" {window_text(source.window, relation.time_type)}"
+    window = "" if source.window is None else f" {format_window(source.window, relation.time_type)}"
     where = (("filter", " AND ".join(to_sql(term) for term in filters)),) if filters else ()
-    return Description(f"stream {name}{window}", where)
+    return ExplainNode(f"stream {name}{window}", where)

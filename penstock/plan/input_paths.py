@@ -17,41 +17,41 @@ from functools import cached_property
 from itertools import accumulate
 from operator import mul
 
-from penstock.plan.tree import Leaf, Pair, Tree, leaves
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves
 
-Table = Mapping[Tree, float]
+Allowances = Mapping[Tree, float]
 """Probes per second of each half-way join, by the node that probes."""
 
 
-def joins(tree: Tree) -> Iterator[Pair]:
+def list_joins(tree: Tree) -> Iterator[JoinPair]:
     """The joins of a plan, children first; the last one is the root."""
-    if isinstance(tree, Pair):
-        yield from joins(tree.left)
-        yield from joins(tree.right)
+    if isinstance(tree, JoinPair):
+        yield from list_joins(tree.left)
+        yield from list_joins(tree.right)
         yield tree
 
 
-def halfway_joins(tree: Tree) -> dict[Tree, Tree]:
+def list_halfway_joins(tree: Tree) -> dict[Tree, Tree]:
     """The half-way joins: each node that probes, with the node whose state it probes; children first."""
-    return {side: other for join in joins(tree) for side, other in sides(join)}
+    return {side: other for join in list_joins(tree) for side, other in list_directions(join)}
 
 
-def sides(join: Pair) -> tuple[tuple[Tree, Tree], tuple[Tree, Tree]]:
+def list_directions(join: JoinPair) -> tuple[tuple[Tree, Tree], tuple[Tree, Tree]]:
     """The two directions of a join."""
     return (join.left, join.right), (join.right, join.left)
 
 
-def susceptible(tree: Tree) -> tuple[Pair, ...]:
+def list_susceptible_joins(tree: Tree) -> tuple[JoinPair, ...]:
     """The states that live on the work of joins below them: all joins but the root, k - 2 of them (Lemma 2)."""
-    return tuple(joins(tree))[:-1]
+    return tuple(list_joins(tree))[:-1]
 
 
 @dataclass(frozen=True)
-class Path:
+class InputPath:
     """The path of one stream. `probing` are the nodes that probe, from its leaf to a child of the root."""
 
     alias: str
-    probing: tuple[Tree, ...]
+    probing_nodes: tuple[Tree, ...]
     cardinalities: tuple[float, ...]
     """φ_0 = 1, φ_1, …, φ_n: the rows a tuple has become after each hop."""
 
@@ -70,22 +70,22 @@ class Path:
         """ρ_p: results per probe spent anywhere along the path (equation 8)."""
         return self.results / self.cost
 
-    def probes(self, tuples: float, first: int = 0, last: int | None = None) -> dict[Tree, float]:
+    def compute_probes(self, tuples: float, first: int = 0, last: int | None = None) -> dict[Tree, float]:
         """What the half-way joins of the path, or some of them, need if so many tuples enter it (equation 7)."""
-        hops = zip(self.probing[first:last], self.cardinalities[first:last], strict=False)
+        hops = zip(self.probing_nodes[first:last], self.cardinalities[first:last], strict=False)
         return {node: tuples * rows for node, rows in hops}
 
     def rows_of(self, node: Tree) -> float:
         """Rows of a node of the path that one tuple becomes; 0 for a node elsewhere."""
-        return self._rows.get(node, 0.0)
+        return self._rows_by_node.get(node, 0.0)
 
     @cached_property
-    def _rows(self) -> dict[Tree, float]:
-        return dict(zip(self.probing, self.cardinalities, strict=False))
+    def _rows_by_node(self) -> dict[Tree, float]:
+        return dict(zip(self.probing_nodes, self.cardinalities, strict=False))
 
 
 @dataclass(frozen=True)
-class Load:
+class PlanLoad:
     """What is known of a running plan.
 
     `rates`: tuples per second by alias (λ). `productivity`: partners per probe of each half-way join (ρ_h = σ|S|), by
@@ -98,52 +98,54 @@ class Load:
     states: Mapping[Tree, float] = field(default_factory=dict)
 
     @cached_property
-    def paths(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[InputPath, ...]:
         """The input paths, in the order of the leaves."""
         found = []
-        for alias in leaves(self.tree):
-            probing = tuple(_upward(self.tree, alias))
+        for alias in list_leaves(self.tree):
+            probing = tuple(_walk_upward(self.tree, alias))
             factors = (self.productivity[node] for node in probing)
-            found.append(Path(alias, probing, tuple(accumulate(factors, mul, initial=1.0))))
+            found.append(InputPath(alias, probing, tuple(accumulate(factors, mul, initial=1.0))))
         return tuple(found)
 
     @cached_property
-    def full(self) -> dict[Tree, float]:
+    def full_allowances(self) -> dict[Tree, float]:
         """Probes per second of each half-way join if nothing is shed."""
-        return self.table({path.alias: self.rates[path.alias] for path in self.paths})
+        return self.compute_allowances({path.alias: self.rates[path.alias] for path in self.paths})
 
     @cached_property
     def saturation(self) -> float:
         """μ that suffices for everything."""
-        return sum(self.full.values())
+        return sum(self.full_allowances.values())
 
-    def table(self, entering: Mapping[str, float]) -> dict[Tree, float]:
+    def compute_allowances(self, entering: Mapping[str, float]) -> dict[Tree, float]:
         """Allowances that match along every path, for the tuples per second that enter each."""
-        table = dict.fromkeys(halfway_joins(self.tree), 0.0)
+        table = dict.fromkeys(list_halfway_joins(self.tree), 0.0)
         for path in self.paths:
-            for node, probes in path.probes(entering.get(path.alias, 0.0)).items():
+            for node, probes in path.compute_probes(entering.get(path.alias, 0.0)).items():
                 table[node] += probes
         return table
 
-    def output(self, table: Table) -> dict[Tree, float]:
+    def compute_output(self, table: Allowances) -> dict[Tree, float]:
         """Rows per second that each join makes under allowances; those of the root are the throughput.
 
         A half-way join probes with what it is allowed, or with all there is if that is less.
         """
         made: dict[Tree, float] = {Leaf(alias): rate for alias, rate in self.rates.items()}
-        for join in joins(self.tree):
-            made[join] = sum(min(table[side], made[side]) * self.productivity[side] for side, _ in sides(join))
-        return {join: made[join] for join in joins(self.tree)}
+        for join in list_joins(self.tree):
+            made[join] = sum(
+                min(table[side], made[side]) * self.productivity[side] for side, _ in list_directions(join)
+            )
+        return {join: made[join] for join in list_joins(self.tree)}
 
-    def selectivity(self, join: Pair) -> float:
+    def compute_selectivity(self, join: JoinPair) -> float:
         """σ of a join: results per pair that one of its directions looks at."""
-        found = sum(self.productivity[side] for side, _ in sides(join))
-        return found / max(sum(self.states[side] for side, _ in sides(join)), 1e-12)
+        found = sum(self.productivity[side] for side, _ in list_directions(join))
+        return found / max(sum(self.states[side] for side, _ in list_directions(join)), 1e-12)
 
 
-def _upward(tree: Tree, alias: str) -> Iterator[Tree]:
+def _walk_upward(tree: Tree, alias: str) -> Iterator[Tree]:
     """The nodes over an alias from its leaf up, the root excepted."""
-    if isinstance(tree, Pair):
-        side = tree.left if alias in leaves(tree.left) else tree.right
-        yield from _upward(side, alias)
+    if isinstance(tree, JoinPair):
+        side = tree.left if alias in list_leaves(tree.left) else tree.right
+        yield from _walk_upward(side, alias)
         yield side

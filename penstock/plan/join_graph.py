@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.expr.nodes import BOOL, Call, Expr, aliases
+from penstock.expr.nodes import BOOL, Call, Expr, find_aliases
 
 
 @dataclass(frozen=True)
-class JoinClass:
+class EqualityClass:
     """An equality class: one term (an expression over one alias) for each alias it binds."""
 
     id: int
@@ -34,7 +34,7 @@ class JoinClass:
 @dataclass(frozen=True)
 class JoinGraph:
     aliases: tuple[str, ...]
-    classes: tuple[JoinClass, ...]
+    classes: tuple[EqualityClass, ...]
     filters: tuple[tuple[str, Expr], ...]
     residuals: tuple[Expr, ...]
 
@@ -46,21 +46,21 @@ class JoinGraph:
         return tuple((c.id, term) for c in self.classes for owner, term in c.terms if owner == alias)
 
 
-def join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
+def build_join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
     """Sort the conjuncts of WHERE into classes, filters and residuals."""
     filters: list[tuple[str, Expr]] = []
     residuals: list[Expr] = []
     groups: list[list[tuple[str, Expr]]] = []
     for predicate in where:
-        used = aliases(predicate)
-        sides = equality(predicate)
+        used = find_aliases(predicate)
+        sides = match_equality(predicate)
         if sides is not None:
-            _merge(groups, sides)
+            _merge_groups(groups, sides)
         elif len(used) > 1:
             residuals.append(predicate)
         else:
             filters.append((next(iter(used), names[0]), predicate))
-    classes: list[JoinClass] = []
+    classes: list[EqualityClass] = []
     for group in groups:
         first: dict[str, Expr] = {}
         for alias, term in group:
@@ -69,33 +69,33 @@ def join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
             else:
                 first[alias] = term
         terms = tuple((name, first[name]) for name in names if name in first)
-        classes.append(JoinClass(len(classes), terms))
+        classes.append(EqualityClass(len(classes), terms))
     return JoinGraph(names, tuple(classes), tuple(filters), tuple(residuals))
 
 
-def equality(predicate: Expr) -> tuple[tuple[str, Expr], tuple[str, Expr]] | None:
+def match_equality(predicate: Expr) -> tuple[tuple[str, Expr], tuple[str, Expr]] | None:
     """The two terms of an equality between two aliases."""
     if not (isinstance(predicate, Call) and predicate.op == "="):
         return None
-    left, right = (_plain(side) for side in predicate.args)
-    owners = aliases(left), aliases(right)
+    left, right = (_strip_casts(side) for side in predicate.args)
+    owners = find_aliases(left), find_aliases(right)
     if any(len(owner) != 1 for owner in owners) or owners[0] == owners[1]:
         return None
     return (next(iter(owners[0])), left), (next(iter(owners[1])), right)
 
 
-def _plain(term: Expr) -> Expr:
+def _strip_casts(term: Expr) -> Expr:
     """Strip casts that widen: keys of one family are interned alike, so that they need no cast to be equal."""
     if isinstance(term, Call) and term.op == "cast":
         inner = term.args[0].type
         integers = pa.types.is_integer(inner) and pa.types.is_integer(term.type)
         floats = pa.types.is_floating(inner) and pa.types.is_floating(term.type)
         if (integers or floats) and inner.bit_width <= term.type.bit_width:
-            return _plain(term.args[0])
+            return _strip_casts(term.args[0])
     return term
 
 
-def _merge(groups: list[list[tuple[str, Expr]]], sides: Iterable[tuple[str, Expr]]) -> None:
+def _merge_groups(groups: list[list[tuple[str, Expr]]], sides: Iterable[tuple[str, Expr]]) -> None:
     merged: list[tuple[str, Expr]] = []
     for side in sides:
         home = next((group for group in groups if side in group), None)

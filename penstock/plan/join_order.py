@@ -9,54 +9,54 @@ from functools import reduce
 from itertools import combinations, pairwise
 from typing import Literal
 
-from penstock.plan.cost import Statistics, output_rate
+from penstock.plan.cost import Statistics, estimate_output_rate
 from penstock.plan.join_graph import JoinGraph
-from penstock.plan.tree import Leaf, Pair, Tree, leaves, left_deep, right_deep
+from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, build_right_deep, list_leaves
 
-Shape = Literal["any", "left-deep", "right-deep", "bushy"]
+TreeShape = Literal["any", "left-deep", "right-deep", "bushy"]
 
-_EXHAUSTIVE_UP_TO = 10
+_MAX_EXHAUSTIVE_STREAMS = 10
 
 
-def best_tree(graph: JoinGraph, stats: Statistics, shape: Shape = "any") -> Tree:
+def choose_tree(graph: JoinGraph, stats: Statistics, shape: TreeShape = "any") -> Tree:
     """The cheapest tree; `bushy` means balanced pairs of neighbours in the cheapest linear order."""
     if len(graph.aliases) == 1:
         return Leaf(graph.aliases[0])
     if shape == "any":
-        exhaustive = len(graph.aliases) <= _EXHAUSTIVE_UP_TO
-        return _dynamic(graph, stats) if exhaustive else _greedy(graph, stats)
-    order = _linear_order(graph, stats)
+        exhaustive = len(graph.aliases) <= _MAX_EXHAUSTIVE_STREAMS
+        return _search_exhaustive(graph, stats) if exhaustive else _search_greedy(graph, stats)
+    order = _choose_linear_order(graph, stats)
     if shape == "left-deep":
-        return left_deep(order)
+        return build_left_deep(order)
     if shape == "right-deep":
-        return right_deep(order[::-1])
-    return _balanced([Leaf(alias) for alias in order])
+        return build_right_deep(order[::-1])
+    return _build_balanced([Leaf(alias) for alias in order])
 
 
-def _dynamic(graph: JoinGraph, stats: Statistics) -> Tree:
+def _search_exhaustive(graph: JoinGraph, stats: Statistics) -> Tree:
     names = graph.aliases
     rates: dict[int, float] = {}
     best: dict[int, tuple[float, Tree]] = {}
     for size in range(1, len(names) + 1):
         for chosen in combinations(range(len(names)), size):
             subset = sum(1 << place for place in chosen)
-            rates[subset] = output_rate(frozenset(names[place] for place in chosen), graph, stats)
+            rates[subset] = estimate_output_rate(frozenset(names[place] for place in chosen), graph, stats)
             if size == 1:
                 best[subset] = (0.0, Leaf(names[chosen[0]]))
                 continue
             cost, cheapest = min(
-                ((_split_cost(part, subset ^ part, rates, best), part) for part in _left_parts(subset)),
+                ((_compute_split_cost(part, subset ^ part, rates, best), part) for part in _list_left_parts(subset)),
                 key=lambda choice: choice[0],
             )
-            best[subset] = (cost + rates[subset], Pair(best[cheapest][1], best[subset ^ cheapest][1]))
+            best[subset] = (cost + rates[subset], JoinPair(best[cheapest][1], best[subset ^ cheapest][1]))
     return best[(1 << len(names)) - 1][1]
 
 
-def _split_cost(left: int, right: int, rates: dict[int, float], best: dict[int, tuple[float, Tree]]) -> float:
+def _compute_split_cost(left: int, right: int, rates: dict[int, float], best: dict[int, tuple[float, Tree]]) -> float:
     return best[left][0] + best[right][0] + rates[left] + rates[right]
 
 
-def _left_parts(subset: int) -> list[int]:
+def _list_left_parts(subset: int) -> list[int]:
     """The proper parts of a bit set that hold its first member, larger first: ties give left-deep trees."""
     first = subset & -subset
     rest = subset ^ first
@@ -69,31 +69,31 @@ def _left_parts(subset: int) -> list[int]:
         part = (part - 1) & rest
 
 
-def _greedy(graph: JoinGraph, stats: Statistics) -> Tree:
+def _search_greedy(graph: JoinGraph, stats: Statistics) -> Tree:
     """Join the pair with the smallest output again and again."""
     forest: list[Tree] = [Leaf(alias) for alias in graph.aliases]
     while len(forest) > 1:
         left, right = min(
             combinations(forest, 2),
-            key=lambda pair: output_rate(frozenset(leaves(pair[0]) + leaves(pair[1])), graph, stats),
+            key=lambda pair: estimate_output_rate(frozenset(list_leaves(pair[0]) + list_leaves(pair[1])), graph, stats),
         )
-        forest[forest.index(left)] = Pair(left, right)
+        forest[forest.index(left)] = JoinPair(left, right)
         forest.remove(right)
     return forest[0]
 
 
-def _linear_order(graph: JoinGraph, stats: Statistics) -> list[str]:
+def _choose_linear_order(graph: JoinGraph, stats: Statistics) -> list[str]:
     """Start with the cheapest pair, then always add the stream that makes the smallest intermediate result."""
-    first = min(combinations(graph.aliases, 2), key=lambda pair: output_rate(frozenset(pair), graph, stats))
+    first = min(combinations(graph.aliases, 2), key=lambda pair: estimate_output_rate(frozenset(pair), graph, stats))
     order = list(first)
     while len(order) < len(graph.aliases):
         rest = (alias for alias in graph.aliases if alias not in order)
-        order.append(min(rest, key=lambda alias: output_rate(frozenset((*order, alias)), graph, stats)))
+        order.append(min(rest, key=lambda alias: estimate_output_rate(frozenset((*order, alias)), graph, stats)))
     return order
 
 
-def _balanced(trees: list[Tree]) -> Tree:
+def _build_balanced(trees: list[Tree]) -> Tree:
     while len(trees) > 1:
-        pairs = [Pair(left, right) for left, right in list(pairwise(trees))[::2]]
+        pairs = [JoinPair(left, right) for left, right in list(pairwise(trees))[::2]]
         trees = [*pairs, *trees[2 * len(pairs) :]]
-    return reduce(Pair, trees)
+    return reduce(JoinPair, trees)

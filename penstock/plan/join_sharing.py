@@ -18,29 +18,29 @@ from functools import cached_property
 from itertools import permutations, product
 
 from penstock.cql.bound import UNBOUNDED, Source, Window
-from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.plan.join_graph import JoinClass, JoinGraph
+from penstock.expr.nodes import Column, Expr, find_columns, rewrite
+from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
-from penstock.plan.tree import Eddy, Outline, leaves, subtrees
+from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
-ENDLESS = 2**63 - 1
+UNLIMITED = 2**63 - 1
 
 
-def lifetime(window: Window | None) -> int:
+def compute_lifetime(window: Window | None) -> int:
     """How long a tuple lives by time alone; ENDLESS where only a count, or nothing, ends it."""
     if window is None or window.kind in ("rows", "unbounded"):
-        return ENDLESS
+        return UNLIMITED
     return 1 if window.kind == "now" else window.size or 0
 
 
 @dataclass(frozen=True)
-class Need:
+class JoinRequirement:
     """What a query needs of a join, in the join's aliases.
 
     `lives`: how long it can use a tuple of each item. `residuals`: its predicates over several items.
     """
 
-    lives: tuple[tuple[str, int], ...]
+    lifetimes: tuple[tuple[str, int], ...]
     filters: tuple[tuple[str, Expr], ...]
     residuals: frozenset[Expr]
     outputs: Outputs
@@ -50,29 +50,31 @@ class Need:
     """The items it reads, if those are not all of the join's."""
 
     @cached_property
-    def ageing(self) -> tuple[tuple[str, int], ...]:
+    def freshness_checks(self) -> tuple[tuple[str, int], ...]:
         """The streams whose windows alone do not keep their tuples fresh."""
-        lives = dict(self.lives)
-        return tuple((alias, bound) for alias, bound in self.freshness if bound < lives.get(alias, ENDLESS))
+        lives = dict(self.lifetimes)
+        return tuple((alias, bound) for alias, bound in self.freshness if bound < lives.get(alias, UNLIMITED))
 
     @cached_property
-    def life(self) -> int | None:
+    def common_lifetime(self) -> int | None:
         """The window all its streams have in common, None if they differ."""
-        lives = {life for _, life in self.lives}
+        lives = {life for _, life in self.lifetimes}
         return next(iter(lives)) if len(lives) == 1 else None
 
     @cached_property
-    def shown(self) -> frozenset[tuple[str, str]]:
+    def output_columns(self) -> frozenset[tuple[str, str]]:
         """The columns of what it shows."""
-        return frozenset((column.alias, column.name) for _, expr in self.outputs for column in columns(expr))
+        return frozenset((column.alias, column.name) for _, expr in self.outputs for column in find_columns(expr))
 
     @cached_property
-    def columns(self) -> frozenset[tuple[str, str]]:
+    def input_columns(self) -> frozenset[tuple[str, str]]:
         """The columns it reads above the leaves."""
-        return self.shown | {(column.alias, column.name) for expr in self.residuals for column in columns(expr)}
+        return self.output_columns | {
+            (column.alias, column.name) for expr in self.residuals for column in find_columns(expr)
+        }
 
 
-def need(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -> Need:
+def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -> JoinRequirement:
     """What a query's join needs, said in the aliases of the join it shares; `nested`: it has not all of its items.
 
     Tables and ROWS windows are alike in all that share: `lives` are those of the other streams, or of all if there are
@@ -80,47 +82,49 @@ def need(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -
     """
 
     def renamed(expr: Expr) -> Expr:
-        return _renamed(expr, renaming)
+        return _rename_aliases(expr, renaming)
 
     timed = [s for s in part.sources if not s.is_table and (s.window is None or s.window.kind != "rows")]
-    return Need(
-        tuple(sorted((renaming[s.alias], lifetime(s.window)) for s in timed)),
+    return JoinRequirement(
+        tuple(sorted((renaming[s.alias], compute_lifetime(s.window)) for s in timed)),
         tuple(sorted(((renaming[alias], renamed(expr)) for alias, expr in part.graph.filters), key=repr)),
         frozenset(renamed(expr) for expr in part.graph.residuals),
         tuple((name, renamed(expr)) for name, expr in part.outputs),
-        tuple((renaming[s.alias], bound) for s in part.sources if (bound := _freshness(s)) < ENDLESS),
+        tuple((renaming[s.alias], bound) for s in part.sources if (bound := _find_freshness(s)) < UNLIMITED),
         frozenset(renaming.values()) if nested else None,
     )
 
 
-def _freshness(source: Source) -> int:
-    return source.freshness or lifetime(source.window)
+def _find_freshness(source: Source) -> int:
+    return source.freshness or compute_lifetime(source.window)
 
 
-def fitting(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
+def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
     """The host's alias for each of the part's, if the two can be one join."""
-    return next((names for names in _renamings(part.sources, host.sources) if _fits(part, host, names)), None)
+    return next((names for names in _list_renamings(part.sources, host.sources) if _can_share(part, host, names)), None)
 
 
-def nested(part: JoinPart, host: JoinPart, shape: Outline) -> dict[str, str] | None:
+def find_nested_renaming(part: JoinPart, host: JoinPart, shape: PlanShape) -> dict[str, str] | None:
     """The host's alias for each of the part's, if the part is the join at a node of the host's tree.
 
     Only where time alone ends tuples and classes connect all items: then the node's rows do not depend on the others.
     """
     timed = all(not s.is_table and (s.window is None or s.window.kind != "rows") for s in host.sources)
-    if isinstance(shape, Eddy) or not timed or not connected(part.graph) or not connected(host.graph):
+    if isinstance(shape, Eddy) or not timed or not is_connected(part.graph) or not is_connected(host.graph):
         return None
-    for node in subtrees(shape):
-        inside = set(leaves(node))
+    for node in list_joins(shape):
+        inside = set(list_leaves(node))
         below = tuple(source for source in host.sources if source.alias in inside)
         if len(part.sources) == len(below) < len(host.sources):
-            for names in _renamings(part.sources, below):
-                if {terms(class_, names) for class_ in part.graph.classes} == set(_classes_among(host.graph, inside)):
+            for names in _list_renamings(part.sources, below):
+                if {rename_terms(class_, names) for class_ in part.graph.classes} == set(
+                    _restrict_classes(host.graph, inside)
+                ):
                     return names
     return None
 
 
-def _classes_among(graph: JoinGraph, items: Collection[str]) -> Iterator[frozenset[tuple[str, Expr]]]:
+def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[frozenset[tuple[str, Expr]]]:
     """What the classes of a graph make equal among some of its items."""
     for class_ in graph.classes:
         bound = frozenset((alias, term) for alias, term in class_.terms if alias in items)
@@ -128,45 +132,47 @@ def _classes_among(graph: JoinGraph, items: Collection[str]) -> Iterator[frozens
             yield bound
 
 
-def _kind(source: Source) -> tuple[str, bool, Window | None]:
+def _compute_signature(source: Source) -> tuple[str, bool, Window | None]:
     """What must be equal of two FROM items."""
     counted = source.window is not None and source.window.kind == "rows"
     return source.relation.name, source.is_table, source.window if counted else None
 
 
-def _renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
+def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
     """All ways to pair items of one kind; there is one unless a stream is joined with itself."""
-    if Counter(map(_kind, part)) != Counter(map(_kind, host)):
+    if Counter(map(_compute_signature, part)) != Counter(map(_compute_signature, host)):
         return
-    kinds = list(dict.fromkeys(map(_kind, part)))
-    ours = [[source.alias for source in part if _kind(source) == kind] for kind in kinds]
-    theirs = [[source.alias for source in host if _kind(source) == kind] for kind in kinds]
+    kinds = list(dict.fromkeys(map(_compute_signature, part)))
+    ours = [[source.alias for source in part if _compute_signature(source) == kind] for kind in kinds]
+    theirs = [[source.alias for source in host if _compute_signature(source) == kind] for kind in kinds]
     for choice in product(*(permutations(names) for names in theirs)):
         pairs = (zip(mines, others, strict=True) for mines, others in zip(ours, choice, strict=True))
         yield {mine: other for each in pairs for mine, other in each}
 
 
-def _fits(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
     ours, theirs = part.graph, host.graph
-    if {terms(class_, names) for class_ in ours.classes} != {frozenset(class_.terms) for class_ in theirs.classes}:
+    if {rename_terms(class_, names) for class_ in ours.classes} != {
+        frozenset(class_.terms) for class_ in theirs.classes
+    }:
         return False
     tables = {source.alias for source in host.sources if source.is_table}
-    on_tables = {(names[alias], _renamed(expr, names)) for alias, expr in ours.filters if names[alias] in tables}
+    on_tables = {(names[alias], _rename_aliases(expr, names)) for alias, expr in ours.filters if names[alias] in tables}
     if on_tables != {(alias, expr) for alias, expr in theirs.filters if alias in tables}:
         return False
-    return connected(theirs) or {_renamed(expr, names) for expr in ours.residuals} == set(theirs.residuals)
+    return is_connected(theirs) or {_rename_aliases(expr, names) for expr in ours.residuals} == set(theirs.residuals)
 
 
-def terms(class_: JoinClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:
+def rename_terms(class_: EqualityClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:
     """What a class makes equal, in other aliases."""
-    return frozenset((names[alias], _renamed(term, names)) for alias, term in class_.terms)
+    return frozenset((names[alias], _rename_aliases(term, names)) for alias, term in class_.terms)
 
 
-def _renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
+def _rename_aliases(expr: Expr, names: Mapping[str, str]) -> Expr:
     return rewrite(expr, lambda node: replace(node, alias=names[node.alias]) if isinstance(node, Column) else node)
 
 
-def connected(graph: JoinGraph) -> bool:
+def is_connected(graph: JoinGraph) -> bool:
     """Whether equality classes lead from every item to every other."""
     reached, grown = {graph.aliases[0]}, True
     while grown:
@@ -176,10 +182,10 @@ def connected(graph: JoinGraph) -> bool:
     return reached == set(graph.aliases)
 
 
-def widest(source: Source, lives: int | None) -> Source:
+def widen_window(source: Source, lives: int | None) -> Source:
     """The FROM item with a window that holds a tuple for `lives`; None leaves it as it is."""
     if lives is None:
         return source
-    window = UNBOUNDED if lives == ENDLESS else Window("range", lives)
-    same = source.window is not None and lifetime(source.window) == lives
+    window = UNBOUNDED if lives == UNLIMITED else Window("range", lives)
+    same = source.window is not None and compute_lifetime(source.window) == lives
     return source if same else replace(source, window=window)

@@ -14,34 +14,34 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.plan.tree import Eddy, Leaf, Outline, leaves
+from penstock.plan.tree import Eddy, Leaf, PlanShape, list_leaves
 
-State = frozenset[str]
+LeafSet = frozenset[str]
 """A state by the leaves it is over."""
 
 
 @dataclass(frozen=True)
-class Takeover:
+class StateReuse:
     """The states of a new plan, children first, sorted into those that lack nothing and those that may."""
 
-    complete: tuple[State, ...]
-    incomplete: tuple[State, ...]
+    complete: tuple[LeafSet, ...]
+    incomplete: tuple[LeafSet, ...]
 
     def __contains__(self, state: object) -> bool:
         """Whether a state is complete from the start."""
         return state in self.complete
 
 
-def states(tree: Outline) -> tuple[State, ...]:
+def list_states(tree: PlanShape) -> tuple[LeafSet, ...]:
     """The states of a plan's operators, children first; the last one is the root's. An eddy has none."""
     if isinstance(tree, Leaf | Eddy):
         return ()
-    return (*states(tree.left), *states(tree.right), frozenset(leaves(tree)))
+    return (*list_states(tree.left), *list_states(tree.right), frozenset(list_leaves(tree)))
 
 
-def takeover(new: Outline, complete: Collection[State]) -> Takeover:
+def classify_states(new: PlanShape, complete: Collection[LeafSet]) -> StateReuse:
     """Classify the states of a new plan, given those states of the old one that are complete now."""
-    return Takeover(
-        tuple(state for state in states(new) if state in complete),
-        tuple(state for state in states(new) if state not in complete),
+    return StateReuse(
+        tuple(state for state in list_states(new) if state in complete),
+        tuple(state for state in list_states(new) if state not in complete),
     )

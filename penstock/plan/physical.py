@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 
 from penstock.cql.bound import Source
-from penstock.expr.nodes import Expr, aliases, columns
-from penstock.plan.join_graph import JoinClass, JoinGraph
-from penstock.plan.tree import Eddy, Leaf, Outline, Pair, Tree
+from penstock.expr.nodes import Expr, find_aliases, find_columns
+from penstock.plan.join_graph import EqualityClass, JoinGraph
+from penstock.plan.tree import Eddy, JoinPair, Leaf, PlanShape, Tree
 
 Key = tuple[int, ...]
 """Class ids in ascending order: what a state is probed with. () is a cross product."""
@@ -67,7 +67,7 @@ class NodePlan:
 
     @cached_property
     def tree(self) -> Tree:
-        return Pair(self.left.tree, self.right.tree)
+        return JoinPair(self.left.tree, self.right.tree)
 
 
 @dataclass(frozen=True)
@@ -86,26 +86,26 @@ class EddyPlan:
         return frozenset[int]().union(*(leaf.classes for leaf in self.leaves))
 
     @property
-    def tree(self) -> Outline:
+    def tree(self) -> PlanShape:
         return Eddy(self.aliases)
 
-    def path(self, route: Sequence[str]) -> Branch:
+    def plan_route(self, route: Sequence[str]) -> Branch:
         """The half joins of a route: the left-deep tree in its order."""
         leaves: dict[str, Branch] = {leaf.alias: leaf for leaf in self.leaves}
-        return reduce(partial(_joined, self.residuals), (leaves[alias] for alias in route))
+        return reduce(partial(_build_node, self.residuals), (leaves[alias] for alias in route))
 
 
 Branch = LeafPlan | NodePlan
-Part = Branch | EddyPlan
+SubPlan = Branch | EddyPlan
 
 
-def _joined(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> NodePlan:
+def _build_node(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> NodePlan:
     """The join of two parts with those predicates that neither of them could answer alone."""
     sides = frozenset(left.aliases), frozenset(right.aliases)
     here = (
         residual
         for residual in residuals
-        if aliases(residual) <= sides[0] | sides[1] and not any(aliases(residual) <= side for side in sides)
+        if find_aliases(residual) <= sides[0] | sides[1] and not any(find_aliases(residual) <= side for side in sides)
     )
     return NodePlan(left, right, tuple(here))
 
@@ -114,12 +114,12 @@ def _joined(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> NodePla
 class JoinPlan:
     """A join of one or more sources. `leaves` stand in the order of the FROM clause, whatever the tree."""
 
-    root: Part
+    root: SubPlan
     leaves: tuple[LeafPlan, ...]
-    classes: tuple[JoinClass, ...]
+    classes: tuple[EqualityClass, ...]
 
     @property
-    def tree(self) -> Outline:
+    def tree(self) -> PlanShape:
         return self.root.tree
 
     @cached_property
@@ -130,22 +130,22 @@ class JoinPlan:
 
     def nodes(self) -> Iterator[NodePlan]:
         """The joins, children first."""
-        yield from _nodes(self.root)
+        yield from _walk_nodes(self.root)
 
 
-def _nodes(part: Part) -> Iterator[NodePlan]:
+def _walk_nodes(part: SubPlan) -> Iterator[NodePlan]:
     if isinstance(part, NodePlan):
-        yield from _nodes(part.left)
-        yield from _nodes(part.right)
+        yield from _walk_nodes(part.left)
+        yield from _walk_nodes(part.right)
         yield part
 
 
-def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr, ...], tree: Outline) -> JoinPlan:
+def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr, ...], tree: PlanShape) -> JoinPlan:
     """The physical plan for a tree. `outputs` are the expressions read above the join."""
     partitions = {source.alias: source.window.partition if source.window else () for source in sources}
     needed = {alias: dict.fromkeys(names) for alias, names in partitions.items()}
     for expr in (*outputs, *graph.residuals):
-        for column in columns(expr):
+        for column in find_columns(expr):
             needed[column.alias][column.name] = None
     leaves = {
         source.alias: LeafPlan(
@@ -160,7 +160,7 @@ def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr
     def build(shape: Tree) -> Branch:
         if isinstance(shape, Leaf):
             return leaves[shape.alias]
-        return _joined(graph.residuals, build(shape.left), build(shape.right))
+        return _build_node(graph.residuals, build(shape.left), build(shape.right))
 
     if isinstance(tree, Eddy):
         routed = EddyPlan(tuple(leaves[alias] for alias in tree.aliases), graph.residuals)

@@ -27,11 +27,11 @@ class RangeCondition:
     high: float
 
 
-def range_condition(node: NodePlan) -> RangeCondition | None:
+def find_range_condition(node: NodePlan) -> RangeCondition | None:
     """The tightest range the node's predicates give on one pair of columns; None if there is none."""
     found: dict[tuple[Column, Column], tuple[float, float]] = {}
     for predicate in node.residuals:
-        for x, y, low, high in _differences(predicate):
+        for x, y, low, high in _list_differences(predicate):
             mirrored = x.alias in node.right.aliases
             pair, bounds = ((y, x), (-high, -low)) if mirrored else ((x, y), (low, high))
             known = found.get(pair, (-inf, inf))
@@ -42,52 +42,52 @@ def range_condition(node: NodePlan) -> RangeCondition | None:
     return None
 
 
-def _differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:
+def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:
     """(x, y, low, high) with low <= x - y <= high, for a predicate that says so about columns of two aliases."""
     if not (isinstance(predicate, Call) and predicate.op in ("<", "<=", ">", ">=")):
         return
     smaller, larger = predicate.args if predicate.op in ("<", "<=") else predicate.args[::-1]
-    band = _distance(smaller)
-    if band is not None and (limit := _number(larger)) is not None:
+    band = _match_distance(smaller)
+    if band is not None and (limit := _to_number(larger)) is not None:
         x, y, offset = band
         yield x, y, -limit - offset, limit - offset
         return
-    x_side, y_side = _shifted(smaller), _shifted(larger)
+    x_side, y_side = _match_shifted(smaller), _match_shifted(larger)
     if x_side is not None and y_side is not None and x_side[0].alias != y_side[0].alias:
         yield x_side[0], y_side[0], -inf, y_side[1] - x_side[1]
 
 
-def _distance(expr: Expr) -> tuple[Column, Column, float] | None:
+def _match_distance(expr: Expr) -> tuple[Column, Column, float] | None:
     """(x, y, c) for ABS(x - y + c)."""
     if not (isinstance(expr, Call) and expr.op == "abs" and isinstance(expr.args[0], Call) and expr.args[0].op == "-"):
         return None
-    x, y = (_shifted(side) for side in expr.args[0].args)
+    x, y = (_match_shifted(side) for side in expr.args[0].args)
     if x is None or y is None or x[0].alias == y[0].alias:
         return None
     return x[0], y[0], x[1] - y[1]
 
 
-def _shifted(expr: Expr) -> tuple[Column, float] | None:
+def _match_shifted(expr: Expr) -> tuple[Column, float] | None:
     """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers do not matter here."""
     if isinstance(expr, Column):
         return (expr, 0.0) if _is_ordered(expr.type) else None
     if not isinstance(expr, Call):
         return None
     if expr.op == "cast" and _is_ordered(expr.type):
-        return _shifted(expr.args[0])
+        return _match_shifted(expr.args[0])
     if expr.op in ("+", "-"):
-        x, shift = _shifted(expr.args[0]), _number(expr.args[1])
+        x, shift = _match_shifted(expr.args[0]), _to_number(expr.args[1])
         if x is not None and shift is not None:
             return x[0], x[1] + (shift if expr.op == "+" else -shift)
-        if expr.op == "+" and (x := _shifted(expr.args[1])) and (shift := _number(expr.args[0])) is not None:
+        if expr.op == "+" and (x := _match_shifted(expr.args[1])) and (shift := _to_number(expr.args[0])) is not None:
             return x[0], x[1] + shift
     return None
 
 
-def _number(expr: Expr) -> float | None:
+def _to_number(expr: Expr) -> float | None:
     """A constant as a number; durations in microseconds."""
     if isinstance(expr, Call) and expr.op == "cast":
-        return _number(expr.args[0])
+        return _to_number(expr.args[0])
     if not isinstance(expr, Literal) or expr.value is None or not _is_ordered(expr.type):
         return None
     if isinstance(expr.value, timedelta):

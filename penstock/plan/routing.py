@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 from penstock.plan.physical import Key
 
-Route = tuple[str, ...]
+EddyRoute = tuple[str, ...]
 
 FanOut = Callable[[str, Key], float]
 """The rows that one row makes at a SteM, when it comes with a code in each class of a key."""
 
 
-def cheapest_route(origin: str, classes: Mapping[str, frozenset[int]], fan_out: FanOut) -> Route:
+def choose_route(origin: str, classes: Mapping[str, frozenset[int]], fan_out: FanOut) -> EddyRoute:
     """The route of tuples that come in at `origin`, which is its first stop; `classes` are those of every stream."""
     route, known = [origin], classes[origin]
     while len(route) < len(classes):

@@ -36,21 +36,21 @@ class Rates:
 
     a: float
     b: float
-    joins: float
+    join_selectivity: float
     tuple_bytes: float = 1.0
 
     @property
-    def both(self) -> float:
+    def total(self) -> float:
         return self.a + self.b
 
     @property
-    def pairs(self) -> float:
+    def pair_rate(self) -> float:
         """The pairs that are compared per unit of time, for each unit of window."""
         return 2 * self.a * self.b
 
 
 @dataclass(frozen=True)
-class Windows:
+class SharedWindows:
     """The distinct windows of the queries, ascending, and the share of A's tuples that is wanted so long."""
 
     ends: tuple[float, ...]
@@ -68,70 +68,76 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Cost:
+class SharingCost:
     """Bytes of state, and comparisons per unit of time."""
 
     memory: float
     cpu: float
 
-    def saved_over(self, rival: Cost) -> Cost:
+    def compute_savings(self, rival: SharingCost) -> SharingCost:
         """The shares of a rival's memory and comparisons that are saved (Eq. 4)."""
-        return Cost(1 - self.memory / rival.memory, 1 - self.cpu / rival.cpu)
+        return SharingCost(1 - self.memory / rival.memory, 1 - self.cpu / rival.cpu)
 
 
-Chain = tuple[float, ...]
+SliceChain = tuple[float, ...]
 """Where the slices end."""
 
 
-def pull_up(windows: Windows, rates: Rates) -> Cost:
+def compute_pull_up_cost(windows: SharedWindows, rates: Rates) -> SharingCost:
     """One join over the largest window, filters and a router above it (Eq. 1): a chain of one slice, unfiltered."""
     lasting = windows.ends[-1]
-    results = rates.pairs * lasting * rates.joins
+    results = rates.pair_rate * lasting * rates.join_selectivity
     tested = results if windows.wanted[-1] < 1 else 0.0
-    cpu = rates.pairs * lasting + rates.both + results * (len(windows.ends) - 1) + tested
-    return Cost(rates.both * lasting * rates.tuple_bytes, cpu)
+    cpu = rates.pair_rate * lasting + rates.total + results * (len(windows.ends) - 1) + tested
+    return SharingCost(rates.total * lasting * rates.tuple_bytes, cpu)
 
 
-def push_down(windows: Windows, rates: Rates) -> Cost:
+def compute_push_down_cost(windows: SharedWindows, rates: Rates) -> SharingCost:
     """A is divided by how long its tuples are wanted; each part is joined with all of B over its window (Eq. 2)."""
     shares = [one - other for one, other in pairwise((*windows.wanted, 0.0))]
     parts = [(place, share) for place, share in enumerate(shares) if share > 0]
     memory = sum((share * rates.a + rates.b) * windows.ends[place] for place, share in parts)
     split = rates.a if len(parts) > 1 or windows.wanted[0] < 1 else 0.0
-    probes = sum(rates.pairs * share * windows.ends[place] for place, share in parts)
+    probes = sum(rates.pair_rate * share * windows.ends[place] for place, share in parts)
     purged = sum(share * rates.a + rates.b for _, share in parts)
-    routed = sum(rates.pairs * share * windows.ends[place] * rates.joins * place for place, share in parts)
+    routed = sum(
+        rates.pair_rate * share * windows.ends[place] * rates.join_selectivity * place for place, share in parts
+    )
     united = [place for place in range(len(windows.ends)) if sum(part >= place for part, _ in parts) > 1]
-    merged = sum(rates.pairs * windows.wanted[place] * windows.ends[place] * rates.joins for place in united)
-    return Cost(memory * rates.tuple_bytes, split + probes + purged + routed + merged)
+    merged = sum(
+        rates.pair_rate * windows.wanted[place] * windows.ends[place] * rates.join_selectivity for place in united
+    )
+    return SharingCost(memory * rates.tuple_bytes, split + probes + purged + routed + merged)
 
 
-def state_slice(
-    windows: Windows, rates: Rates, chain: Chain, overhead: float = 0.0, router: Router = "comparisons"
-) -> Cost:
+def compute_slice_cost(
+    windows: SharedWindows, rates: Rates, chain: SliceChain, overhead: float = 0.0, router: Router = "comparisons"
+) -> SharingCost:
     """A chain of sliced joins with filters between them (Eq. 3)."""
-    cuts = _cuts(windows, chain)
-    model = _Lengths.of(windows, rates, overhead, router)
+    cuts = _find_cut_positions(windows, chain)
+    model = _EdgeCosts.build(windows, rates, overhead, router)
     memory = sum(
         (windows.wanted[start] * rates.a + rates.b) * (windows.ends[stop - 1] - model.starts[start])
         for start, stop in pairwise(cuts)
     )
-    cpu = sum(float(model.to(stop)[start]) for start, stop in pairwise(cuts))
-    return Cost(float(memory) * rates.tuple_bytes, cpu)
+    cpu = sum(float(model.compute_costs_to(stop)[start]) for start, stop in pairwise(cuts))
+    return SharingCost(float(memory) * rates.tuple_bytes, cpu)
 
 
-def mem_opt(windows: Windows) -> Chain:
+def choose_mem_opt_chain(windows: SharedWindows) -> SliceChain:
     """The chain with the least state: a slice for every window (Theorems 3 and 4)."""
     return windows.ends
 
 
-def cpu_opt(windows: Windows, rates: Rates, overhead: float = 0.0, router: Router = "comparisons") -> Chain:
+def choose_cpu_opt_chain(
+    windows: SharedWindows, rates: Rates, overhead: float = 0.0, router: Router = "comparisons"
+) -> SliceChain:
     """The chain with the fewest comparisons: the shortest path over the N(N + 1)/2 slices there could be, in O(N²)."""
-    model = _Lengths.of(windows, rates, overhead, router)
+    model = _EdgeCosts.build(windows, rates, overhead, router)
     count = len(windows.ends)
     shortest, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
     for stop in range(1, count + 1):
-        paths = shortest[:stop] + model.to(stop)
+        paths = shortest[:stop] + model.compute_costs_to(stop)
         before[stop] = np.argmin(paths)
         shortest[stop] = paths[before[stop]]
     cuts, at = [], count
@@ -141,7 +147,7 @@ def cpu_opt(windows: Windows, rates: Rates, overhead: float = 0.0, router: Route
     return tuple(reversed(cuts))
 
 
-def _cuts(windows: Windows, chain: Chain) -> Sequence[int]:
+def _find_cut_positions(windows: SharedWindows, chain: SliceChain) -> Sequence[int]:
     """A chain by the number of windows before each cut."""
     places = {end: place + 1 for place, end in enumerate(windows.ends)}
     if not set(chain) <= places.keys() or list(chain) != sorted(set(chain)) or chain[-1:] != windows.ends[-1:]:
@@ -150,7 +156,7 @@ def _cuts(windows: Windows, chain: Chain) -> Sequence[int]:
 
 
 @dataclass(frozen=True)
-class _Lengths:
+class _EdgeCosts:
     """The lengths of the edges: comparisons of the slice from each start to a stop, whatever the other slices are."""
 
     rates: Rates
@@ -161,21 +167,21 @@ class _Lengths:
     wanted: F64
 
     @classmethod
-    def of(cls, windows: Windows, rates: Rates, overhead: float, router: Router) -> _Lengths:
+    def build(cls, windows: SharedWindows, rates: Rates, overhead: float, router: Router) -> _EdgeCosts:
         ends = np.array(windows.ends, np.float64)
         return cls(rates, overhead, router, ends, np.concatenate([[0.0], ends[:-1]]), np.array(windows.wanted))
 
-    def to(self, stop: int) -> F64:
+    def compute_costs_to(self, stop: int) -> F64:
         """The slices that end with window number `stop` (from 1), by where they start."""
         rates, wanted = self.rates, self.wanted[:stop]
         places = np.arange(stop)
         inside = stop - places
-        probes = rates.pairs * wanted * (self.ends[stop - 1] - self.starts[:stop])
-        results = probes * rates.joins
+        probes = rates.pair_rate * wanted * (self.ends[stop - 1] - self.starts[:stop])
+        results = probes * rates.join_selectivity
         routed = np.minimum(inside - 1, 1) if self.router == "lookup" else inside - 1
         tested = self.wanted[-1] < wanted
         united = np.where(places > 0, inside, 0)
         lengths: F64 = (
-            probes + results * (routed + tested) + rates.a * (wanted < 1) + rates.both * (1 + self.overhead + united)
+            probes + results * (routed + tested) + rates.a * (wanted < 1) + rates.total * (1 + self.overhead + united)
         )
         return lengths

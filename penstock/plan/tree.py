@@ -20,7 +20,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Pair:
+class JoinPair:
     """A join of two subtrees."""
 
     left: Tree
@@ -48,120 +48,126 @@ class Eddy:
         return f"{{{' '.join(self.aliases)}}}"
 
 
-Tree = Leaf | Pair
-Outline = Tree | Eddy
+Tree = Leaf | JoinPair
+PlanShape = Tree | Eddy
 
 
-def leaves(tree: Outline) -> tuple[str, ...]:
+def list_leaves(tree: PlanShape) -> tuple[str, ...]:
     """The aliases from left to right."""
     if isinstance(tree, Leaf):
         return (tree.alias,)
     if isinstance(tree, Eddy):
         return tree.aliases
-    return leaves(tree.left) + leaves(tree.right)
+    return list_leaves(tree.left) + list_leaves(tree.right)
 
 
-def subtrees(tree: Tree) -> Iterator[Pair]:
+def list_joins(tree: Tree) -> Iterator[JoinPair]:
     """The joins of a tree, children first."""
-    if isinstance(tree, Pair):
-        yield from subtrees(tree.left)
-        yield from subtrees(tree.right)
+    if isinstance(tree, JoinPair):
+        yield from list_joins(tree.left)
+        yield from list_joins(tree.right)
         yield tree
 
 
-def grafted(tree: Tree, part: Tree) -> Tree:
+def replace_subtree(tree: Tree, part: Tree) -> Tree:
     """The tree with another shape of the part over the same leaves."""
-    if frozenset(leaves(tree)) == frozenset(leaves(part)):
+    if frozenset(list_leaves(tree)) == frozenset(list_leaves(part)):
         return part
-    return Pair(grafted(tree.left, part), grafted(tree.right, part)) if isinstance(tree, Pair) else tree
+    return (
+        JoinPair(replace_subtree(tree.left, part), replace_subtree(tree.right, part))
+        if isinstance(tree, JoinPair)
+        else tree
+    )
 
 
 @overload
-def renamed(tree: Tree, names: Mapping[str, str]) -> Tree: ...
+def rename_leaves(tree: Tree, names: Mapping[str, str]) -> Tree: ...
 @overload
-def renamed(tree: Outline, names: Mapping[str, str]) -> Outline: ...
+def rename_leaves(tree: PlanShape, names: Mapping[str, str]) -> PlanShape: ...
 
 
-def renamed(tree: Outline, names: Mapping[str, str]) -> Outline:
+def rename_leaves(tree: PlanShape, names: Mapping[str, str]) -> PlanShape:
     """The tree with other aliases."""
     if isinstance(tree, Leaf):
         return Leaf(names[tree.alias])
     if isinstance(tree, Eddy):
         return Eddy(tuple(names[alias] for alias in tree.aliases))
-    return Pair(renamed(tree.left, names), renamed(tree.right, names))
+    return JoinPair(rename_leaves(tree.left, names), rename_leaves(tree.right, names))
 
 
-def fixed(tree: Outline) -> Tree:
+def require_tree(tree: PlanShape) -> Tree:
     """A shape in which every tuple has its paths."""
     assert not isinstance(tree, Eddy), "an eddy is refused where paths are needed"
     return tree
 
 
-def left_deep(aliases: Sequence[str]) -> Tree:
+def build_left_deep(aliases: Sequence[str]) -> Tree:
     trees: list[Tree] = [Leaf(alias) for alias in aliases]
-    return reduce(Pair, trees)
+    return reduce(JoinPair, trees)
 
 
-def right_deep(aliases: Sequence[str]) -> Tree:
+def build_right_deep(aliases: Sequence[str]) -> Tree:
     trees: list[Tree] = [Leaf(alias) for alias in reversed(aliases)]
-    return reduce(lambda tree, leaf: Pair(leaf, tree), trees)
+    return reduce(lambda tree, leaf: JoinPair(leaf, tree), trees)
 
 
 _TOKEN = re.compile(r"\s*(?:([(),])|([^\s(),]+))")
 
 
-def parse_tree(text: str, aliases: Sequence[str]) -> Outline:
+def parse_tree(text: str, aliases: Sequence[str]) -> PlanShape:
     """Read a plan string; every alias must stand in it exactly once.
 
     A group of more than two is left-deep: `(A B C)` is `((A B) C)`. Braces around all of them make an eddy.
     """
     braced = isinstance(text, str) and text.strip().startswith("{") and text.strip().endswith("}")
-    plain = _parse(text.strip()[1:-1] if braced else text, aliases)
-    tree = Eddy(leaves(plain)) if braced and isinstance(plain, Pair) else plain
-    seen = leaves(tree)
+    plain = _parse_groups(text.strip()[1:-1] if braced else text, aliases)
+    tree = Eddy(list_leaves(plain)) if braced and isinstance(plain, JoinPair) else plain
+    seen = list_leaves(tree)
     doubled = sorted({alias for alias in seen if seen.count(alias) > 1})
     missing = [alias for alias in aliases if alias not in seen]
     if doubled or missing:
         wrong = f"{', '.join(doubled)} twice" if doubled else f"{', '.join(missing)} nowhere"
-        raise _misfit(text, aliases, f"it has {wrong}")
+        raise _make_misfit_error(text, aliases, f"it has {wrong}")
     return tree
 
 
-def _misfit(text: str, aliases: Sequence[str], why: str) -> QueryError:
+def _make_misfit_error(text: str, aliases: Sequence[str], why: str) -> QueryError:
     return QueryError(
         "PLAN_MISFIT",
         f"the plan {text!r} does not fit the query: {why}; "
-        f"a plan names each of {', '.join(aliases)} once, as in {left_deep(aliases)}",
+        f"a plan names each of {', '.join(aliases)} once, as in {build_left_deep(aliases)}",
         plan=text,
     )
 
 
-def _parse(text: str, aliases: Sequence[str]) -> Tree:
+def _parse_groups(text: str, aliases: Sequence[str]) -> Tree:
     known = {alias.casefold(): alias for alias in aliases}
     groups: list[list[Tree]] = [[]]
-    for symbol, word in _tokens(text, aliases):
+    for symbol, word in _tokenize(text, aliases):
         if symbol == "(":
             groups.append([])
         elif symbol == ")":
             members = groups.pop()
             if not groups or not members:
-                raise _misfit(text, aliases, "its brackets do not match" if members else "it has an empty group")
-            groups[-1].append(reduce(Pair, members))
+                raise _make_misfit_error(
+                    text, aliases, "its brackets do not match" if members else "it has an empty group"
+                )
+            groups[-1].append(reduce(JoinPair, members))
         elif word:
             if word.casefold() not in known:
-                raise _misfit(text, aliases, f"it has no stream {word}")
+                raise _make_misfit_error(text, aliases, f"it has no stream {word}")
             groups[-1].append(Leaf(known[word.casefold()]))
     if len(groups) != 1:
-        raise _misfit(text, aliases, "its brackets do not match")
+        raise _make_misfit_error(text, aliases, "its brackets do not match")
     if not groups[0]:
-        raise _misfit(text, aliases, "it is empty")
-    return reduce(Pair, groups[0])
+        raise _make_misfit_error(text, aliases, "it is empty")
+    return reduce(JoinPair, groups[0])
 
 
-def _tokens(text: str, aliases: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _tokenize(text: str, aliases: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not isinstance(text, str):
-        raise _misfit(repr(text), aliases, "it is not a text")
+        raise _make_misfit_error(repr(text), aliases, "it is not a text")
     if "{" in text or "}" in text:
-        raise _misfit(text, aliases, "braces stand around all streams or none")
+        raise _make_misfit_error(text, aliases, "braces stand around all streams or none")
     for match in _TOKEN.finditer(text):
         yield match[1] or "", match[2] or ""

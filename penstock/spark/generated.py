@@ -16,43 +16,43 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-Make = Callable[[int], pa.Table]
+MakeChunk = Callable[[int], pa.Table]
 """The rows of a stretch, by its number."""
-BLOBS = "data binary"
+BLOB_SCHEMA = "data binary"
 """The columns of a packed DataFrame: Arrow IPC streams, each of rows of one stream."""
 
 
-def generated(spark: SparkSession, make: Make, stretches: int, *, seconds: float = 0.0) -> DataFrame:
+def generate_stream(spark: SparkSession, make_chunk: MakeChunk, chunks: int, *, seconds: float = 0.0) -> DataFrame:
     """A streaming DataFrame of blobs, for `Pipeline.stream(..., packed=True)`.
 
     Every `seconds` another stretch is there; with 0, one stretch for every micro-batch, as fast as they are worked on.
     """
 
-    class Source(DataSource):
+    class GeneratedSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return source
 
         def schema(self) -> str:
-            return BLOBS
+            return BLOB_SCHEMA
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
-            return Stretches(make, stretches, seconds)
+            return ChunkReader(make_chunk, chunks, seconds)
 
     source = f"penstock_{uuid4().hex}"
-    spark.dataSource.register(Source)
+    spark.dataSource.register(GeneratedSource)
     return spark.readStream.format(source).load()
 
 
-class Stretches(DataSourceStreamReader):
+class ChunkReader(DataSourceStreamReader):
     """Reads the stretches that are due."""
 
-    def __init__(self, make: Make, stretches: int, seconds: float) -> None:
-        self._make = make
-        self._stretches = stretches
+    def __init__(self, make_chunk: MakeChunk, chunks: int, seconds: float) -> None:
+        self._make_chunk = make_chunk
+        self._chunks = chunks
         self._seconds = seconds
-        self._begun: tuple[float, int] | None = None
-        self._at = 0
+        self._started: tuple[float, int] | None = None
+        self._offset = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names here and below
         return {"stretch": 0}
@@ -68,22 +68,22 @@ class Stretches(DataSourceStreamReader):
         limit: Any = None,
     ) -> dict[str, int]:
         """Spark 4.1 does not say where it is; then the last answer is taken for it."""
-        at = self._at if start is None else start["stretch"]
-        if self._begun is None:
-            self._begun = time.monotonic(), at
+        at = self._offset if start is None else start["stretch"]
+        if self._started is None:
+            self._started = time.monotonic(), at
         if self._seconds:
-            begun, first = self._begun
+            begun, first = self._started
             end = first + 1 + int((time.monotonic() - begun) / self._seconds)
         else:
-            end = self._stretches if type(limit).__name__ == "ReadAllAvailable" else at + 1
-        self._at = max(at, min(end, self._stretches))
-        return {"stretch": self._at}
+            end = self._chunks if type(limit).__name__ == "ReadAllAvailable" else at + 1
+        self._offset = max(at, min(end, self._chunks))
+        return {"stretch": self._offset}
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         return [InputPartition(number) for number in range(start["stretch"], end["stretch"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        table = self._make(partition.value)
+        table = self._make_chunk(partition.value)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

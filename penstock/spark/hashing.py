@@ -20,7 +20,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _PRIME = np.uint64(0x100000001B3)
 
 
-def mixed(words: U64) -> U64:
+def mix_bits(words: U64) -> U64:
     """The finalizer of splitmix64."""
     z = words + _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -28,26 +28,26 @@ def mixed(words: U64) -> U64:
     return z ^ (z >> np.uint64(31))
 
 
-def hashed(column: pa.Array, salt: int = 0) -> U64:
+def hash_column(column: pa.Array, salt: int = 0) -> U64:
     """A hash for every value of a column."""
-    return mixed(_words(column) + np.uint64(salt * int(_GOLDEN) % 2**64))
+    return mix_bits(_to_words(column) + np.uint64(salt * int(_GOLDEN) % 2**64))
 
 
-def hashed_rows(columns: Sequence[pa.Array], rows: int) -> U64:
+def hash_rows(columns: Sequence[pa.Array], rows: int) -> U64:
     """A hash for every row."""
     total: U64 = np.zeros(rows, np.uint64)
     for column in columns:
-        words = hashed(column)
+        words = hash_column(column)
         if column.null_count:
             words[~column.is_valid().to_numpy(zero_copy_only=False)] = _GOLDEN
-        total = mixed(total * _PRIME + words)
+        total = mix_bits(total * _PRIME + words)
     return total
 
 
-def _words(column: pa.Array) -> U64:
+def _to_words(column: pa.Array) -> U64:
     kind = column.type
     if pt.is_string(kind) or pt.is_binary(kind):
-        return _bytes(column)
+        return _hash_bytes(column)
     if pt.is_decimal(kind):
         low_high = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
         low_high = low_high[column.offset : column.offset + len(column)]
@@ -65,7 +65,7 @@ def _words(column: pa.Array) -> U64:
     return unsigned
 
 
-def _bytes(column: pa.Array) -> U64:
+def _hash_bytes(column: pa.Array) -> U64:
     """Polynomials over the bytes of each value, summed without a loop in Python."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(b"" if pt.is_binary(column.type) else "", column.type))

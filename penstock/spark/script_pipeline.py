@@ -10,20 +10,20 @@ from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
 from penstock.cql.catalog import Connector, Stream, Table
 from penstock.cql.script import Script
 from penstock.errors import DataError, QueryError
-from penstock.expr.sql import quoted, sql_type
-from penstock.spark.heartbeat import stamped
+from penstock.expr.sql import format_spark_type, quote_name
+from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector
 
-_FILES = ("parquet", "csv", "json", "orc", "text", "avro")
+_FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
-def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
+def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipeline:
     """The pipeline of a bound script; what it cannot do is refused by name."""
-    _supported(script)
+    _check_has_query(script)
     pipe = Pipeline(spark)
     for stream in script.streams:
-        frame = _load(pipe.spark, stream, streaming=True)
+        frame = _read_relation(pipe.spark, stream, streaming=True)
         pipe.stream(
             stream.name,
             frame,
@@ -35,8 +35,8 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
             schema=stream.schema,
         )
     for table in script.tables:
-        pipe.table(table.name, _load(pipe.spark, table, streaming=False).toArrow().cast(table.schema))
-    sinks = _sinks(script)
+        pipe.table(table.name, _read_relation(pipe.spark, table, streaming=False).toArrow().cast(table.schema))
+    sinks = _build_sinks(script)
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
@@ -52,16 +52,16 @@ def pipeline_of(script: Script, spark: SparkSession | None = None) -> Pipeline:
     return pipe
 
 
-def _supported(script: Script) -> None:
+def _check_has_query(script: Script) -> None:
     if not any(isinstance(statement, InsertInto | BareQuery) for statement in script.statements):
         raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
 
 
-def _sinks(script: Script) -> SinkOf:
-    return SinkOf({sink.name.casefold(): sink.connector for sink in script.sinks})
+def _build_sinks(script: Script) -> SinkFactory:
+    return SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks})
 
 
-class SinkOf:
+class SinkFactory:
     """A sink of its own for every query that feeds a named one: their files do not meet."""
 
     def __init__(self, connectors: dict[str, Connector]) -> None:
@@ -72,22 +72,22 @@ class SinkOf:
         return from_connector(name, connector.format, dict(connector.options))
 
 
-def _load(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:
+def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:
     """What a declaration reads, with the declared columns and types."""
     connector = relation.connector
     if connector is None:
         raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")
     reader = spark.readStream if streaming else spark.read
     reader = reader.format(connector.format).options(**dict(connector.options))
-    declared = {field.name: sql_type(field.type) for field in relation.schema}
+    declared = {field.name: format_spark_type(field.type) for field in relation.schema}
     try:
-        if connector.format.casefold() in _FILES:
-            columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared.items())
+        if connector.format.casefold() in _FILE_FORMATS:
+            columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in declared.items())
             return reader.schema(columns).load()
         frame = reader.load()
-        if isinstance(relation, Stream) and stamped(relation):
+        if isinstance(relation, Stream) and is_stamped(relation):
             del declared[relation.time]
-        return frame.select(*(col(quoted(name)).cast(kind).alias(name) for name, kind in declared.items()))
+        return frame.select(*(col(quote_name(name)).cast(kind).alias(name) for name, kind in declared.items()))
     except PySparkException as error:
         said = (error.getMessage() or str(error)).strip().splitlines()[0]
         raise DataError("SOURCE_UNREADABLE", f"{relation.name} cannot be read: {said}", source=relation.name) from error

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import QueryError
-from penstock.spark.java import java_home
+from penstock.spark.java import find_java_home
 
-_PAUSE = 0.01
+_POLL_SECONDS = 0.01
 
-LOCAL = {
+LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -28,9 +28,11 @@ LOCAL = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
 }
-SHORT_LIVED = {"spark.driver.extraJavaOptions": LOCAL["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"}
+SHORT_RUN_SETTINGS = {
+    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"
+}
 """For sessions of some minutes: most of Java's time would go into compiling well what then hardly runs."""
-QUERY = {
+QUERY_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -42,7 +44,7 @@ QUERY = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
-LOCAL_CHECKPOINT = {
+LOCAL_CHECKPOINT_SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -62,22 +64,22 @@ def local_session(
     if active is not None:
         return active
     if log is not None:
-        with _errors_to(log):
+        with _redirect_stderr(log):
             return local_session(master, settings)
-    home = java_home()
+    home = find_java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("penstock")
-    for key, value in {**LOCAL, **(settings or {})}.items():
+    for key, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def log_file() -> Path:
+def create_log_file() -> Path:
     """A new file for the log of a session that a command of the command line starts."""
     handle, name = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
     os.close(handle)
@@ -85,7 +87,7 @@ def log_file() -> Path:
 
 
 @contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
+def _redirect_stderr(log: Path) -> Iterator[None]:
     """Processes that are started meanwhile have the file as their standard error."""
     sys.stderr.flush()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ def _errors_to(log: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def trigger_seconds(spark: SparkSession, processing_time: str) -> float:
+def parse_trigger_seconds(spark: SparkSession, processing_time: str) -> float:
     """The length of a processingTime trigger, as Spark reads it."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -112,13 +114,17 @@ def trigger_seconds(spark: SparkSession, processing_time: str) -> float:
 
 
 @contextmanager
-def query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
+def apply_query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
     """The settings a streaming query takes over when it starts; the session gets its own ones back.
 
     File sources do not take them over: they look at their session's settings when they are made, which is after the
     start (see `sourced`).
     """
-    wanted = {**QUERY, **(LOCAL_CHECKPOINT if local else {}), "spark.sql.shuffle.partitions": str(cells)}
+    wanted = {
+        **QUERY_SETTINGS,
+        **(LOCAL_CHECKPOINT_SETTINGS if local else {}),
+        "spark.sql.shuffle.partitions": str(cells),
+    }
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)
@@ -132,8 +138,8 @@ def query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[
                 spark.conf.set(key, old)
 
 
-def sourced(query: StreamingQuery) -> StreamingQuery:
+def wait_for_sources(query: StreamingQuery) -> StreamingQuery:
     """Wait until a streaming query that was started has made its sources, or has failed."""
     while query.isActive and query.status["message"].startswith("Initializing"):
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_SECONDS)
     return query

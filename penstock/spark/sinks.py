@@ -37,7 +37,7 @@ def as_sink(what: object) -> Sink:
     return cast(Sink, what)
 
 
-def opened(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
+def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
     """Open a sink; whatever it raises, nothing has been given to it."""
     try:
         sink.open(run, name, schema)
@@ -46,12 +46,12 @@ def opened(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
         raise PenstockError("SINK_FAILED", message, query=name) from error
 
 
-class Files:
+class FileSink:
     """A folder with one file per query and micro-batch that has rows."""
 
     def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any]) -> None:
         self._folder = Folder(path)
-        self._ending = ending
+        self._extension = ending
         self._save = save
         self._prefix = ""
 
@@ -59,14 +59,14 @@ class Files:
         self._prefix = f"part-{run[:8]}-{as_file_name(name)}"
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        name = f"{self._prefix}-{batch:08d}.{self._ending}"
+        name = f"{self._prefix}-{batch:08d}.{self._extension}"
         if rows.num_rows:
-            self._folder.fill(name, lambda file: self._save(rows, file))
+            self._folder.write_with(name, lambda file: self._save(rows, file))
         else:
             self._folder.remove(name)
 
 
-class Memory:
+class DriverMemorySink:
     """Keeps everything in the driver, of one run or of several."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Memory:
         return pa.concat_tables([self._schema.empty_table(), *kept])
 
 
-class Console:
+class ConsoleSink:
     """Prints rows as tab-separated text."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
@@ -106,7 +106,7 @@ class Console:
         file.flush()
 
 
-class Foreach:
+class ForeachSink:
     """Calls a function with the rows and the number of the micro-batch: the same number comes again on a retry."""
 
     def __init__(self, function: Callable[[pa.Table, int], Any]) -> None:
@@ -121,35 +121,35 @@ class Foreach:
 
 def parquet(path: str) -> Sink:
     """Parquet files in a folder."""
-    return Files(str(path), "parquet", pa_parquet.write_table)
+    return FileSink(str(path), "parquet", pa_parquet.write_table)
 
 
 def csv(path: str, header: bool = True) -> Sink:
     """CSV files in a folder."""
     options = pa_csv.WriteOptions(include_header=header)
-    return Files(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options))
+    return FileSink(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options))
 
 
 def json(path: str) -> Sink:
     """Files with one JSON object per line."""
-    return Files(str(path), "json", _write_json)
+    return FileSink(str(path), "json", _write_json)
 
 
 def console() -> Sink:
     """Lines on stdout."""
-    return Console()
+    return ConsoleSink()
 
 
-def memory() -> Memory:
+def memory() -> DriverMemorySink:
     """A table in the driver: `sink.table()`."""
-    return Memory()
+    return DriverMemorySink()
 
 
 def foreach(function: Callable[[pa.Table, int], Any]) -> Sink:
     """Your own function of (rows, batch): make it harmless to be called twice with the same batch."""
     if not callable(function):
         raise QueryError("NOT_CALLABLE", f"foreach takes a function of (rows, batch), not {function!r}")
-    return Foreach(function)
+    return ForeachSink(function)
 
 
 def _write_json(rows: pa.Table, file: Any) -> None:

@@ -14,22 +14,22 @@ import pyarrow as pa
 from penstock.cql import Catalog, bind_query
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Table
-from penstock.cql.types import sql_type
-from penstock.spark.pipeline_config import Order, Plan, QuerySpec
-from penstock.spark.table_codec import encoded
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.cql.types import format_type
+from penstock.spark.pipeline_config import EngineOrder, PipelineConfig, QuerySpec
+from penstock.spark.table_codec import encode_table
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
 @dataclass(frozen=True)
-class Watch:
+class SamplingSettings:
     """`effort`: the part of the clock that looking may take; `fresh`: only queries with FRESHNESS are worth it."""
 
     effort: float
-    fresh: bool
+    fresh_only: bool
 
 
 @dataclass(frozen=True)
-class Spec:
+class PipelineSpec:
     """Streams, static tables and queries of a pipeline, and into how many cells its work is cut.
 
     All but the queries and the orders stay the same while a checkpoint lives.
@@ -40,20 +40,20 @@ class Spec:
     queries: tuple[QuerySpec, ...]
     cells: int
     state: str = "auto"
-    orders: tuple[Order, ...] = ()
-    watch: Watch | None = None
+    orders: tuple[EngineOrder, ...] = ()
+    sampling: SamplingSettings | None = None
     """How cells look at their joins, for the driver to decide by."""
-    maintenance: Maintenance = SHIPPED
+    maintenance: Maintenance = DEFAULT_MAINTENANCE
 
-    def planned(self, plan: Plan) -> Spec:
+    def with_config(self, plan: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
         spec = replace(self, queries=plan.queries, orders=plan.orders)
         spec.__dict__["tables_id"] = self.tables_id
         return spec
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.queries, self.orders)
+    def config(self) -> PipelineConfig:
+        return PipelineConfig(self.queries, self.orders)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -68,20 +68,20 @@ class Spec:
         return catalog
 
     @cached_property
-    def derived(self) -> frozenset[str]:
+    def derived_streams(self) -> frozenset[str]:
         """The streams that queries make."""
         return frozenset(query.name for query in self.queries if query.derived)
 
     @cached_property
-    def bound(self) -> dict[str, Query]:
+    def bound_queries(self) -> dict[str, Query]:
         return {query.name: bind_query(query.text, self.catalog) for query in self.queries}
 
-    def declared(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What must stay the same while a checkpoint lives."""
         return {
             "cells": self.cells,
-            "streams": {stream.name: _declared(stream) for stream in self.streams},
-            "tables": {name: _columns(table.schema) for name, table in self.tables.items()},
+            "streams": {stream.name: _describe_stream(stream) for stream in self.streams},
+            "tables": {name: _describe_columns(table.schema) for name, table in self.tables.items()},
         }
 
     @cached_property
@@ -89,32 +89,32 @@ class Spec:
         """Equal for equal tables; worked out once, by the driver."""
         digest = hashlib.sha256()
         for table in self.tables.values():
-            digest.update(encoded(table))
+            digest.update(encode_table(table))
         return digest.hexdigest()
 
     @cached_property
     def id(self) -> str:
         """Equal for specs that do the same."""
         parts = [
-            self.declared(),
-            self.plan.as_json(),
+            self.describe(),
+            self.config.as_json(),
             self.state,
             self.tables_id,
-            repr(self.watch),
+            repr(self.sampling),
             repr(self.maintenance),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what can be worked out again cheaply."""
-        kept = ("streams", "tables", "queries", "cells", "state", "orders", "watch", "maintenance")
+        kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
 
 
-def _declared(stream: Stream) -> dict[str, Any]:
+def _describe_stream(stream: Stream) -> dict[str, Any]:
     stamps = {} if stream.timestamps == "external" else {"timestamps": stream.timestamps}
-    return {"time": stream.time, "lateness": stream.lateness, **stamps, **_columns(stream.schema)}
+    return {"time": stream.time, "lateness": stream.lateness, **stamps, **_describe_columns(stream.schema)}
 
 
-def _columns(schema: pa.Schema) -> dict[str, Any]:
-    return {"columns": {field.name: sql_type(field.type) for field in schema}}
+def _describe_columns(schema: pa.Schema) -> dict[str, Any]:
+    return {"columns": {field.name: format_type(field.type) for field in schema}}

@@ -22,23 +22,23 @@ def as_file_name(name: str) -> str:
 class Folder:
     """A folder somewhere."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        if "://" in place or place.startswith("file:"):
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if "://" in path or path.startswith("file:"):
             try:
-                self._files, self._root = fs.FileSystem.from_uri(place)
+                self._files, self._root = fs.FileSystem.from_uri(path)
             except (OSError, pa.ArrowException) as error:
-                message = f"{place} cannot be reached as a folder: {error}"
-                raise DataError("FOLDER_UNREACHABLE", message, folder=place) from error
+                message = f"{path} cannot be reached as a folder: {error}"
+                raise DataError("FOLDER_UNREACHABLE", message, folder=path) from error
         else:
-            self._files, self._root = fs.LocalFileSystem(), place
+            self._files, self._root = fs.LocalFileSystem(), path
 
     @property
     def is_local(self) -> bool:
         return isinstance(self._files, fs.LocalFileSystem)
 
     def child(self, name: str) -> Folder:
-        return Folder(f"{self.place.rstrip('/')}/{name}")
+        return Folder(f"{self.path.rstrip('/')}/{name}")
 
     def read(self, name: str) -> bytes | None:
         """The contents of a file, None if there is no such file."""
@@ -49,9 +49,9 @@ class Folder:
             return bytes(file.read())
 
     def write(self, name: str, content: bytes) -> None:
-        self.fill(name, lambda file: file.write(content))
+        self.write_with(name, lambda file: file.write(content))
 
-    def fill(self, name: str, write: Callable[[Any], Any]) -> None:
+    def write_with(self, name: str, write: Callable[[Any], Any]) -> None:
         """Make a file as a whole: readers find the old one or the new one, never a part."""
         self._files.create_dir(self._root, recursive=True)
         part = posixpath.join(self._root, f"_{name}.{uuid4().hex}")
@@ -64,16 +64,16 @@ class Folder:
         if self._files.get_file_info(path).type != fs.FileType.NotFound:
             self._files.delete_file(path)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         selector = fs.FileSelector(self._root, allow_not_found=True)
         return sorted(info.base_name for info in self._files.get_file_info(selector))
 
-    def clear(self) -> None:
+    def delete_all(self) -> None:
         """Remove the folder with all there is in it."""
         if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
             self._files.delete_dir(self._root)
 
-    def copied_to(self, other: Folder) -> None:
+    def copy_to(self, other: Folder) -> None:
         """Copy the folder with all there is in it."""
         if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
             fs.copy_files(self._root, other._root, source_filesystem=self._files, destination_filesystem=other._files)

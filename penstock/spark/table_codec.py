@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-_HEAD = struct.Struct("<iq")
+_PART_HEADER = struct.Struct("<iq")
 
 
-def encoded(table: pa.Table) -> bytes:
+def encode_table(table: pa.Table) -> bytes:
     """One table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -18,24 +18,24 @@ def encoded(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decoded(blob: bytes | memoryview | pa.Buffer) -> pa.Table:
+def decode_table(blob: bytes | memoryview | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
 
 
-def framed(parts: Mapping[int, bytes]) -> bytes:
+def join_blobs(parts: Mapping[int, bytes]) -> bytes:
     """Blobs under their numbers."""
     out = []
     for number, blob in parts.items():
-        out += [_HEAD.pack(number, len(blob)), blob]
+        out += [_PART_HEADER.pack(number, len(blob)), blob]
     return b"".join(out)
 
 
-def unframed(blob: bytes) -> dict[int, memoryview]:
+def split_blobs(blob: bytes) -> dict[int, memoryview]:
     parts: dict[int, memoryview] = {}
     view, at = memoryview(blob), 0
     while at < len(view):
-        number, size = _HEAD.unpack_from(view, at)
-        at += _HEAD.size
+        number, size = _PART_HEADER.unpack_from(view, at)
+        at += _PART_HEADER.size
         parts[number] = view[at : at + size]
         at += size
     return parts

@@ -15,41 +15,41 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_LARGE = 1 << 16
+_LARGE_SIZE = 1 << 16
 """Places, of eight bytes mostly; below, the C library mostly keeps what is freed, and is faster."""
 
 T = TypeVar("T", bound=np.generic)
 
 
-def room(size: int, dtype: np.dtype[T] | type[T]) -> NDArray[T]:
+def allocate(size: int, dtype: np.dtype[T] | type[T]) -> NDArray[T]:
     """An array of so many places that are not filled."""
-    if size < _LARGE:
+    if size < _LARGE_SIZE:
         return np.empty(size, dtype)
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
-def taken(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
+def gather(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
     """The values at some places of the last axis."""
-    if places.size < _LARGE:
+    if places.size < _LARGE_SIZE:
         return values.take(places, axis=-1)
     shape = (*values.shape[:-1], places.size)
-    out = room(prod(shape), values.dtype).reshape(shape)
+    out = allocate(prod(shape), values.dtype).reshape(shape)
     return np.take(values, places, axis=-1, out=out, mode="clip")  # other modes fill a second array first
 
 
-def copied(values: NDArray[T]) -> NDArray[T]:
+def copy_array(values: NDArray[T]) -> NDArray[T]:
     """A copy of an array of one axis."""
-    if values.size < _LARGE:
+    if values.size < _LARGE_SIZE:
         return values.copy()
-    out = room(values.size, values.dtype)
+    out = allocate(values.size, values.dtype)
     out[:] = values
     return out
 
 
-def joined(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
+def concat_arrays(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
     """One after another along an axis."""
-    if sum(part.size for part in parts) < _LARGE:
+    if sum(part.size for part in parts) < _LARGE_SIZE:
         return np.concatenate(parts, axis=axis)
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    return np.concatenate(parts, axis=axis, out=room(prod(shape), parts[0].dtype).reshape(shape))
+    return np.concatenate(parts, axis=axis, out=allocate(prod(shape), parts[0].dtype).reshape(shape))

@@ -24,7 +24,7 @@ class BloomFilter:
         bits = max(maintenance.bloom_bits, 1 << (2 * self._bits_per_key * keys).bit_length())
         self._bytes: U8 = np.zeros(bits // 8, np.uint8)
 
-    def takes(self, keys: int) -> bool:
+    def has_room_for(self, keys: int) -> bool:
         """Whether it is large enough for so many keys."""
         return self._bits_per_key * keys <= 8 * self._bytes.size
 

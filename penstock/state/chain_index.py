@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.state.columns import ring_read, ring_resized, ring_write
+from penstock.state.columns import ring_read, ring_resize, ring_write
 from penstock.state.interning import empty_codes
 from penstock.state.kernels import I32, I64, NONE, chain_append, chain_retract
 
@@ -18,28 +18,28 @@ class ChainIndex:
 
     def __init__(self, capacity: int) -> None:
         self.head: I64 = np.full(capacity, NONE, np.int64)
-        self.following: I64 = np.full(capacity, NONE, np.int64)
+        self.next_older: I64 = np.full(capacity, NONE, np.int64)
         self.codes: I32 = empty_codes(capacity)
 
-    def append(self, first: int, codes: I32, bound: int) -> None:
+    def append(self, first: int, codes: I32, code_limit: int) -> None:
         """Add rows first, first + 1, …; all codes are below `bound`."""
-        if bound > self.head.size:
-            more = (1 << (bound - 1).bit_length()) - self.head.size
+        if code_limit > self.head.size:
+            more = (1 << (code_limit - 1).bit_length()) - self.head.size
             self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
         ring_write(self.codes, first, codes)
-        chain_append(codes, first, self.following.size - 1, self.head, self.following)
+        chain_append(codes, first, self.next_older.size - 1, self.head, self.next_older)
 
     def retract(self, first: int, end: int) -> None:
         """Forget the newest rows, from `first` on."""
-        chain_retract(ring_read(self.codes, first, end), first, self.following.size - 1, self.head, self.following)
+        chain_retract(ring_read(self.codes, first, end), first, self.next_older.size - 1, self.head, self.next_older)
 
-    def used(self, base: int, end: int) -> I32:
+    def list_used_codes(self, base: int, end: int) -> I32:
         return ring_read(self.codes, base, end)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self.codes = ring_resized(self.codes, capacity, base, end)
-        self.following = ring_resized(self.following, capacity, base, end)
+        self.codes = ring_resize(self.codes, capacity, base, end)
+        self.next_older = ring_resize(self.next_older, capacity, base, end)
 
     @property
     def nbytes(self) -> int:
-        return self.head.nbytes + self.following.nbytes + self.codes.nbytes
+        return self.head.nbytes + self.next_older.nbytes + self.codes.nbytes

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.state.alloc import room
+from penstock.state.alloc import allocate
 from penstock.state.kernels import I64, U8, ring_gather, text_gather
 
 T = TypeVar("T", bound=np.generic)
@@ -34,7 +34,7 @@ def ring_read(ring: NDArray[T], first: int, end: int) -> NDArray[T]:
     return rows
 
 
-def ring_resized(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArray[T]:
+def ring_resize(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArray[T]:
     """The same rows in a ring of another capacity."""
     resized = np.zeros(capacity, ring.dtype)
     ring_write(resized, base, ring_read(ring, base, end))
@@ -46,12 +46,12 @@ def ring_take(ring: NDArray[T], ids: I64) -> NDArray[T]:
     if ring.dtype.kind == "V":  # what compiled loops do not know
         taken: NDArray[T] = ring[ids & (ring.shape[0] - 1)]
         return taken
-    out: NDArray[T] = room(ids.size, ring.dtype)
+    out: NDArray[T] = allocate(ids.size, ring.dtype)
     ring_gather(ring, ids, out)
     return out
 
 
-def ring_moved(ring: NDArray[T], kept: I64, first: int) -> NDArray[T]:
+def ring_move(ring: NDArray[T], kept: I64, first: int) -> NDArray[T]:
     """A new ring with some rows of another as rows first, first + 1, …"""
     moved = np.empty_like(ring)
     ring_write(moved, first, ring_take(ring, kept))
@@ -97,18 +97,18 @@ class Validity:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._capacity = capacity
         if self._ring is not None:
-            self._ring = ring_resized(self._ring, capacity, base, end)
+            self._ring = ring_resize(self._ring, capacity, base, end)
 
     def move(self, kept: I64, first: int) -> None:
         if self._ring is not None:
-            self._ring = ring_moved(self._ring, kept, first)
+            self._ring = ring_move(self._ring, kept, first)
 
     @property
     def nbytes(self) -> int:
         return 0 if self._ring is None else self._ring.nbytes
 
 
-def _view(column: C) -> C:
+def _make_view(column: C) -> C:
     """A column of its own over the same rings; by hand, because every batch asks for all columns."""
     seen = object.__new__(type(column))
     seen.__dict__ |= column.__dict__
@@ -117,7 +117,7 @@ def _view(column: C) -> C:
     return seen
 
 
-def _bitmap(valid: U8 | None) -> pa.Buffer | None:
+def _pack_bitmap(valid: U8 | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -146,17 +146,17 @@ class FixedColumn:
         valid = self._validity.take(ids)
         if self._is_bool:
             return pa.array(raw.astype(np.bool_), mask=None if valid is None else valid == 0)
-        return pa.Array.from_buffers(self._type, raw.size, [_bitmap(valid), pa.py_buffer(raw)])
+        return pa.Array.from_buffers(self._type, raw.size, [_pack_bitmap(valid), pa.py_buffer(raw)])
 
     def view(self) -> FixedColumn:
-        return _view(self)
+        return _make_view(self)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self._ring = ring_resized(self._ring, capacity, base, end)
+        self._ring = ring_resize(self._ring, capacity, base, end)
         self._validity.resize(capacity, base, end)
 
     def move(self, kept: I64, first: int) -> None:
-        self._ring = ring_moved(self._ring, kept, first)
+        self._ring = ring_move(self._ring, kept, first)
         self._validity.move(kept, first)
 
     @property
@@ -194,12 +194,12 @@ class TextColumn:
         np.cumsum(np.where(present, ring_take(self._lengths, ids), 0), out=offsets[1:])
         out = np.empty(offsets[-1], np.uint8)
         text_gather(self._starts, self._lengths, self._pool, mask, ids, present, offsets, out)
-        buffers = [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
+        buffers = [_pack_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
         return pa.Array.from_buffers(self._type, ids.size, buffers)
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self._starts = ring_resized(self._starts, capacity, base, end)
-        self._lengths = ring_resized(self._lengths, capacity, base, end)
+        self._starts = ring_resize(self._starts, capacity, base, end)
+        self._lengths = ring_resize(self._lengths, capacity, base, end)
         self._pool = self._pool.copy()  # who views the column keeps the old one
         self._validity.resize(capacity, base, end)
 
@@ -210,21 +210,21 @@ class TextColumn:
         self.append(first, first, values)
 
     def view(self) -> TextColumn:
-        return _view(self)
+        return _make_view(self)
 
     def _ensure_bytes(self, base: int, first: int, more: int) -> None:
         oldest = int(self._starts[base & (self._starts.size - 1)]) if base < first else self._next_byte
         need = self._next_byte + more - oldest
         if need > self._pool.size:
             capacity = 1 << (need - 1).bit_length()
-            self._pool = ring_resized(self._pool, capacity, oldest, self._next_byte)
+            self._pool = ring_resize(self._pool, capacity, oldest, self._next_byte)
 
     @property
     def nbytes(self) -> int:
         return self._starts.nbytes + self._lengths.nbytes + self._pool.nbytes + self._validity.nbytes
 
 
-def ring_column(type_: pa.DataType, capacity: int) -> FixedColumn | TextColumn:
+def make_ring_column(type_: pa.DataType, capacity: int) -> FixedColumn | TextColumn:
     """An empty column with space for `capacity` rows."""
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return TextColumn(type_, capacity)

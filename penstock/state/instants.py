@@ -8,7 +8,7 @@ import pyarrow as pa
 from penstock.state.kernels import I64
 
 
-def ticks(column: pa.Array) -> I64:
+def to_ticks(column: pa.Array) -> I64:
     """A time column without NULLs as integers."""
     values: I64 = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return values

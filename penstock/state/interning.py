@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.plan.physical import Key
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 _INT64 = pa.int64()
 
@@ -28,19 +28,19 @@ def empty_codes(capacity: int) -> I32:
 class CodeTable:
     """An exact map from int64 keys to dense codes."""
 
-    def __init__(self, capacity: int = SHIPPED.capacity) -> None:
+    def __init__(self, capacity: int = DEFAULT_MAINTENANCE.capacity) -> None:
         self._table = empty_codes(capacity)
         self._values: I64 = np.zeros(capacity, np.int64)
-        self._free: I32 = np.zeros(capacity, np.int32)
+        self._free_codes: I32 = np.zeros(capacity, np.int32)
         self._counts: I64 = np.zeros(3, np.int64)
 
     @property
-    def bound(self) -> int:
+    def code_limit(self) -> int:
         """All codes are below this."""
         return int(self._counts[0])
 
     @property
-    def live(self) -> int:
+    def live_count(self) -> int:
         return int(self._counts[2])
 
     def lookup(self, keys: I64) -> I32:
@@ -52,7 +52,7 @@ class CodeTable:
         out = np.empty(keys.size, np.int32)
         done = 0
         while True:
-            done = table_intern(keys, done, self._table, self._values, self._free, self._counts, out)
+            done = table_intern(keys, done, self._table, self._values, self._free_codes, self._counts, out)
             if done == keys.size:
                 return out
             self._grow()
@@ -60,31 +60,31 @@ class CodeTable:
     def values(self, codes: I32) -> I64:
         return self._values[codes]
 
-    def live_values(self) -> I64:
+    def list_live_values(self) -> I64:
         """The keys that have a code."""
-        return self._values[np.flatnonzero(self._live_marks())]
+        return self._values[np.flatnonzero(self._mark_live())]
 
     def recycle(self, used: U8) -> None:
         """Free every code that is not marked in `used` (one byte per code)."""
         freed = np.flatnonzero(used == 0).astype(np.int32)
-        self._free[: freed.size] = freed
+        self._free_codes[: freed.size] = freed
         self._counts[1] = freed.size
-        self._counts[2] = self.bound - freed.size
+        self._counts[2] = self.code_limit - freed.size
         self._refill(used)
 
     def _grow(self) -> None:
-        used = self._live_marks()
-        if self.bound == self._values.size and self._counts[1] == 0:
+        used = self._mark_live()
+        if self.code_limit == self._values.size and self._counts[1] == 0:
             capacity = 2 * self._values.size
             self._values = np.concatenate([self._values, np.zeros(capacity - self._values.size, np.int64)])
-            self._free = np.zeros(capacity, np.int32)
-        if 2 * (self.live + 1) > self._table.size:
+            self._free_codes = np.zeros(capacity, np.int32)
+        if 2 * (self.live_count + 1) > self._table.size:
             self._table = empty_codes(2 * self._table.size)
         self._refill(used)
 
-    def _live_marks(self) -> U8:
-        marks = np.ones(self.bound, np.uint8)
-        marks[self._free[: int(self._counts[1])]] = 0
+    def _mark_live(self) -> U8:
+        marks = np.ones(self.code_limit, np.uint8)
+        marks[self._free_codes[: int(self._counts[1])]] = 0
         return marks
 
     def _refill(self, used: U8) -> None:
@@ -96,9 +96,9 @@ class Interner(Protocol):
     """Values of one equality class to codes and back."""
 
     @property
-    def bound(self) -> int: ...
+    def code_limit(self) -> int: ...
     @property
-    def live(self) -> int: ...
+    def live_count(self) -> int: ...
     def intern(self, values: pa.Array) -> I32: ...
     def values(self, codes: I32) -> pa.Array: ...
     def recycle(self, used: U8) -> None: ...
@@ -112,15 +112,15 @@ class NumberInterner:
         self._codes = CodeTable(capacity)
 
     @property
-    def bound(self) -> int:
-        return self._codes.bound
+    def code_limit(self) -> int:
+        return self._codes.code_limit
 
     @property
-    def live(self) -> int:
-        return self._codes.live
+    def live_count(self) -> int:
+        return self._codes.live_count
 
     def intern(self, values: pa.Array) -> I32:
-        words = _words(values)
+        words = _to_words(values)
         if values.null_count == 0:
             return self._codes.intern(words)
         out = empty_codes(len(values))
@@ -135,7 +135,7 @@ class NumberInterner:
         self._codes.recycle(used)
 
 
-def _words(values: pa.Array) -> I64:
+def _to_words(values: pa.Array) -> I64:
     """The values as 64-bit integers, equal exactly where the values are (-0.0 is 0.0, one NaN equals another)."""
     if values.type == _INT64 and values.null_count == 0:
         plain: I64 = values.to_numpy()
@@ -164,19 +164,21 @@ class ObjectInterner:
         self._type = type_
         self._codes: dict[object, int] = {}
         self._values: list[object] = []
-        self._free: list[int] = []
+        self._free_codes: list[int] = []
 
     @property
-    def bound(self) -> int:
+    def code_limit(self) -> int:
         return len(self._values)
 
     @property
-    def live(self) -> int:
+    def live_count(self) -> int:
         return len(self._codes)
 
     def intern(self, values: pa.Array) -> I32:
         encoded = pc.dictionary_encode(values)
-        distinct = np.fromiter(map(self._code, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
+        distinct = np.fromiter(
+            map(self._intern_value, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary)
+        )
         indices = encoded.indices
         if indices.null_count == 0:
             codes: I32 = distinct[indices.to_numpy()]
@@ -190,16 +192,16 @@ class ObjectInterner:
         return pa.array([self._values[code] for code in codes], self._type)
 
     def recycle(self, used: U8) -> None:
-        self._free = np.flatnonzero(used == 0).tolist()
+        self._free_codes = np.flatnonzero(used == 0).tolist()
         self._codes = {value: code for value, code in self._codes.items() if used[code]}
-        for code in self._free:
+        for code in self._free_codes:
             self._values[code] = None
 
-    def _code(self, value: object) -> int:
+    def _intern_value(self, value: object) -> int:
         code = self._codes.get(value)
         if code is None:
-            if self._free:
-                code = self._free.pop()
+            if self._free_codes:
+                code = self._free_codes.pop()
                 self._values[code] = value
             else:
                 code = len(self._values)
@@ -208,7 +210,7 @@ class ObjectInterner:
         return code
 
 
-def interner(type_: pa.DataType, capacity: int) -> Interner:
+def make_interner(type_: pa.DataType, capacity: int) -> Interner:
     by_word = (
         pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
@@ -223,19 +225,19 @@ def interner(type_: pa.DataType, capacity: int) -> Interner:
 class KeySpace:
     """The codes of every key of a join: single classes, and pairs of codes interned again for longer keys."""
 
-    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
         self._maintenance = maintenance
-        self.classes = tuple(interner(type_, maintenance.capacity) for type_ in types)
+        self.interners = tuple(make_interner(type_, maintenance.capacity) for type_ in types)
         self._composites: dict[Key, CodeTable] = {}
-        self._kept: dict[Key, int] = {}
+        self._live_after_recycle: dict[Key, int] = {}
 
-    def bound(self, key: Key) -> int:
+    def code_limit(self, key: Key) -> int:
         """All codes of a key are below this."""
         if not key:
             return 1
-        return self.classes[key[0]].bound if len(key) == 1 else self._composite(key).bound
+        return self.interners[key[0]].code_limit if len(key) == 1 else self._get_composite(key).code_limit
 
-    def codes(self, key: Key, parts: Sequence[I32], rows: int, *, insert: bool) -> I32:
+    def encode(self, key: Key, parts: Sequence[I32], rows: int, *, insert: bool) -> I32:
         """The codes of a key from the codes of its classes, in the key's order.
 
         Without `insert` a combination nobody stored gets NONE. The empty key has the one code 0.
@@ -244,11 +246,11 @@ class KeySpace:
             return np.zeros(rows, np.int32)
         if len(key) == 1:
             return parts[0]
-        prefix = self.codes(key[:-1], parts[:-1], rows, insert=insert)
+        prefix = self.encode(key[:-1], parts[:-1], rows, insert=insert)
         last = parts[-1]
         packed = (prefix.astype(np.int64) << 32) | last.astype(np.int64)
         known = (prefix >= 0) & (last >= 0)
-        table = self._composite(key)
+        table = self._get_composite(key)
         find: Callable[[I64], I32] = table.intern if insert else table.lookup
         if known.all():
             return find(packed)
@@ -256,14 +258,14 @@ class KeySpace:
         out[known] = find(packed[known])
         return out
 
-    def parts(self, key: Key, codes: I32) -> list[I32]:
+    def decode(self, key: Key, codes: I32) -> list[I32]:
         """The codes of the classes that codes of a key are made of."""
         if len(key) <= 1:
             return [codes] * len(key)
-        packed = self._composite(key).values(codes)
-        return [*self.parts(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
+        packed = self._get_composite(key).values(codes)
+        return [*self.decode(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
 
-    def _composite(self, key: Key) -> CodeTable:
+    def _get_composite(self, key: Key) -> CodeTable:
         return self._composites.setdefault(key, CodeTable(self._maintenance.capacity))
 
     def recycle(self, used: Callable[[Key], Iterable[I32]]) -> bool:
@@ -272,26 +274,28 @@ class KeySpace:
         Longer keys go first: what a stored combination is made of must keep its meaning. Returns whether any code may
         have been freed, and so may come back with another meaning.
         """
-        tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.classes)}
+        tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.interners)}
         tables |= self._composites
         regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
-        if not any(table.live > regrowth * self._kept.get(key, least) for key, table in tables.items()):
+        if not any(
+            table.live_count > regrowth * self._live_after_recycle.get(key, least) for key, table in tables.items()
+        ):
             return False
         for key in sorted(tables, key=len, reverse=True):
-            tables[key].recycle(_marks(tables[key].bound, (*used(key), *self._parts(key))))
-            self._kept[key] = max(least, tables[key].live)
+            tables[key].recycle(_mark_used(tables[key].code_limit, (*used(key), *self._list_part_codes(key))))
+            self._live_after_recycle[key] = max(least, tables[key].live_count)
         return True
 
-    def _parts(self, key: Key) -> Iterable[I64]:
+    def _list_part_codes(self, key: Key) -> Iterable[I64]:
         """The codes of a key that longer keys are made of."""
         for longer, table in self._composites.items():
             if longer[:-1] == key:
-                yield table.live_values() >> 32
+                yield table.list_live_values() >> 32
             if longer[-1:] == key:
-                yield table.live_values() & 0xFFFFFFFF
+                yield table.list_live_values() & 0xFFFFFFFF
 
 
-def _marks(bound: int, used: Iterable[NDArray[np.signedinteger]]) -> U8:
+def _mark_used(bound: int, used: Iterable[NDArray[np.signedinteger]]) -> U8:
     marks = np.zeros(bound, np.uint8)
     for codes in used:
         marks[codes[codes >= 0]] = 1

@@ -24,7 +24,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 @_kernel
-def _mixed(key: int) -> np.uint64:
+def _mix(key: int) -> np.uint64:
     """A splitmix-style mix: keys are often dense, and dense keys must not cluster."""
     x = np.uint64(key)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -33,8 +33,8 @@ def _mixed(key: int) -> np.uint64:
 
 
 @_kernel
-def _slot(key: int, mask: int) -> np.int64:
-    return np.int64(_mixed(key) & np.uint64(mask))
+def _hash_slot(key: int, mask: int) -> np.int64:
+    return np.int64(_mix(key) & np.uint64(mask))
 
 
 @_kernel
@@ -43,7 +43,7 @@ def table_lookup(keys: I64, table: I32, values: I64, out: I32) -> None:
     mask = table.size - 1
     for i in range(keys.size):
         key = keys[i]
-        at = _slot(key, mask)
+        at = _hash_slot(key, mask)
         code = table[at]
         while code >= 0 and values[code] != key:
             at = (at + 1) & mask
@@ -61,7 +61,7 @@ def table_intern(keys: I64, start: int, table: I32, values: I64, free: I32, coun
     mask = table.size - 1
     for i in range(start, keys.size):
         key = keys[i]
-        at = _slot(key, mask)
+        at = _hash_slot(key, mask)
         code = table[at]
         while code >= 0 and values[code] != key:
             at = (at + 1) & mask
@@ -88,7 +88,7 @@ def table_fill(table: I32, values: I64, live: U8) -> None:
     mask = table.size - 1
     for code in range(live.size):
         if live[code]:
-            at = _slot(values[code], mask)
+            at = _hash_slot(values[code], mask)
             while table[at] >= 0:
                 at = (at + 1) & mask
             table[at] = code
@@ -158,7 +158,7 @@ def probe_chain(
 
 
 @_kernel
-def rows_arrive(
+def rows_window_append(
     parts: I32, times: I64, ids: I64, size: int, counts: I64, oldest: I64, newest: I64,
     mask: int, position: I64, successor: I64, row_dies: I64,
 ) -> None:  # fmt: skip
@@ -188,7 +188,7 @@ def rows_arrive(
 
 
 @_kernel
-def rows_relink(
+def rows_window_relink(
     parts: I32, ids: I64, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
 ) -> None:
     """Build the queues of `rows_arrive` anew from stored rows in order; `position` is already set."""
@@ -206,7 +206,7 @@ def rows_relink(
 
 
 @_kernel
-def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> int:
+def skip_dead_rows(row_dies: I64, mask: int, base: int, end: int, bound: int) -> int:
     """The first id from base on that is still alive at `bound`."""
     while base < end and row_dies[base & mask] <= bound:
         base += 1
@@ -214,7 +214,7 @@ def dead_prefix(row_dies: I64, mask: int, base: int, end: int, bound: int) -> in
 
 
 @_kernel
-def living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
+def collect_living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
     """The ids from base on that are still alive at `bound`; returns how many."""
     n = 0
     for row in range(base, end):
@@ -290,7 +290,7 @@ def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent:
         h = np.int64(0)
         for k in range(ids.shape[0]):
             h = h * np.int64(1000003) + ids[k, i]
-        at = _slot(h, mask)
+        at = _hash_slot(h, mask)
         found = False
         while table[at] >= 0:
             row = table[at]
@@ -315,7 +315,7 @@ def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent:
 def _bloom_hash(parts: Any, i: int) -> np.uint64:
     h = np.uint64(0)
     for k in range(parts.shape[0]):
-        h = _mixed(np.int64(h) ^ np.int64(parts[k, i]))
+        h = _mix(np.int64(h) ^ np.int64(parts[k, i]))
     return h
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 
 from penstock.errors import QueryError
 
-_FRACTIONS = ("regrowth", "dead_per_living", "dead_per_living_shared")
+_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared")
 _POWERS_OF_TWO = ("capacity", "state_capacity", "bloom_bits")
 _MAY_BE_ZERO = (
     "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
     "order_share", "newest_segments",
 )  # fmt: skip
-_LEAST = {"bloom_bits": 8, "merged_segments": 2, **dict.fromkeys((*_FRACTIONS, *_MAY_BE_ZERO), 0)}
+_MINIMUMS = {"bloom_bits": 8, "merged_segments": 2, **dict.fromkeys((*_RATIOS, *_MAY_BE_ZERO), 0)}
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,19 @@ class Maintenance:
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
-            value, least = getattr(self, name), _LEAST.get(name, 1)
-            kinds = (int, float) if name in _FRACTIONS else (int,)
+            value, least = getattr(self, name), _MINIMUMS.get(name, 1)
+            kinds = (int, float) if name in _RATIOS else (int,)
             fits = isinstance(value, kinds) and not isinstance(value, bool) and value >= least
             if not fits or (name in _POWERS_OF_TWO and value & (value - 1)):
-                what = (
-                    "a power of two" if name in _POWERS_OF_TWO else "a number" if name in _FRACTIONS else "an integer"
-                )
+                what = "a power of two" if name in _POWERS_OF_TWO else "a number" if name in _RATIOS else "an integer"
                 message = f"the maintenance threshold {name} is {what} of at least {least}, not {value!r}"
                 raise QueryError("BAD_MAINTENANCE", message, threshold=name)
 
 
-SHIPPED = Maintenance()
+DEFAULT_MAINTENANCE = Maintenance()
 """The thresholds by default."""
 
-SMALLEST = Maintenance(
+SMALLEST_MAINTENANCE = Maintenance(
     capacity=1,
     state_capacity=1,
     regrowth=0.0,

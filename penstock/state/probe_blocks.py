@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from penstock.state.alloc import copied
+from penstock.state.alloc import copy_array
 from penstock.state.kernels import I32, I64, NONE, U8
 
-ANY_AGE: I64 = np.empty(0, np.int64)
+NO_AGE_LIMIT: I64 = np.empty(0, np.int64)
 """For probes that do not ask how old a row is."""
 
-Out = tuple[I64, I64, I64, I64]
-WantedOut = tuple[I64, I64, I64, I64, I32]
+ProbeOut = tuple[I64, I64, I64, I64]
+InterestOut = tuple[I64, I64, I64, I64, I32]
 
 
 @dataclass(frozen=True)
-class Block:
+class PairBlock:
     """Pairs: probe i meets `row`, and the combination lives in [born, dies)."""
 
     probe: I64
     row: I64
     born: I64
     dies: I64
-    wanted: I32 | None = None
+    interest: I32 | None = None
     """Who wants both, where that was asked."""
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ProbeTarget:
     """The rows an index refers to: where their lives are, and which of them count."""
 
     mask: int
@@ -47,7 +47,7 @@ class Stored:
     """One byte per row where only rows that are not fresh count; empty where all do."""
 
 
-def equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I64]]:
+def find_equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I64]]:
     """Blocks of positions (i, j) with left[i] == right[j], for rows that no index holds."""
     order = np.argsort(right, kind="stable")
     begin, end = (np.searchsorted(right, left, side, sorter=order) for side in ("left", "right"))
@@ -64,30 +64,32 @@ def equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I64]]:
         first = last
 
 
-class Scratch:
+class ProbeBuffer:
     """Output space that kernels fill again and again."""
 
     def __init__(self, block: int) -> None:
         self.block = block
-        self._out: Out = (*(np.empty(block, np.int64) for _ in range(4)),)  # type: ignore[assignment]
-        self._wanted_out: WantedOut = (*self._out, np.empty(block, np.int32))
+        self._out: ProbeOut = (*(np.empty(block, np.int64) for _ in range(4)),)  # type: ignore[assignment]
+        self._interest_out: InterestOut = (*self._out, np.empty(block, np.int32))
 
-    def blocks(self, kernel: Callable[[int, int, Out], tuple[int, int, int]], probes: int) -> Iterator[Block]:
+    def iter_blocks(
+        self, kernel: Callable[[int, int, ProbeOut], tuple[int, int, int]], probes: int
+    ) -> Iterator[PairBlock]:
         """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
-        return _blocks(kernel, probes, self._out)
+        return _iter_blocks(kernel, probes, self._out)
 
-    def wanted_blocks(
-        self, kernel: Callable[[int, int, WantedOut], tuple[int, int, int]], probes: int
-    ) -> Iterator[Block]:
+    def iter_interest_blocks(
+        self, kernel: Callable[[int, int, InterestOut], tuple[int, int, int]], probes: int
+    ) -> Iterator[PairBlock]:
         """As `blocks`, for a kernel that also says who wants each pair."""
-        return _blocks(kernel, probes, self._wanted_out)
+        return _iter_blocks(kernel, probes, self._interest_out)
 
 
-def _blocks(
+def _iter_blocks(
     kernel: Callable[[int, int, Any], tuple[int, int, int]], probes: int, out: Sequence[Any]
-) -> Iterator[Block]:
+) -> Iterator[PairBlock]:
     at, row = 0, NONE
     while at < probes:
         pairs, at, row = kernel(at, row, out)
         if pairs:
-            yield Block(*[copied(column[:pairs]) for column in out])
+            yield PairBlock(*[copy_array(column[:pairs]) for column in out])

@@ -16,14 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.state.kernels import I64, probe_sorted
-from penstock.state.probe_blocks import Block, Out, Scratch, Stored
+from penstock.state.probe_blocks import PairBlock, ProbeBuffer, ProbeOut, ProbeTarget
 
 F64 = NDArray[np.float64]
-_SLACK = 2.0**-48
+_ROUNDING_MARGIN = 2.0**-48
 """Numbers are floats here: bounds are widened by more than any rounding on the way could be."""
 
 
-def numbers(values: pa.Array) -> F64:
+def to_floats(values: pa.Array) -> F64:
     """Values as floats in order; NULL is NaN, and NaN, the largest of numbers, is infinity."""
     if pa.types.is_floating(values.type):
         floats = values.cast(pa.float64())
@@ -38,10 +38,10 @@ def numbers(values: pa.Array) -> F64:
     return out
 
 
-def span(at: F64, low: float, high: float) -> tuple[F64, F64]:
+def compute_ranges(at: F64, low: float, high: float) -> tuple[F64, F64]:
     """Ranges [at + low, at + high], a little wider; an open end stays open. NaN has the empty range."""
     with np.errstate(invalid="ignore", over="ignore"):
-        slack = _SLACK * (np.abs(at) + min(abs(low), 1e300) + min(abs(high), 1e300))
+        slack = _ROUNDING_MARGIN * (np.abs(at) + min(abs(low), 1e300) + min(abs(high), 1e300))
         lows = np.where(low == -np.inf, -np.inf, at + low - slack)
         highs = np.where(high == np.inf, np.inf, at + high + slack)
     infinite = np.isinf(at)
@@ -55,7 +55,7 @@ def span(at: F64, low: float, high: float) -> tuple[F64, F64]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SortedRun:
     keys: F64
     rows: I64
 
@@ -64,28 +64,32 @@ class SortedIndex:
     """Rows in runs sorted by number."""
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
 
     def add(self, keys: F64, rows: I64, is_alive: Callable[[I64], NDArray[np.bool_]]) -> None:
         known = ~np.isnan(keys)
-        run = _Run(keys[known], rows[known])
+        run = _SortedRun(keys[known], rows[known])
         if not run.rows.size:
             return
         while self._runs and self._runs[-1].rows.size <= 2 * run.rows.size:
             older = self._runs.pop()
             alive = is_alive(older.rows)
-            run = _Run(np.concatenate([older.keys[alive], run.keys]), np.concatenate([older.rows[alive], run.rows]))
+            run = _SortedRun(
+                np.concatenate([older.keys[alive], run.keys]), np.concatenate([older.rows[alive], run.rows])
+            )
         order = np.argsort(run.keys, kind="stable")
-        self._runs.append(_Run(run.keys[order], run.rows[order]))
+        self._runs.append(_SortedRun(run.keys[order], run.rows[order]))
 
-    def probe(self, lows: F64, highs: F64, born: I64, dies: I64, store: Stored, scratch: Scratch) -> Iterator[Block]:
+    def probe(
+        self, lows: F64, highs: F64, born: I64, dies: I64, store: ProbeTarget, scratch: ProbeBuffer
+    ) -> Iterator[PairBlock]:
         for run in self._runs:
             kernel = partial(_probe_run, run, lows, highs, born, dies, store)
-            yield from scratch.blocks(kernel, born.size)
+            yield from scratch.iter_blocks(kernel, born.size)
 
 
 def _probe_run(
-    run: _Run, lows: F64, highs: F64, born: I64, dies: I64, store: Stored, at: int, place: int, out: Out
+    run: _SortedRun, lows: F64, highs: F64, born: I64, dies: I64, store: ProbeTarget, at: int, place: int, out: ProbeOut
 ) -> tuple[int, int, int]:
     pairs: tuple[int, int, int] = probe_sorted(
         lows, highs, born, dies, at, place, run.keys, run.rows,

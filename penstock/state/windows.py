@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.bound import Window
-from penstock.state.columns import ring_resized, ring_write
-from penstock.state.interning import CodeTable, interner
-from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_arrive, rows_relink
+from penstock.state.columns import ring_resize, ring_write
+from penstock.state.interning import CodeTable, make_interner
+from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
 
 
-def lifetime(window: Window | None) -> int | None:
+def get_lifetime(window: Window | None) -> int | None:
     """How long a tuple of a time-based window lives; None for ever. ROWS windows have no lifetime of their own."""
     if window is not None and window.kind == "range":
         return window.size
     return 1 if window is not None and window.kind == "now" else None
 
 
-def deaths(times: I64, length: int | None) -> I64:
+def compute_expirations(times: I64, length: int | None) -> I64:
     """When tuples of a time-based window die; a sum past the end of time is FOREVER."""
     if length is None:
         return np.full(times.size, FOREVER)
@@ -42,21 +42,21 @@ class RowsWindow:
 
     def __init__(self, size: int, partition_types: Sequence[pa.DataType], capacity: int) -> None:
         self._size = size
-        self._interners = tuple(interner(type_, capacity) for type_ in partition_types)
+        self._interners = tuple(make_interner(type_, capacity) for type_ in partition_types)
         self._pairs = tuple(CodeTable(capacity) for _ in self._interners[1:])
         self._counts: I64 = np.zeros(capacity, np.int64)
         self._oldest: I64 = np.full(capacity, NONE, np.int64)
         self._newest: I64 = np.full(capacity, NONE, np.int64)
-        self._parts: I32 = np.zeros(capacity, np.int32)
+        self._partitions: I32 = np.zeros(capacity, np.int32)
         self._position: I64 = np.zeros(capacity, np.int64)
         self._successor: I64 = np.zeros(capacity, np.int64)
 
     @property
-    def fifo(self) -> bool:
+    def is_fifo(self) -> bool:
         """Whether rows die in the order of their ids."""
         return not self._interners
 
-    def partitions(self, values: Sequence[pa.Array], rows: int) -> I32:
+    def encode_partitions(self, values: Sequence[pa.Array], rows: int) -> I32:
         """The partition of every tuple; NULL is a value like another here, as in GROUP BY."""
         codes: I32 = np.zeros(rows, np.int32)
         for place, (table, column) in enumerate(zip(self._interners, values, strict=True)):
@@ -69,49 +69,49 @@ class RowsWindow:
         self._reserve(int(codes.max(initial=0)) + 1)
         return codes
 
-    def arrive(self, parts: I32, times: I64, stored: I64, row_dies: I64) -> None:
+    def add_tuples(self, parts: I32, times: I64, stored: I64, row_dies: I64) -> None:
         """Tuples in order; `stored` is the row id of each, NONE if the leaf did not keep it."""
         kept = stored >= 0
         rows = stored[kept]
         if rows.size:
-            ring_write(self._parts, int(rows[0]), parts[kept])
-        rows_arrive(
+            ring_write(self._partitions, int(rows[0]), parts[kept])
+        rows_window_append(
             parts, times, stored, self._size, self._counts, self._oldest, self._newest,
-            self._parts.size - 1, self._position, self._successor, row_dies,
+            self._partitions.size - 1, self._position, self._successor, row_dies,
         )  # fmt: skip
 
     def resize(self, capacity: int, base: int, end: int) -> None:
-        self._parts = ring_resized(self._parts, capacity, base, end)
-        self._position = ring_resized(self._position, capacity, base, end)
-        self._successor = ring_resized(self._successor, capacity, base, end)
+        self._partitions = ring_resize(self._partitions, capacity, base, end)
+        self._position = ring_resize(self._position, capacity, base, end)
+        self._successor = ring_resize(self._successor, capacity, base, end)
 
     def renumber(self, kept: I64, first: int) -> None:
         """The rows `kept` become first, first + 1, …; all others are gone."""
-        mask = self._parts.size - 1
-        self._relink(self._parts[kept & mask], self._position[kept & mask], first)
+        mask = self._partitions.size - 1
+        self._relink(self._partitions[kept & mask], self._position[kept & mask], first)
 
-    def ages(self, ids: I64) -> I64:
+    def count_newer(self, ids: I64) -> I64:
         """How many tuples of its partition came after each row: what a snapshot must keep."""
-        at = ids & (self._parts.size - 1)
-        ages: I64 = self._counts[self._parts[at]] - self._position[at] - 1
+        at = ids & (self._partitions.size - 1)
+        ages: I64 = self._counts[self._partitions[at]] - self._position[at] - 1
         return ages
 
-    def revive(self, parts: I32, ages: I64, first: int) -> None:
+    def restore(self, parts: I32, ages: I64, first: int) -> None:
         """Take rows of a snapshot as first, first + 1, …"""
         self._relink(parts, self._counts[parts] - ages - 1, first)
 
     def _relink(self, parts: I32, position: I64, first: int) -> None:
-        ring_write(self._parts, first, parts)
+        ring_write(self._partitions, first, parts)
         ring_write(self._position, first, position)
-        self.keep(np.arange(first, first + parts.size))
+        self.keep_only(np.arange(first, first + parts.size))
 
-    def keep(self, ids: I64) -> None:
+    def keep_only(self, ids: I64) -> None:
         """Only these rows, in order, stay in the queues: others are freed, and count as tuples that are not stored."""
         self._oldest.fill(NONE)
         self._newest.fill(NONE)
-        mask = self._parts.size - 1
-        rows_relink(
-            self._parts[ids & mask], ids, self._counts, self._size, self._oldest, self._newest,
+        mask = self._partitions.size - 1
+        rows_window_relink(
+            self._partitions[ids & mask], ids, self._counts, self._size, self._oldest, self._newest,
             mask, self._position, self._successor,
         )  # fmt: skip
 

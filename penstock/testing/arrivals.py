@@ -16,7 +16,7 @@ from penstock.cql.catalog import Stream
 from penstock.testing.case import Advance, Push, Step
 from penstock.testing.row_evaluator import EPOCH
 
-TYPES: dict[str, pa.DataType] = {
+COLUMN_TYPES: dict[str, pa.DataType] = {
     "id": pa.int64(),
     "x": pa.int64(),
     "y": pa.int32(),
@@ -30,7 +30,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueGenerator:
     """How column values are drawn: from `domain` values a type, NULL with probability `nulls`."""
 
     domain: int
@@ -56,19 +56,19 @@ class Values:
             "b": value % 2 == 0,
         }[name]
 
-    def rows(self, rng: random.Random, names: Sequence[str], count: int) -> list[dict[str, Any]]:
+    def draw_rows(self, rng: random.Random, names: Sequence[str], count: int) -> list[dict[str, Any]]:
         """`count` rows with these columns; `id` numbers them."""
         return [{name: i if name == "id" else self.draw(rng, name) for name in names} for i in range(count)]
 
 
 @dataclass(frozen=True)
-class Pace:
+class ArrivalTiming:
     """How a stream's rows are spread over time and pushes."""
 
-    step: int  # the unit of time, in units of the time column
+    tick: int  # the unit of time, in units of the time column
     start: int
-    late: float = 0.0  # the share of rows held back for so long that they may be late
-    timeless: float = 0.0  # the share of rows without a time
+    late_share: float = 0.0  # the share of rows held back for so long that they may be late
+    null_time_share: float = 0.0  # the share of rows without a time
 
 
 @dataclass(frozen=True)
@@ -80,33 +80,35 @@ class Arrival:
     at: float
 
 
-def arrivals(rng: random.Random, stream: Stream, rows: list[dict[str, Any]], pace: Pace) -> list[Arrival]:
+def draw_arrivals(rng: random.Random, stream: Stream, rows: list[dict[str, Any]], pace: ArrivalTiming) -> list[Arrival]:
     """The rows with times and in an order of arrival that keeps the declared lateness (but for held-back ones)."""
     gaps = rng.choice(((0, 0, 1), (0, 1), (0, 0, 0, 2), (1,), (0,) * 9 + (4,)))
     time, found = pace.start, []
     for row in rows:
-        time += pace.step * rng.choice(gaps)
+        time += pace.tick * rng.choice(gaps)
         at: float = time + rng.randint(0, stream.lateness)
-        if rng.random() < pace.late:
-            at += pace.step * rng.randint(1, 20)
-        known = None if rng.random() < pace.timeless else time
-        found.append(Arrival({**row, stream.time: stored(known, stream)}, known, at))
+        if rng.random() < pace.late_share:
+            at += pace.tick * rng.randint(1, 20)
+        known = None if rng.random() < pace.null_time_share else time
+        found.append(Arrival({**row, stream.time: to_time_value(known, stream)}, known, at))
     return sorted(found, key=lambda arrival: arrival.at)
 
 
-def stored(time: int | None, stream: Stream) -> Any:
+def to_time_value(time: int | None, stream: Stream) -> Any:
     """A time as a value of the stream's time column."""
     if time is None or not pt.is_timestamp(stream.time_type):
         return time
     return EPOCH + datetime.timedelta(microseconds=time)
 
 
-def steps(
-    rng: random.Random, streams: Sequence[Stream], flow: Mapping[str, list[Arrival]], pace: Pace
+def build_steps(
+    rng: random.Random, streams: Sequence[Stream], flow: Mapping[str, list[Arrival]], pace: ArrivalTiming
 ) -> tuple[Step, ...]:
     """The arrivals as pushes of any size, the streams in step or not, with advances and empty pushes between."""
     chunks = [
-        (when, stream, part) for stream in streams for when, part in _chunks(rng, flow[stream.name], streams, stream)
+        (when, stream, part)
+        for stream in streams
+        for when, part in _split_chunks(rng, flow[stream.name], streams, stream)
     ]
     chunks.sort(key=lambda chunk: chunk[0])
     left = {stream.name: list(flow[stream.name]) for stream in streams}
@@ -118,17 +120,17 @@ def steps(
         if push and (stream.name in push or rng.random() >= together):
             found.append(Push(push))
             push = {}
-            found += _advances(rng, streams, left, advancing, pace)
+            found += _draw_advances(rng, streams, left, advancing, pace)
             if rng.random() < empty:
                 found.append(Push(rng.choice(({}, {stream.name: stream.schema.empty_table()}))))
         left[stream.name] = left[stream.name][len(part) :]
         shuffled = rng.sample(part, len(part))
         push[stream.name] = pa.Table.from_pylist([arrival.row for arrival in shuffled], schema=stream.schema)
     found.append(Push(push))
-    return (*found, *_advances(rng, streams, left, advancing, pace))
+    return (*found, *_draw_advances(rng, streams, left, advancing, pace))
 
 
-def _chunks(
+def _split_chunks(
     rng: random.Random, flow: list[Arrival], streams: Sequence[Stream], stream: Stream
 ) -> list[tuple[float, list[Arrival]]]:
     """The rows of one stream in runs, each with the moment of its push."""
@@ -147,19 +149,19 @@ def _chunks(
     return [(last + 1 if stream is streams[-1] else first, part) for part in found]
 
 
-def _advances(
+def _draw_advances(
     rng: random.Random,
     streams: Sequence[Stream],
     left: Mapping[str, list[Arrival]],
     advancing: Mapping[str, float],
-    pace: Pace,
+    pace: ArrivalTiming,
 ) -> list[Step]:
     """Promises that hold: up to the earliest row still to come, or a little way on if there is none."""
     found: list[Step] = []
     for stream in streams:
         if rng.random() < advancing[stream.name]:
             coming = [arrival.time for arrival in left[stream.name] if arrival.time is not None]
-            bound = min(coming) if coming else pace.start + pace.step * rng.randint(0, 50)
-            value = stored(bound - pace.step * rng.choice((0, 0, 1, 5)), stream)
+            bound = min(coming) if coming else pace.start + pace.tick * rng.randint(0, 50)
+            value = to_time_value(bound - pace.tick * rng.choice((0, 0, 1, 5)), stream)
             found.append(Advance(stream.name, value))
     return found

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
 from penstock.testing.oracle import expected
-from penstock.testing.row_evaluator import EPOCH, values
+from penstock.testing.row_evaluator import EPOCH, to_plain
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -49,7 +49,7 @@ class Case:
     @cached_property
     def streams(self) -> dict[str, pa.Table]:
         """Every row of every stream in the order of arrival, late rows and rows without a time included."""
-        return {stream.name: _concat(stream, self._batches(stream.name)) for stream in self.declarations}
+        return {stream.name: _concat_batches(stream, self._list_batches(stream.name)) for stream in self.declarations}
 
     @cached_property
     def accepted(self) -> dict[str, pa.Table]:
@@ -58,12 +58,17 @@ class Case:
 
     def accepted_since(self, step: int) -> dict[str, pa.Table]:
         """The rows accepted in this step and later: what a query added just before it sees."""
-        return {stream.name: _concat(stream, self._judged(stream, step)) for stream in self.declarations}
+        return {
+            stream.name: _concat_batches(stream, self._filter_by_lateness(stream, step)) for stream in self.declarations
+        }
 
     @cached_property
     def late(self) -> dict[str, pa.Table]:
         """The rows older than their stream's frontier at the moment of their push."""
-        return {stream.name: _concat(stream, self._judged(stream, 0, late=True)) for stream in self.declarations}
+        return {
+            stream.name: _concat_batches(stream, self._filter_by_lateness(stream, 0, late=True))
+            for stream in self.declarations
+        }
 
     @cached_property
     def expected(self) -> pa.Table:
@@ -75,18 +80,18 @@ class Case:
         """The time column of every stream."""
         return {stream.name: stream.time for stream in self.declarations}
 
-    def _batches(self, stream: str) -> Iterator[pa.Table]:
+    def _list_batches(self, stream: str) -> Iterator[pa.Table]:
         return (step.batches[stream] for step in self.steps if isinstance(step, Push) and stream in step.batches)
 
-    def _judged(self, stream: Stream, since: int, *, late: bool = False) -> Iterator[pa.Table]:
+    def _filter_by_lateness(self, stream: Stream, since: int, *, late: bool = False) -> Iterator[pa.Table]:
         """The rows in time, or the late ones, of every push from step `since` on."""
         frontier: float = float("-inf")
         for i, step in enumerate(self.steps):
             if isinstance(step, Advance) and step.stream == stream.name:
-                frontier = max(frontier, ticks(step.value))
+                frontier = max(frontier, to_ticks(step.value))
             elif isinstance(step, Push) and stream.name in step.batches:
                 batch = step.batches[stream.name]
-                times = values(batch.column(stream.time))
+                times = to_plain(batch.column(stream.time))
                 if i >= since:
                     chosen = [t is not None and (t < frontier) == late for t in times]
                     yield batch.filter(pa.array(chosen, pa.bool_()))
@@ -120,7 +125,7 @@ class Case:
             "from penstock.testing import Advance, Case, Push, run, same_rows",
             "",
             "schemas = {",
-            *(f"    {stream.name!r}: {_schema(stream.schema)}," for stream in self.declarations),
+            *(f"    {stream.name!r}: {_format_schema(stream.schema)}," for stream in self.declarations),
             "}",
             f"case = Case({self.seed}, (",
             *(
@@ -128,29 +133,32 @@ class Case:
                 for s in self.declarations
             ),
             "), {",
-            *(f"    {name!r}: {_table(table, _schema(table.schema))}," for name, table in self.tables.items()),
+            *(
+                f"    {name!r}: {_format_table(table, _format_schema(table.schema))},"
+                for name, table in self.tables.items()
+            ),
             f"}}, {self.query!r}, {self.plan!r}, (",
-            *(f"    {_step(step)}," for step in self.steps),
+            *(f"    {_format_step(step)}," for step in self.steps),
             "))",
             f"same_rows(run(lambda: ps.Engine({options}), case, plan=case.plan), case.expected)",
         ]
         return "\n".join(lines) + "\n"
 
 
-def ticks(value: int | datetime.datetime) -> int:
+def to_ticks(value: int | datetime.datetime) -> int:
     """A time as the law counts it: microseconds since 1970, or the tick itself."""
     return value if isinstance(value, int) else (value - EPOCH) // MICROSECOND
 
 
-def _concat(stream: Stream, batches: Iterator[pa.Table]) -> pa.Table:
+def _concat_batches(stream: Stream, batches: Iterator[pa.Table]) -> pa.Table:
     return pa.concat_tables([stream.schema.empty_table(), *batches])
 
 
-def _schema(schema: pa.Schema) -> str:
-    return f"pa.schema([{', '.join(f'({field.name!r}, {_type(field.type)})' for field in schema)}])"
+def _format_schema(schema: pa.Schema) -> str:
+    return f"pa.schema([{', '.join(f'({field.name!r}, {_format_type(field.type)})' for field in schema)}])"
 
 
-def _type(kind: pa.DataType) -> str:
+def _format_type(kind: pa.DataType) -> str:
     if pt.is_timestamp(kind):
         return f"pa.timestamp({kind.unit!r})"
     if pt.is_decimal(kind):
@@ -158,12 +166,12 @@ def _type(kind: pa.DataType) -> str:
     return {"bool": "pa.bool_()", "double": "pa.float64()"}.get(str(kind)) or f"pa.{str(kind).split('[')[0]}()"
 
 
-def _table(table: pa.Table, schema: str) -> str:
+def _format_table(table: pa.Table, schema: str) -> str:
     return f"pa.table({table.to_pydict()!r}, schema={schema})"
 
 
-def _step(step: Step) -> str:
+def _format_step(step: Step) -> str:
     if isinstance(step, Advance):
         return f"Advance({step.stream!r}, {step.value!r})"
-    batches = (f"{name!r}: {_table(batch, f'schemas[{name!r}]')}" for name, batch in step.batches.items())
+    batches = (f"{name!r}: {_format_table(batch, f'schemas[{name!r}]')}" for name, batch in step.batches.items())
     return f"Push({{{', '.join(batches)}}})"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.testing.interval_operators import identity
-from penstock.testing.row_evaluator import values
+from penstock.testing.interval_operators import to_identity
+from penstock.testing.row_evaluator import to_plain
 
-SHOWN = 5
+MAX_SHOWN_ROWS = 5
 
 
 def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
@@ -24,8 +24,8 @@ def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
       unexpected: x=1
     """
     if not actual.schema.equals(wanted.schema):
-        return f"the columns differ:\n  actual:   {_columns(actual)}\n  expected: {_columns(wanted)}"
-    have, want = _rows(actual), _rows(wanted)
+        return f"the columns differ:\n  actual:   {_format_columns(actual)}\n  expected: {_format_columns(wanted)}"
+    have, want = _count_rows(actual), _count_rows(wanted)
     missing, unexpected = want - have, have - want
     if not missing and not unexpected:
         return None
@@ -34,9 +34,9 @@ def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
         f"{missing.total()} missing, {unexpected.total()} unexpected"
     ]
     for title, rows, table in (("missing:   ", missing, wanted), ("unexpected:", unexpected, actual)):
-        lines += [f"  {title} {row}" for row in _first(rows, table)]
-        if rows.total() > SHOWN:
-            lines.append(f"  {title} ... and {rows.total() - SHOWN} more")
+        lines += [f"  {title} {row}" for row in _format_first_rows(rows, table)]
+        if rows.total() > MAX_SHOWN_ROWS:
+            lines.append(f"  {title} ... and {rows.total() - MAX_SHOWN_ROWS} more")
     return "\n".join(lines)
 
 
@@ -47,24 +47,24 @@ def same_rows(actual: pa.Table, wanted: pa.Table) -> None:
         raise AssertionError(found)
 
 
-def _columns(table: pa.Table) -> str:
+def _format_columns(table: pa.Table) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in table.schema)
 
 
-def _rows(table: pa.Table) -> Counter[Any]:
+def _count_rows(table: pa.Table) -> Counter[Any]:
     if not table.num_columns:
         return Counter({(): table.num_rows})
-    return Counter(identity(row) for row in zip(*(values(column) for column in table.columns), strict=True))
+    return Counter(to_identity(row) for row in zip(*(to_plain(column) for column in table.columns), strict=True))
 
 
-def _first(rows: Counter[Any], table: pa.Table) -> list[str]:
+def _format_first_rows(rows: Counter[Any], table: pa.Table) -> list[str]:
     """The first few of `rows` as they are in the table."""
     left, shown = Counter(rows), []
-    for plain, row in zip(zip(*(values(c) for c in table.columns), strict=True), table.to_pylist(), strict=True):
-        name = identity(plain)
+    for plain, row in zip(zip(*(to_plain(c) for c in table.columns), strict=True), table.to_pylist(), strict=True):
+        name = to_identity(plain)
         if left[name] > 0:
             left[name] -= 1
             shown.append(", ".join(f"{column}={value}" for column, value in row.items()))
-        if len(shown) == SHOWN:
+        if len(shown) == MAX_SHOWN_ROWS:
             break
     return shown

@@ -16,25 +16,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
+from penstock.cql.bound import Emit, Query, QueryBody, Select, Source, Window
 from penstock.cql.catalog import Stream
 from penstock.errors import UnsupportedError
-from penstock.expr.nodes import Aggregate, Column, aliases, walk
+from penstock.expr.nodes import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
 from penstock.testing.duckdb_sql import (
     Resolve,
-    aggregate_sql,
-    plain_table,
+    format_aggregate,
     qualify,
     quote,
     to_duckdb,
-    typed_column,
+    to_plain_table,
+    to_typed_column,
 )
 from penstock.testing.interval_operators import ALWAYS, FOREVER
-from penstock.testing.oracle import TooManyRows, bind
+from penstock.testing.oracle import TooManyRows, bind_text
 
-NEVER = 2**62
-BEFORE = -NEVER
+MAX_TIME = 2**62
+MIN_TIME = -MAX_TIME
 BORN, DIES = '" born"', '" dies"'  # no column of a stream is called so
 
 
@@ -58,9 +58,9 @@ def expected_by_duckdb(
     [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
     """
     tables = tables or {}
-    bound = bind(query, streams, tables, time) if isinstance(query, str) else query
-    with _Intervals({**streams, **tables}, limit) as intervals:
-        return intervals.answer(bound)
+    bound = bind_text(query, streams, tables, time) if isinstance(query, str) else query
+    with _DuckDBOracle({**streams, **tables}, limit) as intervals:
+        return intervals.compute_answer(bound)
 
 
 def _connect() -> Any:
@@ -72,99 +72,103 @@ def _connect() -> Any:
     return duckdb.connect(config={"threads": 1})
 
 
-class _Intervals:
+class _DuckDBOracle:
     """One computation: the relations in DuckDB, and tables of rows with their intervals."""
 
     def __init__(self, relations: Mapping[str, pa.Table], limit: int | None) -> None:
         self.connection = _connect()
-        self.given = {name.casefold(): table for name, table in relations.items()}
+        self.relations = {name.casefold(): table for name, table in relations.items()}
         self.limit = limit
         self.names = (f"t{number}" for number in itertools.count())
-        self.registered: dict[str, str] = {}
+        self.duckdb_names: dict[str, str] = {}
 
-    def __enter__(self) -> _Intervals:
+    def __enter__(self) -> _DuckDBOracle:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.connection.close()
 
-    def answer(self, query: Query) -> pa.Table:
+    def compute_answer(self, query: Query) -> pa.Table:
         """The answer of a bound query as a stream of rows."""
-        rows = self.body(query.body)
+        rows = self.store_body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
-        shown = self.store_rows(_emit_sql(rows, columns, query.emit))
+        shown = self.store_limited(_format_emit(rows, columns, query.emit))
         table = self.connection.sql(f"SELECT * FROM {shown} ORDER BY instant").to_arrow_table()
-        arrays = [typed_column(column, field.type) for column, field in zip(table.columns, query.schema, strict=True)]
+        arrays = [
+            to_typed_column(column, field.type) for column, field in zip(table.columns, query.schema, strict=True)
+        ]
         return pa.table(arrays, schema=query.schema)
 
-    def body(self, body: Body) -> str:
+    def store_body(self, body: QueryBody) -> str:
         """The name of a table with the rows of a body: c0, c1, ... and when each is in the answer."""
         if isinstance(body, Select):
-            return self.select(body)
-        left, right = self.body(body.left), self.body(body.right)
+            return self.store_select(body)
+        left, right = self.store_body(body.left), self.store_body(body.right)
         width = len(body.items)
         columns = [f"c{place}" for place in range(width)]
         if body.kind == "union all":
             both = ", ".join([*columns, BORN, DIES])
             return self.store(f"SELECT {both} FROM {left} UNION ALL SELECT {both} FROM {right}")
-        return self.store(_except_sql(left, right, columns))
+        return self.store(_format_except(left, right, columns))
 
-    def select(self, select: Select) -> str:
-        clause, resolve, born, dies = self.joined(select) if select.sequence is None else self.paired(select)
+    def store_select(self, select: Select) -> str:
+        clause, resolve, born, dies = (
+            self.build_join(select) if select.sequence is None else self.store_sequence(select)
+        )
         if select.group_by is not None:
-            rows = self.grouped(select, clause, resolve, (born, dies))
+            rows = self.store_groups(select, clause, resolve, (born, dies))
         else:
             shown = [f"{to_duckdb(item.expr, resolve)} AS c{place}" for place, item in enumerate(select.items)]
-            rows = self.store_rows(f"SELECT {', '.join(shown)}, {born} AS {BORN}, {dies} AS {DIES} {clause}")
+            rows = self.store_limited(f"SELECT {', '.join(shown)}, {born} AS {BORN}, {dies} AS {DIES} {clause}")
         if select.distinct:
-            rows = self.store(_except_sql(rows, None, [f"c{place}" for place in range(len(select.items))]))
+            rows = self.store(_format_except(rows, None, [f"c{place}" for place in range(len(select.items))]))
         return rows
 
     # ── rows below a SELECT ──────────────────────────────────────────────────────────────────────────────────────
 
-    def joined(self, select: Select) -> tuple[str, Resolve, str, str]:
+    def build_join(self, select: Select) -> tuple[str, Resolve, str, str]:
         """FROM and WHERE of a join, and the interval of its rows."""
         items, where = [], []
         for source in select.sources:
-            own = [to_duckdb(term) for term in select.where if aliases(term) == {source.alias}]
-            items.append(f"{self.valid(source, own)} AS {quote(source.alias)}")
-        where += [to_duckdb(term) for term in select.where if len(aliases(term)) != 1]
+            own = [to_duckdb(term) for term in select.where if find_aliases(term) == {source.alias}]
+            items.append(f"{self.store_valid_rows(source, own)} AS {quote(source.alias)}")
+        where += [to_duckdb(term) for term in select.where if len(find_aliases(term)) != 1]
         timed = [quote(source.alias) for source in select.sources if not source.is_table]
         for one, other in itertools.combinations(timed, 2):
             where += [f"{one}.{BORN} < {other}.{DIES}", f"{other}.{BORN} < {one}.{DIES}"]
         clause = f"FROM {', '.join(items)}" + (f" WHERE {' AND '.join(where)}" if where else "")
         if not timed:
-            return clause, qualify, f"CAST({BEFORE} AS BIGINT)", f"CAST({NEVER} AS BIGINT)"
+            return clause, qualify, f"CAST({MIN_TIME} AS BIGINT)", f"CAST({MAX_TIME} AS BIGINT)"
         born, dies = (", ".join(f"{alias}.{end}" for alias in timed) for end in (BORN, DIES))
         if len(timed) == 1:
             return clause, qualify, born, dies
         return clause, qualify, f"greatest({born})", f"least({dies})"
 
-    def valid(self, source: Source, conditions: Sequence[str]) -> str:
+    def store_valid_rows(self, source: Source, conditions: Sequence[str]) -> str:
         """A table of the tuples of a FROM item that pass its own conditions, with their intervals."""
-        relation = self.registered_name(source.relation.name)
+        relation = self.register_relation(source.relation.name)
         if not isinstance(source.relation, Stream) or source.window is None:
-            rows = f"SELECT *, {BEFORE} AS {BORN}, {NEVER} AS {DIES} FROM {relation}"
+            rows = f"SELECT *, {MIN_TIME} AS {BORN}, {MAX_TIME} AS {DIES} FROM {relation}"
         else:
             time = quote(source.relation.time)
-            dies = _dies_sql(source.window, time)
+            dies = _format_end_time(source.window, time)
             rows = (
                 f"SELECT *, CAST({time} AS BIGINT) AS {BORN}, {dies} AS {DIES} FROM {relation} WHERE {time} IS NOT NULL"
             )
         tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
         return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
 
-    def paired(self, select: Select) -> tuple[str, Resolve, str, str]:
+    def store_sequence(self, select: Select) -> tuple[str, Resolve, str, str]:
         """The combinations of a sequence as a table with one column for each column of an item."""
-        ranks = {name: rank for rank, name in enumerate(self.given)}
-        found = pair_sequence(select, self.given, ranks)
+        ranks = {name: rank for rank, name in enumerate(self.relations)}
+        found = pair_sequence(select, self.relations, ranks)
         arrays: dict[str, Any] = {}
         for source in select.sources:
             for field in source.relation.schema:
                 plain = [combination.rows[source.alias][field.name] for combination in found]
-                arrays[f"{source.alias} {field.name}"] = pa.array(plain, _plain_type(field.type))
-        born = [BEFORE if each.born == ALWAYS else int(each.born) for each in found]
-        dies = [NEVER if each.dies == FOREVER else int(each.dies) for each in found]
+                arrays[f"{source.alias} {field.name}"] = pa.array(plain, _to_plain_type(field.type))
+        born = [MIN_TIME if each.born == ALWAYS else int(each.born) for each in found]
+        dies = [MAX_TIME if each.dies == FOREVER else int(each.dies) for each in found]
         name = next(self.names)
         self.connection.register(name, pa.table({**arrays, " born": born, " dies": dies}))
 
@@ -173,19 +177,19 @@ class _Intervals:
 
         return f"FROM {name}", resolve, f"CAST({BORN} AS BIGINT)", f"CAST({DIES} AS BIGINT)"
 
-    def registered_name(self, relation: str) -> str:
+    def register_relation(self, relation: str) -> str:
         """The name in DuckDB of a relation with the order of its arrivals."""
         name = relation.casefold()
-        if name not in self.registered:
-            table = plain_table(self.given[name])
-            self.registered[name] = next(self.names)
+        if name not in self.duckdb_names:
+            table = to_plain_table(self.relations[name])
+            self.duckdb_names[name] = next(self.names)
             arrival = pa.array(range(table.num_rows), pa.int64())
-            self.connection.register(self.registered[name], table.append_column(" arrival", arrival))
-        return self.registered[name]
+            self.connection.register(self.duckdb_names[name], table.append_column(" arrival", arrival))
+        return self.duckdb_names[name]
 
     # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def grouped(self, select: Select, clause: str, resolve: Resolve, interval: tuple[str, str]) -> str:
+    def store_groups(self, select: Select, clause: str, resolve: Resolve, interval: tuple[str, str]) -> str:
         """GROUP BY: for each group and instant of change the aggregates of the rows valid then."""
         keys = list(select.group_by or ())
         exprs = [item.expr for item in select.items] + ([select.having] if select.having is not None else [])
@@ -194,8 +198,8 @@ class _Intervals:
         columns = [f"{to_duckdb(term, resolve)} AS k{place}" for place, term in enumerate(keys)]
         columns += [f"{to_duckdb(term, resolve)} AS a{place}" for place, term in enumerate(arguments)]
         slides = {s.window.slide for s in select.sources if s.window is not None and s.window.slide is not None}
-        born, dies = (_slid(each, slides) for each in interval)
-        rows = self.store_rows(f"SELECT {', '.join([*columns, f'{born} AS {BORN}', f'{dies} AS {DIES}'])} {clause}")
+        born, dies = (_format_slide(each, slides) for each in interval)
+        rows = self.store_limited(f"SELECT {', '.join([*columns, f'{born} AS {BORN}', f'{dies} AS {DIES}'])} {clause}")
         order = f"ORDER BY {', '.join(f'k{place}' for place in range(len(keys)))}" if keys else ""
         rank = f"dense_rank() OVER ({order})" if keys else "1"
         rows = self.store(f"SELECT *, {rank} AS g FROM {rows} WHERE {BORN} < {DIES}")
@@ -205,12 +209,12 @@ class _Intervals:
             if node in keys:
                 return f"first(k{keys.index(node)})"
             if isinstance(node, Aggregate):
-                return aggregate_sql(node, f"a{arguments.index(node.args[0])}" if node.args else None)
+                return format_aggregate(node, f"a{arguments.index(node.args[0])}" if node.args else None)
             raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is no key of the group")
 
-        outputs = [_over_group(item.expr, keys, shown) for item in select.items]
-        having = _over_group(select.having, keys, shown) if select.having is not None else "TRUE"
-        return self.store(_group_sql(rows, outputs, having))
+        outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]
+        having = _format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
+        return self.store(_format_group(rows, outputs, having))
 
     # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,7 +223,7 @@ class _Intervals:
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
         return name
 
-    def store_rows(self, sql: str) -> str:
+    def store_limited(self, sql: str) -> str:
         """The rows of a join or an answer, if they are not too many."""
         if self.limit is None:
             return self.store(sql)
@@ -229,41 +233,41 @@ class _Intervals:
         return name
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    return plain_table(pa.table({"": pa.array([], kind)})).schema.field(0).type
+def _to_plain_type(kind: pa.DataType) -> pa.DataType:
+    return to_plain_table(pa.table({"": pa.array([], kind)})).schema.field(0).type
 
 
-def _dies_sql(window: Window, time: str) -> str:
+def _format_end_time(window: Window, time: str) -> str:
     """When a tuple dies, by its window."""
     if window.kind == "rows":
         partition = f"PARTITION BY {', '.join(map(quote, window.partition))} " if window.partition else ""
         later = f'lead(CAST({time} AS BIGINT), {window.size}) OVER ({partition}ORDER BY {time}, " arrival")'
-        return f"coalesce({later}, {NEVER})"
+        return f"coalesce({later}, {MAX_TIME})"
     lasts = {"range": window.size, "now": 1, "unbounded": None}[window.kind]
-    return f"CAST({NEVER} AS BIGINT)" if lasts is None else f"CAST({time} AS BIGINT) + {lasts}"
+    return f"CAST({MAX_TIME} AS BIGINT)" if lasts is None else f"CAST({time} AS BIGINT) + {lasts}"
 
 
-def _slid(instant: str, slides: set[int]) -> str:
+def _format_slide(instant: str, slides: set[int]) -> str:
     """The first multiple of the slide that is not before an instant."""
     if not slides:
         return instant
     (slide,) = slides
     moved = f"{instant} + ({slide} - {instant} % {slide}) % {slide}"
-    return f"CASE WHEN abs({instant}) = {NEVER} THEN {instant} ELSE {moved} END"
+    return f"CASE WHEN abs({instant}) = {MAX_TIME} THEN {instant} ELSE {moved} END"
 
 
-def _over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
+def _format_over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
     """An expression over a group; a key that is an expression is looked up as a whole."""
     if expr in keys:
         return str(shown(expr))
     if isinstance(expr, Column | Aggregate) or not getattr(expr, "args", ()):
         return to_duckdb(expr, shown)
-    names = {f"{place}": _over_group(arg, keys, shown) for place, arg in enumerate(expr.args)}
+    names = {f"{place}": _format_over_group(arg, keys, shown) for place, arg in enumerate(expr.args)}
     held = tuple(Column("", name, arg.type) for name, arg in zip(names, expr.args, strict=True))
     return to_duckdb(type(expr)(expr.op, held, expr.type), lambda column: names[column.name])  # type: ignore[union-attr]
 
 
-def _group_sql(rows: str, outputs: Sequence[str], having: str) -> str:
+def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
     """The answers of groups at their instants, equal ones of consecutive instants made one."""
     columns = [f"c{place}" for place in range(len(outputs))]
     shown = ", ".join(f"{text} AS {name}" for text, name in zip(outputs, columns, strict=True))
@@ -272,9 +276,9 @@ def _group_sql(rows: str, outputs: Sequence[str], having: str) -> str:
     listed = ", ".join(columns)
     return f"""
         WITH instants AS (
-            SELECT g, {BORN} AS instant FROM {rows} UNION SELECT g, {DIES} FROM {rows} WHERE {DIES} < {NEVER}
+            SELECT g, {BORN} AS instant FROM {rows} UNION SELECT g, {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}
         ), spans AS (
-            SELECT g, instant, coalesce(lead(instant) OVER w, {NEVER}) AS until
+            SELECT g, instant, coalesce(lead(instant) OVER w, {MAX_TIME}) AS until
             FROM instants WINDOW w AS (PARTITION BY g ORDER BY instant)
         ), answers AS (
             SELECT s.g, s.instant, first(s.until) AS until, {shown}
@@ -290,20 +294,20 @@ def _group_sql(rows: str, outputs: Sequence[str], having: str) -> str:
         FROM runs GROUP BY g, run ORDER BY {BORN}, {listed}"""
 
 
-def _except_sql(left: str, right: str | None, columns: Sequence[str]) -> str:
+def _format_except(left: str, right: str | None, columns: Sequence[str]) -> str:
     """Every value of the left once, while a row there has it and none on the right; DISTINCT has no right."""
     listed = ", ".join(columns)
     sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
     events = " UNION ALL ".join(
         f"SELECT {listed}, {BORN} AS instant, {one} AS l, {other} AS r FROM {side} "
-        f"UNION ALL SELECT {listed}, {DIES}, {-one}, {-other} FROM {side} WHERE {DIES} < {NEVER}"
+        f"UNION ALL SELECT {listed}, {DIES}, {-one}, {-other} FROM {side} WHERE {DIES} < {MAX_TIME}"
         for side, one, other in sides
     )
     return f"""
         WITH changes AS (
             SELECT {listed}, instant, sum(l) AS l, sum(r) AS r FROM ({events}) GROUP BY {listed}, instant
         ), states AS (
-            SELECT {listed}, instant, coalesce(lead(instant) OVER w, {NEVER}) AS until,
+            SELECT {listed}, instant, coalesce(lead(instant) OVER w, {MAX_TIME}) AS until,
                 sum(l) OVER w AS here, sum(r) OVER w AS gone
             FROM changes WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
         ), marked AS (
@@ -315,15 +319,15 @@ def _except_sql(left: str, right: str | None, columns: Sequence[str]) -> str:
         SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, run"""
 
 
-def _emit_sql(rows: str, columns: Sequence[str], emit: Emit) -> str:
+def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:
     listed = ", ".join(columns)
     if emit == "istream":
-        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}"
+        return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}"
     if emit == "dstream":
-        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {NEVER}"
+        return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {MAX_TIME}"
     return f"""
         WITH instants AS (
-            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {BEFORE}
-            UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {NEVER}
+            SELECT {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}
+            UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}
         )
         SELECT {listed}, instant FROM instants JOIN {rows} ON {BORN} <= instant AND instant < {DIES}"""

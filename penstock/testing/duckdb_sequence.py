@@ -13,37 +13,41 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql.bound import Select
-from penstock.expr.nodes import Call, Expr, aliases
-from penstock.testing.oracle import Combination, lifetimes
-from penstock.testing.row_evaluator import Env, Evaluator, key, naive
+from penstock.expr.nodes import Call, Expr, find_aliases
+from penstock.testing.oracle import Combination, compute_lifetimes
+from penstock.testing.row_evaluator import Env, Evaluator, compile_expr, to_comparison_key
 
-Place = tuple[float, int, int]
-Placed = tuple[Combination, Place]
-PRUNED = 32  # a longer bucket is freed of what is dead
+Position = tuple[float, int, int]
+PositionedCombination = tuple[Combination, Position]
+PRUNE_ABOVE = 32  # a longer bucket is freed of what is dead
 
 
 def pair_sequence(select: Select, given: Mapping[str, pa.Table], ranks: Mapping[str, int]) -> list[Combination]:
     """The combinations of FROM SEQ; `given` holds the streams by name in lower case, `ranks` their order."""
     assert select.sequence is not None
     recent = select.sequence.mode == "recent"
-    found: list[Placed] = []
+    found: list[PositionedCombination] = []
     bound: set[str] = set()
     for source in select.sources:
         name = source.relation.name.casefold()
         now = bound | {source.alias}
-        own = [naive(t) for t in select.where if aliases(t) <= {source.alias} and (aliases(t) or not bound)]
-        both = [t for t in select.where if source.alias in aliases(t) <= now and aliases(t) & bound]
+        own = [
+            compile_expr(t)
+            for t in select.where
+            if find_aliases(t) <= {source.alias} and (find_aliases(t) or not bound)
+        ]
+        both = [t for t in select.where if source.alias in find_aliases(t) <= now and find_aliases(t) & bound]
         later = [
             (single, (t.born, ranks[name], arrival))
-            for arrival, t in enumerate(lifetimes(source, given[name]))
+            for arrival, t in enumerate(compute_lifetimes(source, given[name]))
             if (single := Combination({source.alias: t.row}, t.born, t.dies)).satisfies(own)
         ]
-        found = _pair(found, later, _Keys(both, source.alias), recent) if bound else later
+        found = _pair_step(found, later, _StepConditions(both, source.alias), recent) if bound else later
         bound = now
     return [combination for combination, _ in found]
 
 
-class _Keys:
+class _StepConditions:
     """What a step compares: equalities between the item and earlier ones, and the conditions left over."""
 
     def __init__(self, terms: Sequence[Expr], alias: str) -> None:
@@ -51,45 +55,47 @@ class _Keys:
         self.right: list[Evaluator] = []
         self.tests: list[Evaluator] = []
         for term in terms:
-            sides = _sides(term, alias)
+            sides = _split_equality(term, alias)
             if sides is None:
-                self.tests.append(naive(term))
+                self.tests.append(compile_expr(term))
             else:
-                self.left.append(naive(sides[0]))
-                self.right.append(naive(sides[1]))
+                self.left.append(compile_expr(sides[0]))
+                self.right.append(compile_expr(sides[1]))
 
 
-def _sides(term: Expr, alias: str) -> tuple[Expr, Expr] | None:
+def _split_equality(term: Expr, alias: str) -> tuple[Expr, Expr] | None:
     """The earlier side and the item's side of an equality."""
     if isinstance(term, Call) and term.op == "=":
         for earlier, item in (term.args, term.args[::-1]):
-            if aliases(item) == {alias} and aliases(earlier) and alias not in aliases(earlier):
+            if find_aliases(item) == {alias} and find_aliases(earlier) and alias not in find_aliases(earlier):
                 return earlier, item
     return None
 
 
-def _key(terms: Sequence[Evaluator], env: Env) -> tuple[Any, ...] | None:
+def _compute_key(terms: Sequence[Evaluator], env: Env) -> tuple[Any, ...] | None:
     """The values of the terms; None if one is NULL and so equals nothing."""
     found = [term(env) for term in terms]
-    return None if any(value is None for value in found) else tuple(key(value) for value in found)
+    return None if any(value is None for value in found) else tuple(to_comparison_key(value) for value in found)
 
 
-def _pair(earlier: list[Placed], later: list[Placed], keys: _Keys, recent: bool) -> list[Placed]:
+def _pair_step(
+    earlier: list[PositionedCombination], later: list[PositionedCombination], keys: _StepConditions, recent: bool
+) -> list[PositionedCombination]:
     buckets: defaultdict[tuple[Any, ...], list[Combination]] = defaultdict(list)
-    found: list[Placed] = []
+    found: list[PositionedCombination] = []
     at = 0
     for one, place in later:
         while at < len(earlier) and earlier[at][1] < place:
             before = earlier[at][0]
-            name = _key(keys.left, before.rows)
+            name = _compute_key(keys.left, before.rows)
             if name is not None:
                 buckets[name].append(before)
             at += 1
-        name = _key(keys.right, one.rows)
+        name = _compute_key(keys.right, one.rows)
         bucket = buckets.get(name) if name is not None else None
         if not bucket:
             continue
-        if len(bucket) > PRUNED:
+        if len(bucket) > PRUNE_ABOVE:
             bucket[:] = [each for each in bucket if each.dies > place[0]]
         order = range(len(bucket) - 1, -1, -1) if recent else range(len(bucket))
         for i in order:

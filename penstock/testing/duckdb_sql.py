@@ -15,11 +15,11 @@ import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import COMPARISONS, Aggregate, Call, Column, Expr, Literal
-from penstock.testing.row_evaluator import DAY, values
+from penstock.testing.row_evaluator import DAY, to_plain
 
 Resolve = Callable[[Column | Aggregate], str]
 
-NAMES = {
+TYPE_NAMES = {
     "bool": "BOOLEAN", "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT",
     "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "large_string": "VARCHAR", "null": "INTEGER",
 }  # fmt: skip
@@ -30,7 +30,7 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def type_name(kind: pa.DataType) -> str:
+def format_duckdb_type(kind: pa.DataType) -> str:
     """DuckDB's type for values of an Arrow type."""
     if pt.is_timestamp(kind) or pt.is_duration(kind):
         return "BIGINT"
@@ -38,16 +38,16 @@ def type_name(kind: pa.DataType) -> str:
         return "INTEGER"
     if pt.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
-    name = NAMES.get(str(kind))
+    name = TYPE_NAMES.get(str(kind))
     if name is None:
-        raise _refuse(f"values of type {kind}")
+        raise _make_unsupported_error(f"values of type {kind}")
     return name
 
 
 def qualify(column: Column | Aggregate) -> str:
     """A column of a FROM item."""
     if isinstance(column, Aggregate):
-        raise _refuse(f"the aggregate {column.function} outside a group")
+        raise _make_unsupported_error(f"the aggregate {column.function} outside a group")
     return f"{quote(column.alias)}.{quote(column.name)}"
 
 
@@ -56,96 +56,96 @@ def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
     if isinstance(expr, Column | Aggregate):
         return resolve(expr)
     if isinstance(expr, Literal):
-        return _literal(expr)
+        return _format_literal(expr)
     args = [to_duckdb(arg, resolve) for arg in expr.args]
     if expr.op in COMPARISONS:
         return f"({args[0]} {expr.op} {args[1]})"
-    if expr.op in LOGIC:
-        return LOGIC[expr.op](args)
+    if expr.op in LOGIC_FORMATS:
+        return LOGIC_FORMATS[expr.op](args)
     if expr.op == "cast":
-        return _cast(args[0], expr.args[0].type, expr.type)
-    return _arithmetic(expr, args)
+        return _format_cast(args[0], expr.args[0].type, expr.type)
+    return _format_arithmetic(expr, args)
 
 
-def _case(args: list[str]) -> str:
+def _format_case(args: list[str]) -> str:
     branches = zip(args[:-1:2], args[1::2], strict=True)
     return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in branches) + f" ELSE {args[-1]} END"
 
 
-LOGIC: dict[str, Callable[[list[str]], str]] = {
+LOGIC_FORMATS: dict[str, Callable[[list[str]], str]] = {
     "and": lambda args: "(" + " AND ".join(args) + ")",
     "or": lambda args: "(" + " OR ".join(args) + ")",
     "not": lambda args: f"(NOT {args[0]})",
     "is_null": lambda args: f"({args[0]} IS NULL)",
     "in": lambda args: f"({args[0]} IN ({', '.join(args[1:])}))",
     "like": lambda args: f"({args[0]} LIKE {args[1]} ESCAPE '\\')",
-    "case": _case,
+    "case": _format_case,
     "coalesce": lambda args: f"coalesce({', '.join(args)})",
 }
 
 
-def _literal(literal: Literal) -> str:
-    (value,) = values(pa.array([literal.value], literal.type))
+def _format_literal(literal: Literal) -> str:
+    (value,) = to_plain(pa.array([literal.value], literal.type))
     if value is None:
-        return f"CAST(NULL AS {type_name(literal.type)})"
+        return f"CAST(NULL AS {format_duckdb_type(literal.type)})"
     text = str(value).replace("'", "''")
-    return f"CAST('{text}' AS {type_name(literal.type)})"
+    return f"CAST('{text}' AS {format_duckdb_type(literal.type)})"
 
 
-def _arithmetic(call: Call, args: list[str]) -> str:
+def _format_arithmetic(call: Call, args: list[str]) -> str:
     kind = call.type
     if pt.is_decimal(kind) or any(pt.is_decimal(arg.type) for arg in call.args):
-        return _decimal_arithmetic(call, args)
+        return _format_decimal_arithmetic(call, args)
     if pt.is_floating(kind):
         args = [f"CAST({arg} AS DOUBLE)" for arg in args]
         if call.op in ("/", "%"):
             args[1] = f"NULLIF({args[1]}, 0)"
-        return f"CAST({_operate(call.op, args)} AS {type_name(kind)})"
+        return f"CAST({_format_operation(call.op, args)} AS {format_duckdb_type(kind)})"
     in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
     scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in call.args]
     args = [f"(CAST({arg} AS HUGEINT) * {scale})" for arg, scale in zip(args, scales, strict=True)]
     if call.op in ("/", "%"):
         args[1] = f"NULLIF({args[1]}, 0)"
     op = "//" if call.op == "/" else call.op
-    return f"TRY_CAST({_operate(op, args)} AS {type_name(kind)})"
+    return f"TRY_CAST({_format_operation(op, args)} AS {format_duckdb_type(kind)})"
 
 
-def _decimal_arithmetic(call: Call, args: list[str]) -> str:
+def _format_decimal_arithmetic(call: Call, args: list[str]) -> str:
     if call.op not in ("+", "-", "neg", "abs"):
-        raise _refuse(f"{call.op} of decimals")
-    return f"TRY_CAST({_operate(call.op, args)} AS {type_name(call.type)})"
+        raise _make_unsupported_error(f"{call.op} of decimals")
+    return f"TRY_CAST({_format_operation(call.op, args)} AS {format_duckdb_type(call.type)})"
 
 
-def _operate(op: str, args: list[str]) -> str:
+def _format_operation(op: str, args: list[str]) -> str:
     if op == "neg":
         return f"(-{args[0]})"
     return f"abs({args[0]})" if op == "abs" else f"({args[0]} {op} {args[1]})"
 
 
-def _cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
+def _format_cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
     if source.equals(target):
         return text
     if pt.is_integer(source) and (pt.is_integer(target) or pt.is_floating(target) or pt.is_decimal(target)):
-        return f"TRY_CAST({text} AS {type_name(target)})"
+        return f"TRY_CAST({text} AS {format_duckdb_type(target)})"
     if pt.is_floating(target) and (pt.is_floating(source) or pt.is_decimal(source)):
-        return f"TRY_CAST({text} AS {type_name(target)})"
+        return f"TRY_CAST({text} AS {format_duckdb_type(target)})"
     if pt.is_integer(target) and (pt.is_floating(source) or pt.is_decimal(source)):
-        return f"TRY_CAST(trunc({text}) AS {type_name(target)})"
+        return f"TRY_CAST(trunc({text}) AS {format_duckdb_type(target)})"
     if pt.is_decimal(source) and pt.is_decimal(target):
-        return f"TRY_CAST({text} AS {type_name(target)})"
+        return f"TRY_CAST({text} AS {format_duckdb_type(target)})"
     if pt.is_null(source):
-        return f"CAST(NULL AS {type_name(target)})"
+        return f"CAST(NULL AS {format_duckdb_type(target)})"
     if pt.is_string(target) and pt.is_integer(source):
         return f"CAST({text} AS VARCHAR)"
-    raise _refuse(f"CAST from {source} to {target}")
+    raise _make_unsupported_error(f"CAST from {source} to {target}")
 
 
-def aggregate_sql(node: Aggregate, argument: str | None) -> str:
+def format_aggregate(node: Aggregate, argument: str | None) -> str:
     """An aggregate over a column of a group; doubles are added by DuckDB, exactly only if every partial sum is."""
     if argument is None:
         return "count(*)"
     inside = f"DISTINCT {argument}" if node.distinct else argument
-    function, kind = node.function.lower(), type_name(node.type)
+    function, kind = node.function.lower(), format_duckdb_type(node.type)
     if function == "count":
         return f"count({inside})"
     if function in ("min", "max"):
@@ -154,20 +154,22 @@ def aggregate_sql(node: Aggregate, argument: str | None) -> str:
         return f"TRY_CAST(sum({inside}) AS {kind})"
     if function == "avg":
         return f"(CAST(sum({inside}) AS DOUBLE) / NULLIF(count({inside}), 0))"
-    raise _refuse(f"the aggregate {node.function}")
+    raise _make_unsupported_error(f"the aggregate {node.function}")
 
 
-def _refuse(what: str) -> UnsupportedError:
+def _make_unsupported_error(what: str) -> UnsupportedError:
     message = f"the oracle on DuckDB does not compute {what}; penstock.testing.expected does"
     return UnsupportedError("ORACLE_EXPRESSION", message)
 
 
-def plain_table(table: pa.Table) -> pa.Table:
+def to_plain_table(table: pa.Table) -> pa.Table:
     """The table with timestamps, durations and dates as integers."""
-    return pa.table({name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+    return pa.table(
+        {name: _to_plain_column(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    )
 
 
-def _plain(column: Any) -> Any:
+def _to_plain_column(column: Any) -> Any:
     kind = column.type
     if pt.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
@@ -176,7 +178,7 @@ def _plain(column: Any) -> Any:
     return column.cast(pa.date32()).cast(pa.int32()) if pt.is_date(kind) else column
 
 
-def typed_column(plain: Any, kind: pa.DataType) -> Any:
+def to_typed_column(plain: Any, kind: pa.DataType) -> Any:
     """A column of plain values in the type that a query declares: the inverse of `plain_table`."""
     if pt.is_timestamp(kind):
         return plain.cast(pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
-from penstock.testing.arrivals import TYPES, Arrival, Pace, Values, arrivals, steps
+from penstock.testing.arrivals import COLUMN_TYPES, Arrival, ArrivalTiming, ValueGenerator, build_steps, draw_arrivals
 from penstock.testing.case import Case
 from penstock.testing.oracle import TooManyRows, expected
 from penstock.testing.query_text import SHAPES, UNITS, WINDOWS, FromItem, random_plan, random_text, random_window
@@ -54,7 +54,7 @@ def random_case(seed: int, **knobs: Any) -> Case:
     """
     chosen, variation = Knobs(**knobs), 0
     for _ in range(ATTEMPTS):
-        case = _Maker(seed, chosen, variation).case()
+        case = _CaseGenerator(seed, chosen, variation).build_case()
         if chosen.limit is None:
             return case
         try:
@@ -81,7 +81,7 @@ def another_query(case: Case, seed: int) -> str:
     return random_text(rng, items, rng.choice(("shared", "chain")), "", None)
 
 
-class _Maker:
+class _CaseGenerator:
     """One case in the making. Query and data have their own generators, so that fewer rows keep the query."""
 
     def __init__(self, seed: int, knobs: Knobs, variation: int) -> None:
@@ -96,23 +96,23 @@ class _Maker:
         tick = 1 if self.unit is None else max(UNITS[self.unit], 1_000_000)
         late = (rng.random() < 0.1) if knobs.late is None else knobs.late
         start = rng.choice((0, 100, -7)) if self.unit is None else NEW_YEAR
-        self.pace = Pace(tick, start, 0.15 if late else 0.0, rng.choice((0.0, 0.0, 0.0, 0.05)))
+        self.timing = ArrivalTiming(tick, start, 0.15 if late else 0.0, rng.choice((0.0, 0.0, 0.0, 0.05)))
         self.domain = knobs.domain or rng.choice((1, 2, 3, 4, 6, 10, 30) if self.count < 4 else (2, 2, 3, 4))
         nulls = rng.choice((0.0, 0.0, 0.05, 0.2)) if knobs.nulls is None else knobs.nulls
         offset = rng.choice((0, 0, 0, 0, 0, 0, 0, 0, -1, -2, 2**62))
-        self.values = Values(self.domain, nulls, offset, rng.choice((0.0, 0.1)))
+        self.values = ValueGenerator(self.domain, nulls, offset, rng.choice((0.0, 0.1)))
 
-    def case(self) -> Case:
-        items = self.sources()
-        text = self.text(items)
+    def build_case(self) -> Case:
+        items = self.draw_sources()
+        text = self.draw_query(items)
         plan = random_plan(self.rng, [item.alias for item in items])
-        streams = self.declarations(items)
+        streams = self.draw_streams(items)
         data = random.Random(f"{self.name} data")
-        tables = {item.relation: self.table(data) for item in items if item.time is None}
-        flow = {stream.name: self.flow(data, stream) for stream in streams}
-        return Case(self.seed, streams, tables, text, plan, steps(data, streams, flow, self.pace))
+        tables = {item.relation: self.draw_table(data) for item in items if item.time is None}
+        flow = {stream.name: self.draw_flow(data, stream) for stream in streams}
+        return Case(self.seed, streams, tables, text, plan, build_steps(data, streams, flow, self.timing))
 
-    def sources(self) -> list[FromItem]:
+    def draw_sources(self) -> list[FromItem]:
         """The FROM items: mostly one stream each, sometimes the same stream twice or a static table."""
         rng, found = self.rng, list[FromItem]()
         tables = rng.random() < 0.2 if self.knobs.tables is None else self.knobs.tables
@@ -133,7 +133,7 @@ class _Maker:
             replace(item, alias=item.relation) if plain and names.count(item.relation) == 1 else item for item in found
         ]
 
-    def text(self, items: list[FromItem]) -> str:
+    def draw_query(self, items: list[FromItem]) -> str:
         """The query's text; gives every stream its window."""
         rng = self.rng
         span = self.knobs.span or max(2, rng.choice((5, 10, 20, self.knobs.rows)))
@@ -147,23 +147,23 @@ class _Maker:
         emit = rng.choice(EMITS) if self.knobs.emit is None else self.knobs.emit
         return random_text(rng, items, self.shape, emit, (span, self.unit) if shorthand else None)
 
-    def declarations(self, items: list[FromItem]) -> tuple[Stream, ...]:
+    def draw_streams(self, items: list[FromItem]) -> tuple[Stream, ...]:
         rng, found = self.rng, dict[str, Stream]()
         for item in items:
             if item.time is not None and item.relation not in found:
-                columns = {**TYPES, item.time: pa.int64() if self.unit is None else pa.timestamp("us")}
+                columns = {**COLUMN_TYPES, item.time: pa.int64() if self.unit is None else pa.timestamp("us")}
                 order = rng.sample(list(columns), len(columns))
-                lateness = self.pace.step * rng.choice((0, 0, 1, 3, 10))
+                lateness = self.timing.tick * rng.choice((0, 0, 1, 3, 10))
                 schema = pa.schema([(name, columns[name]) for name in order])
                 found[item.relation] = Stream(item.relation, schema, item.time, lateness)
         return tuple(rng.sample(list(found.values()), len(found)))
 
-    def flow(self, rng: random.Random, stream: Stream) -> list[Arrival]:
+    def draw_flow(self, rng: random.Random, stream: Stream) -> list[Arrival]:
         most = self.knobs.rows
         count = most if self.knobs.full else rng.choices((0, rng.randint(0, most), most), (1, 9, 20))[0]
-        rows = self.values.rows(rng, [name for name in stream.schema.names if name != stream.time], count)
-        return arrivals(rng, stream, rows, self.pace)
+        rows = self.values.draw_rows(rng, [name for name in stream.schema.names if name != stream.time], count)
+        return draw_arrivals(rng, stream, rows, self.timing)
 
-    def table(self, rng: random.Random) -> pa.Table:
-        rows = self.values.rows(rng, list(TYPES), rng.choice((0, 1, 2 * self.domain, 10)))
-        return pa.Table.from_pylist(rows, schema=pa.schema(list(TYPES.items())))
+    def draw_table(self, rng: random.Random) -> pa.Table:
+        rows = self.values.draw_rows(rng, list(COLUMN_TYPES), rng.choice((0, 1, 2 * self.domain, 10)))
+        return pa.Table.from_pylist(rows, schema=pa.schema(list(COLUMN_TYPES.items())))

@@ -41,8 +41,8 @@ def random_operators_case(
         rng = random.Random(f"penstock operators {seed}.{attempt}")
         base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
                            **knobs)  # fmt: skip
-        writer = _Writer(rng, base.declarations, tuple(calls))
-        text = writer.body(feature or rng.choice(FEATURES))
+        writer = _QueryWriter(rng, base.declarations, tuple(calls))
+        text = writer.write_body(feature or rng.choice(FEATURES))
         how = rng.choice(EMITS) if emit is None else emit
         query = f"{how} ({text})" if how else text
         case = replace(base, seed=seed, query=query, plan="; ".join(writer.plans))
@@ -59,20 +59,20 @@ def random_operators_case(
 
 def random_operators_text(rng: random.Random, streams: Sequence[Stream], feature: str | None = None) -> str:
     """The text of a query over the streams of a generated case."""
-    text = _Writer(rng, streams, ()).body(feature or rng.choice(FEATURES))
+    text = _QueryWriter(rng, streams, ()).write_body(feature or rng.choice(FEATURES))
     how = rng.choice(EMITS)
     return f"{how} ({text})" if how else text
 
 
 @dataclass(frozen=True)
-class _Item:
+class _FromText:
     """One FROM item."""
 
     alias: str
     text: str
 
 
-class _Writer:
+class _QueryWriter:
     """Writes query texts over some streams; `plans` gets a plan for every join it writes."""
 
     def __init__(self, rng: random.Random, streams: Sequence[Stream], calls: Sequence[str]) -> None:
@@ -80,41 +80,41 @@ class _Writer:
         self.unit = "SECONDS" if pt.is_timestamp(streams[0].time_type) else None
         self.plans: list[str] = []
 
-    def body(self, feature: str) -> str:
+    def write_body(self, feature: str) -> str:
         rng = self.rng
         if feature in ("union", "except", "nested"):
             columns = rng.choice((["x"], ["x", "s"], ["y"], ["v"], ["x", "b"]))
             depth = 2 if feature == "nested" else 1
-            return self._combined(columns, depth, {"union": "UNION ALL", "except": "EXCEPT"}.get(feature))
+            return self._write_combined(columns, depth, {"union": "UNION ALL", "except": "EXCEPT"}.get(feature))
         if feature == "sequence":
-            return self._sequence()
+            return self._write_sequence()
         if feature == "distinct":
-            return self._plain(rng.choice((["x"], ["x", "s"], ["v"], ["d", "b"], ["dt"])), distinct=True)
-        return self._grouped(slide=feature == "slide", keys=[] if feature == "global" else None)
+            return self._write_plain(rng.choice((["x"], ["x", "s"], ["v"], ["d", "b"], ["dt"])), distinct=True)
+        return self._write_grouped(slide=feature == "slide", keys=[] if feature == "global" else None)
 
-    def _combined(self, columns: list[str], depth: int, operator: str | None) -> str:
+    def _write_combined(self, columns: list[str], depth: int, operator: str | None) -> str:
         if not depth:
             kind = self.rng.choice(("plain", "plain", "distinct", "grouped", "sequence"))
             if kind == "grouped":
-                return self._grouped_to(columns)
+                return self._write_grouped_as(columns)
             if kind == "sequence" and self.rng.random() < 0.5:
-                return self._sequence(columns)
-            return self._plain(columns, distinct=kind == "distinct")
-        left, right = (self._combined(columns, depth - self.rng.choice((1, depth)), None) for _ in range(2))
+                return self._write_sequence(columns)
+            return self._write_plain(columns, distinct=kind == "distinct")
+        left, right = (self._write_combined(columns, depth - self.rng.choice((1, depth)), None) for _ in range(2))
         return f"({left}) {operator or self.rng.choice(('UNION ALL', 'EXCEPT'))} ({right})"
 
     # ── single SELECTs ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _items(self, most: int, kinds: Sequence[str], least: int = 1) -> list[_Item]:
+    def _draw_items(self, most: int, kinds: Sequence[str], least: int = 1) -> list[_FromText]:
         rng = self.rng
         found = []
         for alias in ("P", "Q", "R")[: rng.randint(least, most)]:
             stream = rng.choice(self.streams)
             window = random_window(rng, rng.choice(kinds), rng.choice((3, 10)), self.unit)
-            found.append(_Item(alias, f"{stream.name}{window} AS {alias}"))
+            found.append(_FromText(alias, f"{stream.name}{window} AS {alias}"))
         return found
 
-    def _from(self, items: list[_Item]) -> str:
+    def _write_from(self, items: list[_FromText]) -> str:
         """FROM and WHERE of a join."""
         rng = self.rng
         names = [item.alias for item in items]
@@ -125,40 +125,40 @@ class _Writer:
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         return f"FROM {', '.join(item.text for item in items)}{where}"
 
-    def _plain(self, columns: list[str], *, distinct: bool) -> str:
-        items = self._items(2, ("range", "range", "rows", "partition", "now", "unbounded"))
+    def _write_plain(self, columns: list[str], *, distinct: bool) -> str:
+        items = self._draw_items(2, ("range", "range", "rows", "partition", "now", "unbounded"))
         shown = ", ".join(f"{self.rng.choice(items).alias}.{name} AS c{i}" for i, name in enumerate(columns))
-        return f"SELECT {'DISTINCT ' if distinct else ''}{shown} {self._from(items)}"
+        return f"SELECT {'DISTINCT ' if distinct else ''}{shown} {self._write_from(items)}"
 
-    def _grouped_to(self, columns: list[str]) -> str:
+    def _write_grouped_as(self, columns: list[str]) -> str:
         """A GROUP BY whose columns have the types of given ones."""
-        items = self._items(1, ("range", "rows", "unbounded"))
+        items = self._draw_items(1, ("range", "rows", "unbounded"))
         alias = items[0].alias
         shown = [f"{alias}.{name}" for name in columns]
         if columns[0] == "x":
             shown[0] = self.rng.choice(("COUNT(*)", f"SUM({alias}.y)", f"MAX({alias}.x)", shown[0]))
         keys = [text for text in shown if "(" not in text]
         by = f" GROUP BY {', '.join(keys)}" if keys else ""
-        return f"SELECT {', '.join(f'{text} AS c{i}' for i, text in enumerate(shown))} {self._from(items)}{by}"
+        return f"SELECT {', '.join(f'{text} AS c{i}' for i, text in enumerate(shown))} {self._write_from(items)}{by}"
 
-    def _grouped(self, *, slide: bool, keys: list[str] | None) -> str:
+    def _write_grouped(self, *, slide: bool, keys: list[str] | None) -> str:
         rng = self.rng
-        items = self._items(2, ("range", "range", "rows", "partition", "now", "unbounded", "none"))
+        items = self._draw_items(2, ("range", "range", "rows", "partition", "now", "unbounded", "none"))
         if slide:
             times = [rng.randint(1, 8) for _ in range(2)]
             unit = f" {self.unit}" if self.unit else ""
             stream = rng.choice(self.streams).name
-            items[0] = _Item("P", f"{stream} [RANGE {times[0]}{unit} SLIDE {times[1]}{unit}] AS P")
+            items[0] = _FromText("P", f"{stream} [RANGE {times[0]}{unit} SLIDE {times[1]}{unit}] AS P")
         names = [item.alias for item in items]
         if keys is None:
             keys = rng.sample([f"{a}.{c}" for a in names for c in ("x", "y", "s", "b", "v", "dt")], rng.randint(1, 2))
             if rng.random() < 0.1:
                 keys.append(f"{names[0]}.y % 2")
-        calls = [self._call(names) for _ in range(rng.randint(0 if keys else 1, 3))]
+        calls = [self._draw_call(names) for _ in range(rng.randint(0 if keys else 1, 3))]
         shown = [*(key for key in keys if rng.random() < 0.9), *calls] or keys
         text = f"SELECT {'DISTINCT ' if rng.random() < 0.1 else ''}"
         text += ", ".join(f"{each} AS c{i}" for i, each in enumerate(shown))
-        text += f" {self._from(items)}" + (f" GROUP BY {', '.join(keys)}" if keys else "")
+        text += f" {self._write_from(items)}" + (f" GROUP BY {', '.join(keys)}" if keys else "")
         if rng.random() < 0.3 and (keys or calls):
             a = rng.choice(names)
             text += " HAVING " + rng.choice((
@@ -166,7 +166,7 @@ class _Writer:
             ))  # fmt: skip
         return text
 
-    def _call(self, names: Sequence[str]) -> str:
+    def _draw_call(self, names: Sequence[str]) -> str:
         rng = self.rng
         a, b = rng.choice(names), rng.choice(names)
         if self.calls and rng.random() < 0.6:
@@ -186,9 +186,9 @@ class _Writer:
             f"CASE WHEN COUNT(*) > 2 THEN MIN({a}.s) ELSE MAX({b}.s) END",
         ))  # fmt: skip
 
-    def _sequence(self, columns: list[str] | None = None) -> str:
+    def _write_sequence(self, columns: list[str] | None = None) -> str:
         rng = self.rng
-        items = self._items(3, ("range", "range", "none", "none", "unbounded", "now"), least=2)
+        items = self._draw_items(3, ("range", "range", "none", "none", "unbounded", "now"), least=2)
         names = [item.alias for item in items]
         terms = []
         for place, name in enumerate(names[1:], 1):

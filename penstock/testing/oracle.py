@@ -19,15 +19,23 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.bound import Body, Emit, Query, Select, Source, Window
+from penstock.cql.bound import Emit, Query, QueryBody, Select, Source, Window
 from penstock.cql.catalog import Catalog, Stream, Table
 from penstock.errors import QueryError
-from penstock.expr.nodes import Call, Expr, aliases
-from penstock.testing.interval_operators import ALWAYS, FOREVER, Valid, changes, distinct, except_, grouped
-from penstock.testing.row_evaluator import Env, Evaluator, Row, column, key, naive, values
+from penstock.expr.nodes import Call, Expr, find_aliases
+from penstock.testing.interval_operators import (
+    ALWAYS,
+    FOREVER,
+    ValidRow,
+    compute_distinct,
+    compute_except,
+    compute_groups,
+    list_change_times,
+)
+from penstock.testing.row_evaluator import Env, Evaluator, Row, compile_expr, from_plain, to_comparison_key, to_plain
 
 T = TypeVar("T")
-SLACK = 6  # a limit on the answer lets partial combinations be so many times more
+LIMIT_FACTOR = 6  # a limit on the answer lets partial combinations be so many times more
 
 
 class TooManyRows(Exception):  # noqa: N818 (a limit asked for, not a mistake)
@@ -57,18 +65,18 @@ def expected(
     [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
     """
     tables = tables or {}
-    bound = bind(query, streams, tables, time, aggregates) if isinstance(query, str) else query
+    bound = bind_text(query, streams, tables, time, aggregates) if isinstance(query, str) else query
     given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
-    answer = _answer(bound.body, given, limit, aggregates or {})
+    answer = _compute_answer(bound.body, given, limit, aggregates or {})
     rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
     schema = bound.schema
     arrays = [
-        column([row.values[i] for row in rows], field.type) for i, field in enumerate(schema) if i < len(schema) - 1
+        from_plain([row.values[i] for row in rows], field.type) for i, field in enumerate(schema) if i < len(schema) - 1
     ]
-    return pa.table([*arrays, column([row.at for row in rows], bound.time_type)], schema=schema)
+    return pa.table([*arrays, from_plain([row.at for row in rows], bound.time_type)], schema=schema)
 
 
-def bind(
+def bind_text(
     text: str,
     streams: Mapping[str, pa.Table],
     tables: Mapping[str, pa.Table],
@@ -76,19 +84,19 @@ def bind(
     aggregates: Mapping[str, type] | None = None,
 ) -> Query:
     """The bound query, over a catalog that declares exactly these streams and tables."""
-    from penstock.cql import bind_query, stream_schema  # noqa: PLC0415 (a bound query needs no parser)
+    from penstock.cql import bind_query, build_schema  # noqa: PLC0415 (a bound query needs no parser)
 
     catalog = Catalog(aggregates=dict(aggregates or {}))
     for name, table in streams.items():
         named = time.get(name) if isinstance(time, Mapping) else time
-        schema = stream_schema(table.schema)
-        catalog.relations.add(Stream(name, schema, named or time_column(name, schema)))
+        schema = build_schema(table.schema)
+        catalog.relations.add(Stream(name, schema, named or guess_time_column(name, schema)))
     for name, table in tables.items():
-        catalog.relations.add(Table(name, stream_schema(table.schema)))
+        catalog.relations.add(Table(name, build_schema(table.schema)))
     return bind_query(text, catalog)
 
 
-def time_column(stream: str, schema: pa.Schema) -> str:
+def guess_time_column(stream: str, schema: pa.Schema) -> str:
     """The column a stream's time is in, when nobody said so."""
     called_ts = [field.name for field in schema if field.name.casefold() == "ts"]
     timestamps = [field.name for field in schema if pt.is_timestamp(field.type)]
@@ -103,27 +111,29 @@ def time_column(stream: str, schema: pa.Schema) -> str:
     )
 
 
-def _answer(body: Body, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]) -> list[Valid]:
+def _compute_answer(
+    body: QueryBody, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
+) -> list[ValidRow]:
     """The rows of a body and when each is in its answer."""
     if isinstance(body, Select):
-        return _select(body, given, limit, classes)
-    left, right = (_answer(side, given, limit, classes) for side in (body.left, body.right))
-    return left + right if body.kind == "union all" else except_(left, right)
+        return _compute_select(body, given, limit, classes)
+    left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
+    return left + right if body.kind == "union all" else compute_except(left, right)
 
 
-def _select(
+def _compute_select(
     select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
-) -> list[Valid]:
-    found = _combinations(select, given, limit) if select.sequence is None else _sequence(select, given)
+) -> list[ValidRow]:
+    found = _join_tuples(select, given, limit) if select.sequence is None else _match_sequence(select, given)
     if select.group_by is not None:
-        answer = grouped(select, [(c.rows, c.born, c.dies) for c in found], classes)
+        answer = compute_groups(select, [(c.rows, c.born, c.dies) for c in found], classes)
     else:
-        items = [naive(item.expr) for item in select.items]
-        answer = [Valid(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
-    return distinct(answer) if select.distinct else answer
+        items = [compile_expr(item.expr) for item in select.items]
+        answer = [ValidRow(tuple(item(c.rows) for item in items), c.born, c.dies) for c in found]
+    return compute_distinct(answer) if select.distinct else answer
 
 
-class Lifetime(NamedTuple):
+class ValidTuple(NamedTuple):
     """One tuple of a source and when it is valid."""
 
     row: Row
@@ -131,30 +141,32 @@ class Lifetime(NamedTuple):
     dies: float
 
 
-def lifetimes(source: Source, table: pa.Table) -> list[Lifetime]:
+def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
     """Every tuple of a source with its validity; `table` is in the order of arrival."""
     names = table.column_names
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*(values(c) for c in table.columns), strict=True)]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*(to_plain(c) for c in table.columns), strict=True)]
     relation, window = source.relation, source.window
     if isinstance(relation, Table) or window is None:
-        return [Lifetime(row, ALWAYS, FOREVER) for row in rows]
+        return [ValidTuple(row, ALWAYS, FOREVER) for row in rows]
     time = relation.time
     rows = sorted((row for row in rows if row[time] is not None), key=lambda row: row[time])  # stable: ties by arrival
     if window.kind == "rows":
-        return _last_rows(rows, time, window)
+        return _compute_row_lifetimes(rows, time, window)
     lasts = {"range": window.size, "now": 1, "unbounded": FOREVER}[window.kind]
     assert lasts is not None
-    return [Lifetime(row, row[time], row[time] + lasts) for row in rows]
+    return [ValidTuple(row, row[time], row[time] + lasts) for row in rows]
 
 
-def _last_rows(rows: list[dict[str, Any]], time: str, window: Window) -> list[Lifetime]:
+def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, window: Window) -> list[ValidTuple]:
     """[PARTITION BY k] ROWS n: a tuple dies when the n-th later one of its partition is born."""
     partitions: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        partitions[tuple(None if row[k] is None else key(row[k]) for k in window.partition)].append(row)
+        partitions[tuple(None if row[k] is None else to_comparison_key(row[k]) for k in window.partition)].append(row)
     assert window.size is not None
     return [
-        Lifetime(row, row[time], later[0][time] if (later := part[i + window.size : i + window.size + 1]) else FOREVER)
+        ValidTuple(
+            row, row[time], later[0][time] if (later := part[i + window.size : i + window.size + 1]) else FOREVER
+        )
         for part in partitions.values()
         for i, row in enumerate(part)
     ]
@@ -168,7 +180,7 @@ class Combination:
     born: float
     dies: float
 
-    def extended(self, alias: str, tuple_: Lifetime) -> Combination:
+    def extend(self, alias: str, tuple_: ValidTuple) -> Combination:
         born, dies = max(self.born, tuple_.born), min(self.dies, tuple_.dies)
         return Combination({**self.rows, alias: tuple_.row}, born, dies)
 
@@ -176,144 +188,156 @@ class Combination:
         return self.born < self.dies and all(test(self.rows) is True for test in tests)
 
 
-def _combinations(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Combination]:
+def _join_tuples(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Combination]:
     """All combinations of tuples that satisfy WHERE and are ever valid, one alias after the other."""
-    pools = {s.alias: lifetimes(s, given[s.relation.name.casefold()]) for s in select.sources}
+    pools = {s.alias: compute_lifetimes(s, given[s.relation.name.casefold()]) for s in select.sources}
     for alias, pool in pools.items():
-        own = [naive(term) for term in select.where if aliases(term) == {alias}]
+        own = [compile_expr(term) for term in select.where if find_aliases(term) == {alias}]
         pools[alias] = [t for t in pool if Combination({alias: t.row}, t.born, t.dies).satisfies(own)]
-    constant = [naive(term) for term in select.where if not aliases(term)]
+    constant = [compile_expr(term) for term in select.where if not find_aliases(term)]
     found = [Combination({}, ALWAYS, FOREVER)] if all(test({}) is True for test in constant) else []
     bound: frozenset[str] = frozenset()
-    for alias in _order(select):
+    for alias in _choose_order(select):
         now = bound | {alias}
-        terms = [term for term in select.where if alias in aliases(term) <= now and len(aliases(term)) > 1]
-        tests = [naive(term) for term in terms]
-        candidates = _Candidates(alias, pools[alias], terms)
-        longer = (c.extended(alias, t) for c in found for t in candidates.of(c.rows))
-        found = _bounded((c for c in longer if c.satisfies(tests)), SLACK * limit if limit is not None else None)
+        terms = [term for term in select.where if alias in find_aliases(term) <= now and len(find_aliases(term)) > 1]
+        tests = [compile_expr(term) for term in terms]
+        candidates = _CandidateIndex(alias, pools[alias], terms)
+        longer = (c.extend(alias, t) for c in found for t in candidates.find(c.rows))
+        found = _collect_limited(
+            (c for c in longer if c.satisfies(tests)), LIMIT_FACTOR * limit if limit is not None else None
+        )
         bound = now
     return found
 
 
-class _Placed(NamedTuple):
+class _OrderedCombination(NamedTuple):
     """A combination and its place in the order of all tuples: time, stream, arrival."""
 
     combination: Combination
-    place: tuple[float, int, int]
+    position: tuple[float, int, int]
 
 
-def _sequence(select: Select, given: Mapping[str, pa.Table]) -> list[Combination]:
+def _match_sequence(select: Select, given: Mapping[str, pa.Table]) -> list[Combination]:
     """FROM SEQ: item by item, each later tuple looks through all earlier ones it may pair with."""
     assert select.sequence is not None
     choose, once = (max, False) if select.sequence.mode == "recent" else (min, True)
     ranks = {name: rank for rank, name in enumerate(given)}
-    found: list[_Placed] = []
+    found: list[_OrderedCombination] = []
     bound: set[str] = set()
     for source in select.sources:
-        pool = lifetimes(source, given[source.relation.name.casefold()])
+        pool = compute_lifetimes(source, given[source.relation.name.casefold()])
         rank = ranks[source.relation.name.casefold()]
         now = bound | {source.alias}
-        own = [naive(t) for t in select.where if aliases(t) <= {source.alias} and (aliases(t) or not bound)]
-        both = [naive(t) for t in select.where if source.alias in aliases(t) <= now and aliases(t) & bound]
+        own = [
+            compile_expr(t)
+            for t in select.where
+            if find_aliases(t) <= {source.alias} and (find_aliases(t) or not bound)
+        ]
+        both = [
+            compile_expr(t) for t in select.where if source.alias in find_aliases(t) <= now and find_aliases(t) & bound
+        ]
         later = [
-            _Placed(Combination({source.alias: t.row}, t.born, t.dies), (t.born, rank, arrival))
+            _OrderedCombination(Combination({source.alias: t.row}, t.born, t.dies), (t.born, rank, arrival))
             for arrival, t in enumerate(pool)
             if Combination({source.alias: t.row}, t.born, t.dies).satisfies(own)
         ]
-        found = _paired(found, later, both, choose, once) if bound else later
+        found = _pair_tuples(found, later, both, choose, once) if bound else later
         bound = now
     return [placed.combination for placed in found]
 
 
-def _paired(
-    earlier: list[_Placed], later: list[_Placed], tests: list[Evaluator], choose: Any, once: bool
-) -> list[_Placed]:
+def _pair_tuples(
+    earlier: list[_OrderedCombination],
+    later: list[_OrderedCombination],
+    tests: list[Evaluator],
+    choose: Any,
+    once: bool,
+) -> list[_OrderedCombination]:
     """Each later tuple with the one earlier combination its mode chooses, in order."""
-    found: list[_Placed] = []
+    found: list[_OrderedCombination] = []
     for one in later:
         pairs = [
-            (before.place, i, Combination({**before.combination.rows, **one.combination.rows}, one.place[0],
+            (before.position, i, Combination({**before.combination.rows, **one.combination.rows}, one.position[0],
                                           min(before.combination.dies, one.combination.dies)))
             for i, before in enumerate(earlier)
-            if before.place < one.place
+            if before.position < one.position
         ]  # fmt: skip
         usable = [pair for pair in pairs if pair[2].satisfies(tests)]
         if usable:
             _, i, pair = choose(usable, key=lambda pair: pair[0])
-            found.append(_Placed(pair, one.place))
+            found.append(_OrderedCombination(pair, one.position))
             if once:
                 earlier = earlier[:i] + earlier[i + 1 :]
     return found
 
 
-def _order(select: Select) -> list[str]:
+def _choose_order(select: Select) -> list[str]:
     """The aliases, each next one equated with an earlier one if that is possible."""
     left = [source.alias for source in select.sources]
     order = [left.pop(0)]
     while left:
-        linked = (a for a in left if any(_equated(term, a, frozenset(order)) for term in select.where))
+        linked = (a for a in left if any(_match_equality(term, a, frozenset(order)) for term in select.where))
         order.append(next(linked, left[0]))
         left.remove(order[-1])
     return order
 
 
-def _equated(term: Expr, alias: str, bound: frozenset[str]) -> tuple[Expr, Expr] | None:
+def _match_equality(term: Expr, alias: str, bound: frozenset[str]) -> tuple[Expr, Expr] | None:
     """For `f(alias) = g(bound)`, in either order: (f, g)."""
     if isinstance(term, Call) and term.op == "=":
         for mine, other in (term.args, term.args[::-1]):
-            if aliases(mine) == {alias} and aliases(other) and aliases(other) <= bound:
+            if find_aliases(mine) == {alias} and find_aliases(other) and find_aliases(other) <= bound:
                 return mine, other
     return None
 
 
-class _Candidates:
+class _CandidateIndex:
     """The tuples of one alias that may extend a combination: those that meet one equality, or all."""
 
-    def __init__(self, alias: str, pool: list[Lifetime], terms: list[Expr]) -> None:
+    def __init__(self, alias: str, pool: list[ValidTuple], terms: list[Expr]) -> None:
         self.pool = pool
-        self.other: Evaluator | None = None
-        bound = frozenset(a for term in terms for a in aliases(term)) - {alias}
-        pair = next((pair for term in terms if (pair := _equated(term, alias, bound))), None)
+        self.probe: Evaluator | None = None
+        bound = frozenset(a for term in terms for a in find_aliases(term)) - {alias}
+        pair = next((pair for term in terms if (pair := _match_equality(term, alias, bound))), None)
         if pair is None:
             return
-        mine, self.other = naive(pair[0]), naive(pair[1])
-        self.index: defaultdict[Any, list[Lifetime]] = defaultdict(list)
+        mine, self.probe = compile_expr(pair[0]), compile_expr(pair[1])
+        self.index: defaultdict[Any, list[ValidTuple]] = defaultdict(list)
         for tuple_ in pool:
             value = mine({alias: tuple_.row})
             if value is not None:
-                self.index[key(value)].append(tuple_)
+                self.index[to_comparison_key(value)].append(tuple_)
 
-    def of(self, rows: Env) -> list[Lifetime]:
-        if self.other is None:
+    def find(self, rows: Env) -> list[ValidTuple]:
+        if self.probe is None:
             return self.pool
-        value = self.other(rows)
-        return [] if value is None else self.index.get(key(value), [])
+        value = self.probe(rows)
+        return [] if value is None else self.index.get(to_comparison_key(value), [])
 
 
-class Emitted(NamedTuple):
+class EmittedRow(NamedTuple):
     """A result row and its timestamp."""
 
     values: tuple[Any, ...]
     at: int
 
 
-def emit(answer: list[Valid], how: Emit, limit: int | None = None) -> list[Emitted]:
+def emit(answer: list[ValidRow], how: Emit, limit: int | None = None) -> list[EmittedRow]:
     """The changing answer as a stream of rows."""
-    return _bounded(_emit(answer, how), limit)
+    return _collect_limited(_emit_rows(answer, how), limit)
 
 
-def _emit(answer: list[Valid], how: Emit) -> Iterator[Emitted]:
+def _emit_rows(answer: list[ValidRow], how: Emit) -> Iterator[EmittedRow]:
     if how == "istream":
-        yield from (Emitted(row.values, int(row.born)) for row in answer if row.born != ALWAYS)
+        yield from (EmittedRow(row.values, int(row.born)) for row in answer if row.born != ALWAYS)
     elif how == "dstream":
-        yield from (Emitted(row.values, int(row.dies)) for row in answer if row.dies != FOREVER)
+        yield from (EmittedRow(row.values, int(row.dies)) for row in answer if row.dies != FOREVER)
     else:
-        for at in changes(answer):
-            yield from (Emitted(row.values, int(at)) for row in answer if row.born <= at < row.dies)
+        for at in list_change_times(answer):
+            yield from (EmittedRow(row.values, int(at)) for row in answer if row.born <= at < row.dies)
 
 
-def _bounded(rows: Iterable[T], limit: int | None) -> list[T]:
+def _collect_limited(rows: Iterable[T], limit: int | None) -> list[T]:
     kept: list[T] = []
     for row in rows:
         kept.append(row)

@@ -53,7 +53,7 @@ def random_plan(rng: random.Random, aliases: Sequence[str]) -> str:
 def random_window(rng: random.Random, kind: str, span: int, unit: str | None) -> str:
     """A window of this kind, in the text form `[...]`; `unit` is None for integer ticks."""
     if kind == "range":
-        return f" [RANGE {_duration(rng, span, unit)}]"
+        return f" [RANGE {_draw_duration(rng, span, unit)}]"
     rows = rng.choice((1, 1, 2, 3, 5, 10))
     if kind == "rows":
         return f" [ROWS {rows}]"
@@ -67,28 +67,28 @@ def random_text(
     rng: random.Random, items: Sequence[FromItem], shape: str, emit: str, window: tuple[int, str | None] | None
 ) -> str:
     """A query over these FROM items. `window`: span and unit for the WINDOW shorthand, or None for no such clause."""
-    predicates = _predicates(rng, items, shape)
-    joined = _join_clause(rng, items, predicates) if rng.random() < 0.3 else None
+    predicates = _draw_predicates(rng, items, shape)
+    joined = _write_join_clause(rng, items, predicates) if rng.random() < 0.3 else None
     if joined is None:
         clause, rest = "FROM " + ", ".join(item.text for item in items), predicates
     else:
         clause, rest = joined
-    text = f"SELECT {_select_list(rng, items)} {clause}"
+    text = f"SELECT {_draw_select_list(rng, items)} {clause}"
     if rest:
         text += " WHERE " + " AND ".join(predicate.text for predicate in rest)
     if window is not None:
-        text += f" WINDOW {_duration(rng, *window)}"
+        text += f" WINDOW {_draw_duration(rng, *window)}"
     return text if emit == "" else f"{emit} ({text})"
 
 
-def _duration(rng: random.Random, span: int, unit: str | None) -> str:
+def _draw_duration(rng: random.Random, span: int, unit: str | None) -> str:
     length = rng.randint(1, max(1, span))
     if unit == "MILLISECONDS":
         length *= 1000  # ticks are seconds then
     return f"{length} {unit}" if unit else f"{length}"
 
 
-def _join_clause(
+def _write_join_clause(
     rng: random.Random, items: Sequence[FromItem], predicates: list[Predicate]
 ) -> tuple[str, list[Predicate]] | None:
     """FROM a JOIN b ON ... and the predicates left for WHERE; None if some join would have no condition."""
@@ -104,7 +104,7 @@ def _join_clause(
     return text, rest
 
 
-def _edges(rng: random.Random, aliases: Sequence[str], shape: str) -> list[tuple[str, str]]:
+def _draw_edges(rng: random.Random, aliases: Sequence[str], shape: str) -> list[tuple[str, str]]:
     pairs = list(itertools.pairwise(aliases))
     if shape == "chain":
         return pairs
@@ -119,9 +119,9 @@ def _edges(rng: random.Random, aliases: Sequence[str], shape: str) -> list[tuple
     return [(aliases[rng.randrange(i)], aliases[i]) for i in range(1, len(aliases))]  # any tree
 
 
-def _predicates(rng: random.Random, items: Sequence[FromItem], shape: str) -> list[Predicate]:
+def _draw_predicates(rng: random.Random, items: Sequence[FromItem], shape: str) -> list[Predicate]:
     aliases = [item.alias for item in items]
-    edges = _edges(rng, aliases, shape)
+    edges = _draw_edges(rng, aliases, shape)
     one = rng.choice((*KEYS, "x", "x"))  # the column of a shared class
     found: list[Predicate] = []
     for a, b in edges:
@@ -129,19 +129,19 @@ def _predicates(rng: random.Random, items: Sequence[FromItem], shape: str) -> li
         if shape == "shared" or (shape == "clique" and rng.random() < 0.3):
             found.append(Predicate(f"{a}.{one} = {b}.{one}", pair))
         elif shape == "theta" or (shape == "mixed" and rng.random() < 0.3):
-            found.append(Predicate(_theta(rng, a, b), pair))
+            found.append(Predicate(_draw_theta(rng, a, b), pair))
         else:
-            found.append(Predicate(_equality(rng, a, b), pair))
+            found.append(Predicate(_draw_equality(rng, a, b), pair))
         if shape != "theta" and rng.random() < 0.15:
-            found.append(Predicate(_equality(rng, a, b), pair))
+            found.append(Predicate(_draw_equality(rng, a, b), pair))
         if rng.random() < (0.5 if shape == "mixed" else 0.05):
-            found.append(Predicate(_theta(rng, a, b), pair))
+            found.append(Predicate(_draw_theta(rng, a, b), pair))
     if len(aliases) > 1 and rng.random() < (0.4 if shape == "mixed" else 0.08):
         chosen = rng.sample(aliases, rng.randint(2, min(3, len(aliases))))
-        found.append(Predicate(_residual(rng, chosen[0], chosen[1], chosen[-1]), frozenset(chosen)))
+        found.append(Predicate(_draw_residual(rng, chosen[0], chosen[1], chosen[-1]), frozenset(chosen)))
     for alias in aliases:
         if rng.random() < (0.6 if len(aliases) == 1 else 0.12):
-            found.append(Predicate(_filter(rng, alias), frozenset((alias,))))
+            found.append(Predicate(_draw_filter(rng, alias), frozenset((alias,))))
         if rng.random() < 0.05:
             found.append(Predicate(f"{alias}.x = {alias}.y", frozenset((alias,))))
     times = [item for item in items if item.time is not None]
@@ -154,7 +154,7 @@ def _predicates(rng: random.Random, items: Sequence[FromItem], shape: str) -> li
     return found
 
 
-def _equality(rng: random.Random, a: str, b: str) -> str:
+def _draw_equality(rng: random.Random, a: str, b: str) -> str:
     if rng.random() < 0.55:
         column = rng.choice(("x", "x", "x", "y", "z", "s", "v", "d", "dt", "b"))
         return f"{a}.{column} = {b}.{column}"
@@ -177,7 +177,7 @@ def _equality(rng: random.Random, a: str, b: str) -> str:
     )
 
 
-def _theta(rng: random.Random, a: str, b: str) -> str:
+def _draw_theta(rng: random.Random, a: str, b: str) -> str:
     column = rng.choice(("x", "y", "v", "s", "d", "dt"))
     return rng.choice(
         (
@@ -191,7 +191,7 @@ def _theta(rng: random.Random, a: str, b: str) -> str:
     )
 
 
-def _residual(rng: random.Random, a: str, b: str, c: str) -> str:
+def _draw_residual(rng: random.Random, a: str, b: str, c: str) -> str:
     return rng.choice(
         (
             f"{a}.x + {b}.y >= {c}.z",
@@ -205,7 +205,7 @@ def _residual(rng: random.Random, a: str, b: str, c: str) -> str:
     )
 
 
-def _filter(rng: random.Random, a: str) -> str:
+def _draw_filter(rng: random.Random, a: str) -> str:
     return rng.choice(
         (
             f"{a}.x > 0",
@@ -226,7 +226,7 @@ def _filter(rng: random.Random, a: str) -> str:
     )
 
 
-def _select_list(rng: random.Random, items: Sequence[FromItem]) -> str:
+def _draw_select_list(rng: random.Random, items: Sequence[FromItem]) -> str:
     aliases = [item.alias for item in items]
     if rng.random() < (0.2 if len(aliases) == 1 else 0.05):
         return rng.choice(("*", f"{aliases[0]}.*, {aliases[-1]}.x + 1 AS more"))

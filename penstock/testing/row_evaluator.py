@@ -5,11 +5,11 @@ overflows its type, divides by zero or casts what cannot be cast gives NULL. NaN
 every other number.
 
 Values are plain: int, float, bool, str, decimal.Decimal; a timestamp or a duration is an int of microseconds, a
-date an int of days. `values` and `column` translate Arrow columns to and from them.
+date an int of days. `to_plain` and `from_plain` translate Arrow columns to and from them.
 
 >>> table = pa.table({"x": [1, None], "y": [2, 3]})
->>> total = naive(Call("+", (Column("a", "x", INT), Column("a", "y", INT)), INT))
->>> [total({"a": dict(zip(table.column_names, row))}) for row in zip(*(values(c) for c in table.columns))]
+>>> total = compile_expr(Call("+", (Column("a", "x", INT), Column("a", "y", INT)), INT))
+>>> [total({"a": dict(zip(table.column_names, row))}) for row in zip(*(to_plain(c) for c in table.columns))]
 [3, None]
 """
 
@@ -33,10 +33,10 @@ Evaluator = Callable[[Env], Any]
 
 DAY = 86_400_000_000  # microseconds
 EPOCH = datetime.datetime(1970, 1, 1)
-WIDE = Context(prec=76)
+WIDE_CONTEXT = Context(prec=76)
 
 
-def values(array: Any) -> list[Any]:
+def to_plain(array: Any) -> list[Any]:
     """An Arrow array or chunked array as plain values."""
     kind = array.type
     if pt.is_timestamp(kind):
@@ -48,7 +48,7 @@ def values(array: Any) -> list[Any]:
     return list(array.to_pylist())
 
 
-def column(plain: Sequence[Any], kind: pa.DataType) -> Any:
+def from_plain(plain: Sequence[Any], kind: pa.DataType) -> Any:
     """Plain values as an Arrow array: the inverse of `values`."""
     if pt.is_timestamp(kind):
         return pa.array(plain, pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
@@ -59,26 +59,26 @@ def column(plain: Sequence[Any], kind: pa.DataType) -> Any:
     return pa.array(plain, kind)
 
 
-def key(value: Any) -> Any:
+def to_comparison_key(value: Any) -> Any:
     """What a value is compared by: NaN is one value, above all others; NULL has no key."""
     return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
 
 
-def naive(expr: Expr) -> Evaluator:
+def compile_expr(expr: Expr) -> Evaluator:
     """The expression as a function of one row per alias."""
     if isinstance(expr, Column):
         alias, name = expr.alias, expr.name
         return lambda env: env[alias][name]
     if isinstance(expr, Literal):
-        (constant,) = values(pa.array([expr.value], expr.type))
+        (constant,) = to_plain(pa.array([expr.value], expr.type))
         return lambda _env: constant
     if isinstance(expr, Aggregate):
         raise ValueError(f"{expr.function} is an aggregate: it has no value for one row")
-    args = tuple(naive(arg) for arg in expr.args)
-    special = SPECIAL.get(expr.op)
+    args = tuple(compile_expr(arg) for arg in expr.args)
+    special = NULL_AWARE.get(expr.op)
     if special is not None:
         return lambda env: special([arg(env) for arg in args])
-    strict = _strict(expr)
+    strict = _compile_strict(expr)
 
     def null_in_null_out(env: Env) -> Any:
         operands = [arg(env) for arg in args]
@@ -87,50 +87,50 @@ def naive(expr: Expr) -> Evaluator:
     return null_in_null_out
 
 
-def _and(operands: list[Any]) -> bool | None:
+def _evaluate_and(operands: list[Any]) -> bool | None:
     if any(operand is False for operand in operands):
         return False
     return None if None in operands else True
 
 
-def _or(operands: list[Any]) -> bool | None:
+def _evaluate_or(operands: list[Any]) -> bool | None:
     if any(operand is True for operand in operands):
         return True
     return None if None in operands else False
 
 
-def _in(operands: list[Any]) -> bool | None:
+def _evaluate_in(operands: list[Any]) -> bool | None:
     sought, *listed = operands
     if sought is None:
         return None
-    if any(item is not None and key(item) == key(sought) for item in listed):
+    if any(item is not None and to_comparison_key(item) == to_comparison_key(sought) for item in listed):
         return True
     return None if None in listed else False
 
 
-def _case(operands: list[Any]) -> Any:
+def _evaluate_case(operands: list[Any]) -> Any:
     for condition, value in zip(operands[:-1:2], operands[1::2], strict=True):
         if condition is True:
             return value
     return operands[-1]
 
 
-SPECIAL: dict[str, Callable[[list[Any]], Any]] = {
-    "and": _and,
-    "or": _or,
-    "in": _in,
-    "case": _case,
+NULL_AWARE: dict[str, Callable[[list[Any]], Any]] = {
+    "and": _evaluate_and,
+    "or": _evaluate_or,
+    "in": _evaluate_in,
+    "case": _evaluate_case,
     "is_null": lambda operands: operands[0] is None,
     "coalesce": lambda operands: next((operand for operand in operands if operand is not None), None),
 }
 
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: bool(key(a) == key(b)),
-    "<>": lambda a, b: bool(key(a) != key(b)),
-    "<": lambda a, b: bool(key(a) < key(b)),
-    "<=": lambda a, b: bool(key(a) <= key(b)),
-    ">": lambda a, b: bool(key(a) > key(b)),
-    ">=": lambda a, b: bool(key(a) >= key(b)),
+COMPARE_FUNCTIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: bool(to_comparison_key(a) == to_comparison_key(b)),
+    "<>": lambda a, b: bool(to_comparison_key(a) != to_comparison_key(b)),
+    "<": lambda a, b: bool(to_comparison_key(a) < to_comparison_key(b)),
+    "<=": lambda a, b: bool(to_comparison_key(a) <= to_comparison_key(b)),
+    ">": lambda a, b: bool(to_comparison_key(a) > to_comparison_key(b)),
+    ">=": lambda a, b: bool(to_comparison_key(a) >= to_comparison_key(b)),
 }
 
 
@@ -140,7 +140,7 @@ def _divide(a: Any, b: Any) -> Any:
     if isinstance(a, float) or isinstance(b, float):
         return float(a) / float(b)
     if isinstance(a, Decimal):
-        return WIDE.divide(a, b)
+        return WIDE_CONTEXT.divide(a, b)
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -151,33 +151,33 @@ def _modulo(a: Any, b: Any) -> Any:
     if isinstance(a, float) or isinstance(b, float):
         return math.nan if math.isinf(a) else math.fmod(a, b)
     if isinstance(a, Decimal):
-        return WIDE.remainder(a, b)
+        return WIDE_CONTEXT.remainder(a, b)
     remainder = abs(a) % abs(b)
     return -remainder if a < 0 else remainder
 
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "+": lambda a, b: WIDE.add(a, b) if isinstance(a, Decimal) else a + b,
-    "-": lambda a, b: WIDE.subtract(a, b) if isinstance(a, Decimal) else a - b,
-    "*": lambda a, b: WIDE.multiply(a, b) if isinstance(a, Decimal) else a * b,
+    "+": lambda a, b: WIDE_CONTEXT.add(a, b) if isinstance(a, Decimal) else a + b,
+    "-": lambda a, b: WIDE_CONTEXT.subtract(a, b) if isinstance(a, Decimal) else a - b,
+    "*": lambda a, b: WIDE_CONTEXT.multiply(a, b) if isinstance(a, Decimal) else a * b,
     "/": _divide,
     "%": _modulo,
-    "neg": lambda a: WIDE.minus(a) if isinstance(a, Decimal) else -a,
+    "neg": lambda a: WIDE_CONTEXT.minus(a) if isinstance(a, Decimal) else -a,
     "abs": abs,
 }
 
 
-def _strict(expr: Call) -> Callable[..., Any]:
+def _compile_strict(expr: Call) -> Callable[..., Any]:
     """The operator for operands that are all there."""
     if expr.op == "not":
         return lambda a: not a
     if expr.op == "like":
-        return _like
+        return _match_like
     if expr.op == "cast":
         source, target = expr.args[0].type, expr.type
-        return lambda a: cast(a, source, target)
-    if expr.op in COMPARE:
-        return COMPARE[expr.op]
+        return lambda a: cast_value(a, source, target)
+    if expr.op in COMPARE_FUNCTIONS:
+        return COMPARE_FUNCTIONS[expr.op]
     operate, kind = ARITHMETIC[expr.op], expr.type
     # A date beside an interval is the midnight it begins with.
     in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
@@ -185,18 +185,18 @@ def _strict(expr: Call) -> Callable[..., Any]:
 
     def arithmetic(*operands: Any) -> Any:
         scaled = [a * scale if scale != 1 else a for a, scale in zip(operands, scales, strict=True)]
-        return fit(operate(*scaled), kind)
+        return fit_to_type(operate(*scaled), kind)
 
     return arithmetic
 
 
-def fit(value: Any, kind: pa.DataType) -> Any:
+def fit_to_type(value: Any, kind: pa.DataType) -> Any:
     """The value if its type can hold it, else NULL; decimals are rounded half away from zero to their scale."""
     if value is None:
         return None
     if pt.is_decimal(kind):
         try:
-            rounded = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, WIDE)
+            rounded = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, WIDE_CONTEXT)
         except InvalidOperation:
             return None
         return rounded if len(rounded.as_tuple().digits) <= kind.precision else None
@@ -208,7 +208,7 @@ def fit(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _like(text: str, pattern: str) -> bool:
+def _match_like(text: str, pattern: str) -> bool:
     parts, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -221,47 +221,47 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
-def cast(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
+def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
     """CAST of one value that is not NULL; what cannot be cast becomes NULL."""
     try:
-        return _cast(value, source, target)
+        return _cast_or_raise(value, source, target)
     except (ValueError, OverflowError, InvalidOperation):
         return None
 
 
-def _cast(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
+def _cast_or_raise(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
     if source.equals(target):
         return value
     if pt.is_string(target) or pt.is_large_string(target):
-        return _text(value, source)
+        return _format_value(value, source)
     if isinstance(value, str):
-        return _parse(value.strip(), target)
+        return _parse_text(value.strip(), target)
     if pt.is_boolean(target):
         return bool(value)
     if pt.is_integer(target):
         if isinstance(value, Decimal):
             value = value.to_integral_value(ROUND_DOWN)
-        return fit(int(value), target)
+        return fit_to_type(int(value), target)
     if pt.is_date(target):
         return value // DAY if pt.is_timestamp(source) else int(value)
     if pt.is_timestamp(target) and pt.is_date(source):
-        return fit(value * DAY, INT)
-    return fit(value, target)
+        return fit_to_type(value * DAY, INT)
+    return fit_to_type(value, target)
 
 
-def _parse(text: str, target: pa.DataType) -> Any:
+def _parse_text(text: str, target: pa.DataType) -> Any:
     if pt.is_boolean(target):
         return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}.get(text.lower())
     if pt.is_integer(target):
-        return fit(int(text), target) if re.fullmatch(r"[+-]?\d+", text) else None
+        return fit_to_type(int(text), target) if re.fullmatch(r"[+-]?\d+", text) else None
     if pt.is_date(target):
         return (datetime.date.fromisoformat(text) - EPOCH.date()).days
     if pt.is_timestamp(target):
         return (datetime.datetime.fromisoformat(text) - EPOCH) // datetime.timedelta(microseconds=1)
-    return fit(Decimal(text) if pt.is_decimal(target) else float(text), target)
+    return fit_to_type(Decimal(text) if pt.is_decimal(target) else float(text), target)
 
 
-def _text(value: Any, source: pa.DataType) -> str:
+def _format_value(value: Any, source: pa.DataType) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if pt.is_date(source):

@@ -12,17 +12,17 @@ import pyarrow.types as pt
 
 from penstock.cql.catalog import Stream
 from penstock.testing.case import Advance, Case
-from penstock.testing.row_evaluator import values
+from penstock.testing.row_evaluator import to_plain
 
 Events = Callable[[Any, int], Any]
-QUERY = "q"
+QUERY_NAME = "q"
 
 
 def run(
     engine_factory: Callable[[], Any], case: Case, *, plan: str | None = None, events: Events | None = None
 ) -> pa.Table:
     """Everything the case's query answers, in the order in which it came out: `run_all(...)["q"]`."""
-    return run_all(engine_factory, case, plan=plan, events=events)[QUERY]
+    return run_all(engine_factory, case, plan=plan, events=events)[QUERY_NAME]
 
 
 def run_all(
@@ -36,40 +36,40 @@ def run_all(
     """
     engine = engine_factory()
     declare(engine, case)
-    engine.query(QUERY, case.query, **({"plan": plan} if plan is not None else {}))
-    answers: defaultdict[str, _Answer] = defaultdict(_Answer)
+    engine.query(QUERY_NAME, case.query, **({"plan": plan} if plan is not None else {}))
+    answers: defaultdict[str, _ResultCollector] = defaultdict(_ResultCollector)
     for i, step in enumerate(case.steps):
-        engine = _event(events, engine, i)
+        engine = _call_events(events, engine, i)
         if isinstance(step, Advance):
-            _collect(answers, engine.advance(step.stream, step.value))
+            _collect_results(answers, engine.advance(step.stream, step.value))
         else:
             out = engine.push(dict(step.batches))
-            assert QUERY in out, f"push gave an entry for {sorted(out)}, none for the query"
-            _collect(answers, out)
-    engine = _event(events, engine, len(case.steps))
-    _collect(answers, engine.flush())
+            assert QUERY_NAME in out, f"push gave an entry for {sorted(out)}, none for the query"
+            _collect_results(answers, out)
+    engine = _call_events(events, engine, len(case.steps))
+    _collect_results(answers, engine.flush())
     return {name: pa.concat_tables(answer.tables) for name, answer in answers.items()}
 
 
 def declare(engine: Any, case: Case) -> None:
     """Declare the case's streams and tables to an engine."""
     for stream in case.declarations:
-        late: dict[str, Any] = {"lateness": _lateness(stream)} if stream.lateness else {}
+        late: dict[str, Any] = {"lateness": _to_lateness(stream)} if stream.lateness else {}
         engine.stream(stream.name, stream.schema, time=stream.time, **late)
     for name, table in case.tables.items():
         engine.table(name, table)
 
 
-def _lateness(stream: Stream) -> int | timedelta:
+def _to_lateness(stream: Stream) -> int | timedelta:
     return timedelta(microseconds=stream.lateness) if pt.is_timestamp(stream.time_type) else stream.lateness
 
 
-def _event(events: Events | None, engine: Any, at: int) -> Any:
+def _call_events(events: Events | None, engine: Any, at: int) -> Any:
     other = events(engine, at) if events is not None else None
     return engine if other is None else other
 
 
-class _Answer:
+class _ResultCollector:
     """What one query said so far, checked to be in temporal order."""
 
     def __init__(self) -> None:
@@ -77,13 +77,13 @@ class _Answer:
         self.latest = float("-inf")
 
     def add(self, table: pa.Table) -> None:
-        for time in values(table.column("_ts")):
+        for time in to_plain(table.column("_ts")):
             assert time >= self.latest, f"a result of {time} came after one of {self.latest}"
             self.latest = time
         self.tables.append(table)
 
 
-def _collect(answers: defaultdict[str, _Answer], out: dict[str, pa.Table] | None) -> None:
+def _collect_results(answers: defaultdict[str, _ResultCollector], out: dict[str, pa.Table] | None) -> None:
     """Keep what a call gave; an `advance` may give nothing."""
     for name, table in (out or {}).items():
         answers[name].add(table)

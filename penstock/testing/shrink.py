@@ -23,42 +23,42 @@ def shrink(case: Case, fails: Fails) -> Case:
     if not fails(case):
         raise ValueError("shrink needs a case that fails; this one does not")
     size = -1
-    while size != (size := _size(case)):
-        case = _fewer_steps(case, fails)
+    while size != (size := _compute_size(case)):
+        case = _drop_steps(case, fails)
         for at, step in enumerate(case.steps):
             for name in list(step.batches) if isinstance(step, Push) else []:
-                case = _fewer_rows(case, at, name, fails)
+                case = _drop_rows(case, at, name, fails)
         for name in case.tables:
-            case = _fewer_table_rows(case, name, fails)
+            case = _drop_table_rows(case, name, fails)
     return case
 
 
-def _fewer_steps(case: Case, fails: Fails) -> Case:
-    return replace(case, steps=_fewer(case.steps, lambda steps: fails(replace(case, steps=steps))))
+def _drop_steps(case: Case, fails: Fails) -> Case:
+    return replace(case, steps=_drop_items(case.steps, lambda steps: fails(replace(case, steps=steps))))
 
 
-def _fewer_rows(case: Case, at: int, name: str, fails: Fails) -> Case:
+def _drop_rows(case: Case, at: int, name: str, fails: Fails) -> Case:
     step = case.steps[at]
     assert isinstance(step, Push)
     batch = step.batches[name]
 
     def with_rows(rows: tuple[int, ...]) -> Case:
-        push = Push({**step.batches, name: _take(batch, rows)})
+        push = Push({**step.batches, name: _take_rows(batch, rows)})
         return replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :]))
 
-    return with_rows(_fewer(tuple(range(batch.num_rows)), lambda rows: fails(with_rows(rows))))
+    return with_rows(_drop_items(tuple(range(batch.num_rows)), lambda rows: fails(with_rows(rows))))
 
 
-def _fewer_table_rows(case: Case, name: str, fails: Fails) -> Case:
+def _drop_table_rows(case: Case, name: str, fails: Fails) -> Case:
     table = case.tables[name]
 
     def with_rows(rows: tuple[int, ...]) -> Case:
-        return replace(case, tables={**case.tables, name: _take(table, rows)})
+        return replace(case, tables={**case.tables, name: _take_rows(table, rows)})
 
-    return with_rows(_fewer(tuple(range(table.num_rows)), lambda rows: fails(with_rows(rows))))
+    return with_rows(_drop_items(tuple(range(table.num_rows)), lambda rows: fails(with_rows(rows))))
 
 
-def _fewer(items: tuple[T, ...], still: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
+def _drop_items(items: tuple[T, ...], still: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
     """Greedily drop runs of items, long ones first, as long as `still` holds."""
     run = len(items)
     while run:
@@ -73,10 +73,10 @@ def _fewer(items: tuple[T, ...], still: Callable[[tuple[T, ...]], bool]) -> tupl
     return items
 
 
-def _size(case: Case) -> int:
+def _compute_size(case: Case) -> int:
     rows = sum(table.num_rows for table in [*case.streams.values(), *case.tables.values()])
     return len(case.steps) + int(rows)
 
 
-def _take(table: pa.Table, rows: tuple[int, ...]) -> pa.Table:
+def _take_rows(table: pa.Table, rows: tuple[int, ...]) -> pa.Table:
     return table.take(pa.array(rows, pa.int64()))

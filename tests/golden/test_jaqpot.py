@@ -7,18 +7,18 @@ import random
 import pytest
 
 from penstock.adapt.allocate import allocate
-from penstock.adapt.knapsack import Portion, whole_greedy, whole_optimum
-from penstock.plan.input_paths import Load, susceptible
-from penstock.plan.tree import Leaf, Pair, Tree, left_deep, parse_tree, right_deep
+from penstock.adapt.knapsack import KnapsackItem, solve_greedy, solve_optimal
+from penstock.plan.input_paths import PlanLoad, list_susceptible_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, build_right_deep, parse_tree
 
 A, B, C = Leaf("A"), Leaf("B"), Leaf("C")
-AB = Pair(A, B)
-ABC = Pair(AB, C)
+AB = JoinPair(A, B)
+ABC = JoinPair(AB, C)
 
 
 def test_a_single_join_gives_all_to_the_better_direction() -> None:
     """Figure 2a: σ_B|S_B| = 2.5, σ_A|S_A| = 5."""
-    load = Load(AB, {"A": 500, "B": 700}, {A: 0.005 * 500, B: 0.001 * 5000})
+    load = PlanLoad(AB, {"A": 500, "B": 700}, {A: 0.005 * 500, B: 0.001 * 5000})
     found = allocate(load, 300, "best-hjp")
     assert found.allowances == {A: 0, B: 300}
     assert found.throughput == 1500
@@ -26,15 +26,15 @@ def test_a_single_join_gives_all_to_the_better_direction() -> None:
 
 def test_resources_of_a_path_are_divided_so_that_producer_and_consumer_match() -> None:
     """Figure 2b: ρ(b ⋉ S_A) = 5, so of 600 probes on the path of B 100 are b's and 500 those of ab."""
-    load = Load(ABC, dict.fromkeys("ABC", 1000), {A: 2.5, B: 5, AB: 1, C: 1})
+    load = PlanLoad(ABC, dict.fromkeys("ABC", 1000), {A: 2.5, B: 5, AB: 1, C: 1})
     path = load.paths[1]
     assert path.cost == 6
-    probes = path.probes(600 / path.cost)
+    probes = path.compute_probes(600 / path.cost)
     assert probes == {B: 100, AB: 500}
-    assert load.output({A: 0, B: 100, AB: 500, C: 0})[AB] == 500
+    assert load.compute_output({A: 0, B: 100, AB: 500, C: 0})[AB] == 500
 
 
-FIGURE_4 = Load(ABC, dict.fromkeys("ABC", 100), {A: 4 / 11, B: 5 / 11, AB: 1, C: 0.1})
+FIGURE_4 = PlanLoad(ABC, dict.fromkeys("ABC", 100), {A: 4 / 11, B: 5 / 11, AB: 1, C: 0.1})
 
 
 def test_table_2_path_productivities() -> None:
@@ -43,8 +43,8 @@ def test_table_2_path_productivities() -> None:
 
 
 def test_table_2_in_whole_cycles() -> None:
-    portions = [Portion(15, 4), Portion(16, 5), Portion(10, 1)]
-    greedy, best = whole_greedy(portions, 30), whole_optimum(portions, 30)
+    portions = [KnapsackItem(15, 4), KnapsackItem(16, 5), KnapsackItem(10, 1)]
+    greedy, best = solve_greedy(portions, 30), solve_optimal(portions, 30)
     assert greedy == [0, 1, 1]
     assert best == [2, 0, 0]
     assert sum(count * portion.results for count, portion in zip(greedy, portions, strict=True)) == 6
@@ -58,7 +58,9 @@ def test_table_2_in_fractions(policy: str) -> None:
     assert found.throughput == pytest.approx(9.375)
 
 
-FIGURE_10 = Load(ABC, {"A": 500, "B": 700, "C": 500}, {A: 0.5, B: 5, AB: 5, C: 1}, {A: 5000, B: 500, C: 1000, AB: 200})
+FIGURE_10 = PlanLoad(
+    ABC, {"A": 500, "B": 700, "C": 500}, {A: 0.5, B: 5, AB: 5, C: 1}, {A: 5000, B: 500, C: 1000, AB: 200}
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ FIGURE_10 = Load(ABC, {"A": 500, "B": 700, "C": 500}, {A: 0.5, B: 5, AB: 5, C: 1
 def test_table_4(policy: str, allowances: tuple[float, ...], first_join: float, root: float) -> None:
     found = allocate(FIGURE_10, 300, policy)
     assert found.allowances == pytest.approx(dict(zip((A, B, AB, C), allowances, strict=True)), abs=0.01)
-    assert FIGURE_10.output(found.allowances)[AB] == pytest.approx(first_join, abs=0.1)
+    assert FIGURE_10.compute_output(found.allowances)[AB] == pytest.approx(first_join, abs=0.1)
     assert found.throughput == pytest.approx(root, abs=0.1)
 
 
@@ -86,19 +88,19 @@ def test_path_productivity_beats_table_4() -> None:
 def test_lemma_2(streams: int) -> None:
     names = [f"S{number}" for number in range(streams)]
     rng = random.Random(streams)
-    for tree in (left_deep(names), right_deep(names), *(some_tree(names, rng) for _ in range(20))):
-        assert len(susceptible(tree)) == streams - 2
+    for tree in (build_left_deep(names), build_right_deep(names), *(some_tree(names, rng) for _ in range(20))):
+        assert len(list_susceptible_joins(tree)) == streams - 2
 
 
 def test_figure_5_susceptible_states() -> None:
     linear = parse_tree("(((A B) C) D)", "ABCD")
     bushy = parse_tree("((A B) (C D))", "ABCD")
-    assert [str(state) for state in susceptible(linear)] == ["(A B)", "((A B) C)"]
-    assert [str(state) for state in susceptible(bushy)] == ["(A B)", "(C D)"]
+    assert [str(state) for state in list_susceptible_joins(linear)] == ["(A B)", "((A B) C)"]
+    assert [str(state) for state in list_susceptible_joins(bushy)] == ["(A B)", "(C D)"]
 
 
 def some_tree(names: list[str], rng: random.Random) -> Tree:
     if len(names) == 1:
         return Leaf(names[0])
     cut = rng.randint(1, len(names) - 1)
-    return Pair(some_tree(names[:cut], rng), some_tree(names[cut:], rng))
+    return JoinPair(some_tree(names[:cut], rng), some_tree(names[cut:], rng))

@@ -9,18 +9,23 @@ import pytest
 
 from penstock.join.state_policy import POLICIES
 from penstock.join.tree import JoinTree
-from penstock.lab.papers.jisc.proposition import complete_after_swap, formula, simulated, summed
-from penstock.lab.papers.jisc.rivals import take_in
-from penstock.lab.papers.jisc.streams import RoundRobin
-from penstock.plan.migration import State, Takeover, states, takeover
-from penstock.plan.tree import Leaf, Pair, Tree, parse_tree
+from penstock.lab.papers.jisc.proposition import (
+    compute_formula,
+    count_complete_after_swap,
+    simulate_moments,
+    sum_moments,
+)
+from penstock.lab.papers.jisc.rivals import ingest_ticks
+from penstock.lab.papers.jisc.streams import RoundRobinStreams
+from penstock.plan.migration import LeafSet, StateReuse, classify_states, list_states
+from penstock.plan.tree import JoinPair, Leaf, Tree, parse_tree
 
 
 def tree(text: str) -> Tree:
     return parse_tree(text, sorted(set(text) - set("( )")))
 
 
-def named(*texts: str) -> tuple[State, ...]:
+def named(*texts: str) -> tuple[LeafSet, ...]:
     return tuple(frozenset(text) for text in texts)
 
 
@@ -36,20 +41,20 @@ FIG3_OLD = tree("(((R S) T) U)")
     ],
 )
 def test_figure_3(new: str, complete: list[str], incomplete: list[str]) -> None:
-    assert takeover(tree(new), states(FIG3_OLD)) == Takeover(named(*complete), named(*incomplete))
+    assert classify_states(tree(new), list_states(FIG3_OLD)) == StateReuse(named(*complete), named(*incomplete))
 
 
 def test_figure_4_what_is_incomplete_stays_so_in_the_next_plan() -> None:
-    first = takeover(tree("(((S T) R) U)"), states(FIG3_OLD))
+    first = classify_states(tree("(((S T) R) U)"), list_states(FIG3_OLD))
     assert first.incomplete == named("ST")
-    second = takeover(tree("(((S T) U) R)"), first.complete)
+    second = classify_states(tree("(((S T) U) R)"), first.complete)
     assert second.incomplete == named("ST", "STU")
     assert named("ST")[0] not in second
 
 
 def test_set_difference() -> None:
     old, new = tree("(((A B) C) D)"), tree("(((A D) B) C)")
-    assert takeover(new, states(old)) == Takeover(named("ADBC"), named("AD", "ADB"))
+    assert classify_states(new, list_states(old)) == StateReuse(named("ADBC"), named("AD", "ADB"))
 
 
 # ── the engine classifies by the same function ───────────────────────────────────────────────────────────────────────
@@ -59,37 +64,37 @@ def some_tree(names: list[str], rng: random.Random) -> Tree:
     if len(names) == 1:
         return Leaf(names[0])
     cut = rng.randint(1, len(names) - 1)
-    return Pair(some_tree(names[:cut], rng), some_tree(names[cut:], rng))
+    return JoinPair(some_tree(names[:cut], rng), some_tree(names[cut:], rng))
 
 
-def complete_states(running: JoinTree) -> set[State]:
+def complete_states(running: JoinTree) -> set[LeafSet]:
     """The root keeps no state of its own: what it answers is always whole."""
-    return {frozenset(node.plan.aliases) for node in running.nodes() if node.complete or node is running.root}
+    return {frozenset(node.plan.aliases) for node in running.walk_joins() if node.complete or node is running.root}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_engine_agrees_on_random_trees_and_overlapping_migrations(seed: int) -> None:
     rng = random.Random(seed)
-    streams = RoundRobin(joins=rng.randint(2, 6), window=12)
+    streams = RoundRobinStreams(joins=rng.randint(2, 6), window=12)
     names = list(streams.names)
-    running = JoinTree(streams.plan_of(some_tree(names, rng)), POLICIES["lazy"])
+    running = JoinTree(streams.plan_tree(some_tree(names, rng)), POLICIES["lazy"])
     overlaps = clock = 0
     for _ in range(8):
         for _ in range(rng.randint(0, 3)):
-            ticks = streams.ticks(clock, clock + rng.randint(1, 4))
+            ticks = streams.generate_ticks(clock, clock + rng.randint(1, 4))
             clock += ticks.times.size
-            take_in(running, ticks)
+            ingest_ticks(running, ticks)
             running.step()
-            running.pace(rng.choice((0, 3)))
-            running.settle(clock - 1)
+            running.complete_some(rng.choice((0, 3)))
+            running.end_batch(clock - 1)
         rng.shuffle(names)
         new = some_tree(names, rng)
         before = complete_states(running)
         overlaps += len(before) < len(names) - 1
-        running.rearrange(streams.plan_of(new))
-        wanted = takeover(new, before)
+        running.change_plan(streams.plan_tree(new))
+        wanted = classify_states(new, before)
         assert complete_states(running) == set(wanted.complete)
-        assert {frozenset(node.plan.aliases) for node in running.nodes()} == set(states(new))
+        assert {frozenset(node.plan.aliases) for node in running.walk_joins()} == set(list_states(new))
     assert overlaps
 
 
@@ -98,17 +103,17 @@ def test_the_engine_agrees_on_random_trees_and_overlapping_migrations(seed: int)
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 20, 50])
 def test_proposition_1_is_the_sum_over_all_pairs(n: int) -> None:
-    assert formula(n) == summed(n)
+    assert compute_formula(n) == sum_moments(n)
 
 
 @pytest.mark.parametrize("n", [5, 20])
 def test_proposition_1_agrees_with_monte_carlo(n: int) -> None:
-    mean, variance = (float(value) for value in formula(n))
+    mean, variance = (float(value) for value in compute_formula(n))
     draws = 200_000
-    found = simulated(n, draws, np.random.default_rng(n))
+    found = simulate_moments(n, draws, np.random.default_rng(n))
     assert abs(found.mean - mean) < 5 * (variance / draws) ** 0.5
     assert found.variance == pytest.approx(variance, rel=0.03)
 
 
 def test_a_swap_spoils_the_states_between_the_two_places() -> None:
-    assert all(complete_after_swap(6, i, j) == 6 - (j - i) for i in range(1, 7) for j in range(i + 1, 7))
+    assert all(count_complete_after_swap(6, i, j) == 6 - (j - i) for i in range(1, 7) for j in range(i + 1, 7))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lattice import EMPTY, Feedback, Lattice, identify_mns, mns_type, propagate
+from lattice import EMPTY, Feedback, Lattice, classify_mns, identify_mns, propagate
 
 import penstock as ps
 
@@ -32,12 +32,12 @@ def test_figure_8_two_matched_components_may_be_an_mns_together() -> None:
     """a is matched by e1 only and c by e2 only: {a, c} is an MNS while a and c are not."""
     found = identify_mns(ABCD, [frozenset("ABD"), frozenset("BCD")])
     assert found == subs("AC")
-    assert mns_type(frozenset("AC"), AB, CD) == "type II"
+    assert classify_mns(frozenset("AC"), AB, CD) == "type II"
 
 
 def test_figure_8_an_empty_state_has_the_empty_mns_alone() -> None:
     assert identify_mns(ABCD, []) == {EMPTY}
-    assert mns_type(EMPTY, AB, CD) == "empty"
+    assert classify_mns(EMPTY, AB, CD) == "empty"
 
 
 def test_figure_8_a_partner_leaves_no_mns() -> None:
@@ -48,7 +48,7 @@ def test_figure_5_the_mns_set_and_its_propagation() -> None:
     """S_E matches b1 and d1, not a1 and c1: op4 reports {a1, c1}, op3 passes {a1} to op1 and {c1} to op2."""
     found = identify_mns(ABCD, [frozenset("BD"), frozenset("B"), frozenset("D")])
     assert found == subs("A", "C")
-    assert {mns_type(mns, AB, CD) for mns in found} == {"type I"}
+    assert {classify_mns(mns, AB, CD) for mns in found} == {"type I"}
     for command in ("suspend", "resume"):
         to_op1, to_op2 = propagate(Feedback(command, found), AB, CD)
         assert to_op1 == (Feedback(command, subs("A")),)

@@ -7,15 +7,21 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from penstock.graph.state_table import state_table
-from penstock.lab.papers.query_graph.graphs import ETS_ARCS, Workbench, latencies, modelled, path
+from penstock.graph.state_table import build_state_table
+from penstock.lab.papers.query_graph.graphs import (
+    ETS_ARCS,
+    GraphBuilder,
+    build_path,
+    build_unit_cost,
+    compute_latencies,
+)
 
 DFS = {"σ": "dfs", "Σ1": "dfs", "Σ2": "dfs"}
 PATH = {"σ": ("Σ1",), "Σ1": ("Σ2",), "Σ2": ()}
 
 
 def test_table_1_a_single_path() -> None:
-    assert state_table(PATH, DFS).lines() == [
+    assert build_state_table(PATH, DFS).format_lines() == [
         ("σ", "-", "Σ1", "DFS-Source"),
         ("Σ1", "σ", "Σ2", "DFS-NOS"),
         ("Σ2", "Σ1", "-", "DFS-Sink"),
@@ -23,7 +29,7 @@ def test_table_1_a_single_path() -> None:
 
 
 def test_table_2_a_path_with_a_virtual_break_node() -> None:
-    assert state_table(PATH, DFS, breaks={"Σ1"}).lines() == [
+    assert build_state_table(PATH, DFS, breaks={"Σ1"}).format_lines() == [
         ("σ", "-", "Σ1", "DFS-Source"),
         ("Σ1", "σ", "-", "DFS-Sink"),
         ("Σ2", "-", "-", "DFS-Source-Sink"),
@@ -32,7 +38,7 @@ def test_table_2_a_path_with_a_virtual_break_node() -> None:
 
 def test_table_3_a_fork() -> None:
     """The paper prints one line for both Σ, and calls the one Fork of its graph just `fork`."""
-    assert state_table({"σ": ("Σ1", "Σ2"), "Σ1": (), "Σ2": ()}, DFS).lines() == [
+    assert build_state_table({"σ": ("Σ1", "Σ2"), "Σ1": (), "Σ2": ()}, DFS).format_lines() == [
         ("σ", "-", "fork σ", "DFS-Source"),
         ("fork σ", "σ", "Σ1", "DFS-Fork"),
         ("fork σ", "σ", "Σ2", "DFS-Fork"),
@@ -56,8 +62,8 @@ def test_mean_latency_of_every_burst_up_to_1000(strategy: str) -> None:
 def _bursts_are_exact(strategy: str, sizes: Iterable[int]) -> None:
     cost = 2
     for n in sizes:
-        bench = Workbench(ETS_ARCS, strategy)
-        played = bench.play(path(bench, 2), {"a": np.zeros(n, np.int64)}, modelled(cost))
-        assert len(played.out) == n
+        bench = GraphBuilder(ETS_ARCS, strategy)
+        played = bench.play(build_path(bench, 2), {"a": np.zeros(n, np.int64)}, build_unit_cost(cost))
+        assert len(played.results) == n
         doubled = 2 * (n + 1) if strategy == "dfs" else 3 * n + 1
-        assert 2 * latencies(played.out).sum() == doubled * cost * n
+        assert 2 * compute_latencies(played.results).sum() == doubled * cost * n

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Engine
-from penstock.plan.slice_cost import Rates, Windows, cpu_opt, mem_opt
+from penstock.plan.slice_cost import Rates, SharedWindows, choose_cpu_opt_chain, choose_mem_opt_chain
 
 
 @dataclass(frozen=True)
@@ -313,9 +313,9 @@ def test_the_engine_holds_what_the_chain_holds(seed: int) -> None:
 
 # ── Table 4 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-UNIFORM = Windows(tuple(2.5 * step for step in range(1, 13)))
-MOSTLY_SMALL = Windows((*range(1, 11), 20, 30))
-SMALL_LARGE = Windows((1, 2, 3, 4, 5, 6, 25, 26, 27, 28, 29, 30))
+UNIFORM = SharedWindows(tuple(2.5 * step for step in range(1, 13)))
+MOSTLY_SMALL = SharedWindows((*range(1, 11), 20, 30))
+SMALL_LARGE = SharedWindows((1, 2, 3, 4, 5, 6, 25, 26, 27, 28, 29, 30))
 RATES = Rates(40, 40, 0.025)
 
 
@@ -325,18 +325,18 @@ def test_table_4_where_a_result_is_routed_by_one_lookup() -> None:
     The paper counts 2 slices for Small-Large; between the two merged ones lies [6, 25), which no overhead that leaves
     the uniform windows alone can pay for: it holds 19 seconds of results, two uniform slices hold 5.
     """
-    assert cpu_opt(UNIFORM, RATES, overhead=0.5, router="lookup") == mem_opt(UNIFORM)
-    assert cpu_opt(MOSTLY_SMALL, RATES, overhead=0.5, router="lookup") == (10, 20, 30)
-    assert cpu_opt(SMALL_LARGE, RATES, overhead=0.5, router="lookup") == (6, 25, 30)
+    assert choose_cpu_opt_chain(UNIFORM, RATES, overhead=0.5, router="lookup") == choose_mem_opt_chain(UNIFORM)
+    assert choose_cpu_opt_chain(MOSTLY_SMALL, RATES, overhead=0.5, router="lookup") == (10, 20, 30)
+    assert choose_cpu_opt_chain(SMALL_LARGE, RATES, overhead=0.5, router="lookup") == (6, 25, 30)
 
 
 def test_table_4_the_overhead_that_leaves_two_slices_merges_uniform_windows_too() -> None:
     """By the paper's own formula (a comparison for each query a result is routed to) there are 2, cut at 6."""
     tried = [step / 4 for step in range(1, 800)]
-    apart = [c for c in tried if cpu_opt(UNIFORM, RATES, c) == mem_opt(UNIFORM)]
-    two = [c for c in tried if len(cpu_opt(SMALL_LARGE, RATES, c)) == 2]
+    apart = [c for c in tried if choose_cpu_opt_chain(UNIFORM, RATES, c) == choose_mem_opt_chain(UNIFORM)]
+    two = [c for c in tried if len(choose_cpu_opt_chain(SMALL_LARGE, RATES, c)) == 2]
     assert max(apart) < min(two)
-    assert cpu_opt(SMALL_LARGE, RATES, min(two)) == (6, 30)
+    assert choose_cpu_opt_chain(SMALL_LARGE, RATES, min(two)) == (6, 30)
 
 
 def test_table_4_more_queries_more_merging() -> None:
@@ -345,5 +345,5 @@ def test_table_4_more_queries_more_merging() -> None:
     for more in (1, 2, 3):
         gaps = pairwise((0, *SMALL_LARGE.ends))
         ends = [start + (end - start) * part / more for start, end in gaps for part in range(1, more + 1)]
-        kept.append(len(cpu_opt(Windows(tuple(ends)), RATES, 0.5, "lookup")) / len(ends))
+        kept.append(len(choose_cpu_opt_chain(SharedWindows(tuple(ends)), RATES, 0.5, "lookup")) / len(ends))
     assert kept == sorted(kept, reverse=True)

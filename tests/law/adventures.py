@@ -13,8 +13,8 @@ import pytest
 import penstock as ps
 from penstock.join import tree as join_tree
 from penstock.join.demand import gate_cost as gating
-from penstock.join.demand.gate import Kept
-from penstock.state.maintenance import SMALLEST, Maintenance
+from penstock.join.demand.gate import DemandFilter
+from penstock.state.maintenance import SMALLEST_MAINTENANCE, Maintenance
 from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")
@@ -35,7 +35,7 @@ class Adventure:
     restarts: float
     switches: float = 0.0
     pace: float = 1.0
-    demand: Kept = "exact"
+    demand: DemandFilter = "exact"
     eddies: float = 0.0
     """How often a plan is an eddy."""
     maintenance: Maintenance = RESTLESS
@@ -46,7 +46,13 @@ class Adventure:
         with pytest.MonkeyPatch.context() as patch:
             for name, policy in join_tree.POLICIES.items():
                 patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace))
-            for cost, rows in {"BATCH": 0.0, "TESTED": 0.1, "ASKED": 0.5, "TAKEN": 0.0, "_PATIENCE": 0}.items():
+            for cost, rows in {
+                "BATCH_COST": 0.0,
+                "TEST_COST": 0.1,
+                "REQUEST_COST": 0.5,
+                "KEY_COST": 0.0,
+                "_MAX_FAILURES": 0,
+            }.items():
                 patch.setattr(gating, cost, rows)
             try:
                 answer = run(self._engine, self.case, plan=self.plan, events=self._events())
@@ -99,7 +105,7 @@ def adventure(seed: int) -> Adventure:
         pace=rng.choice((0, 0.2, 1, 16)),
         demand=rng.choice(("exact", "bloom")),
         eddies=rng.choice((0, 0.3)),
-        maintenance=rng.choice((SMALLEST, RESTLESS)),
+        maintenance=rng.choice((SMALLEST_MAINTENANCE, RESTLESS)),
     )
 
 

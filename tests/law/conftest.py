@@ -6,9 +6,9 @@ import lawkit
 import pytest
 from invariants import check_after_each_batch
 
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
 
-MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
+MAINTENANCE = {"shipped": DEFAULT_MAINTENANCE, "smallest": SMALLEST_MAINTENANCE}
 BOTH_BY_THEMSELVES = ("test_mutants", "test_maintenance_mutants")
 """Modules whose cases choose their own thresholds."""
 

@@ -19,7 +19,7 @@ from penstock.state.kernels import ALWAYS
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
     """Let every join check itself at the end of a batch."""
-    settle = JoinTree.settle
+    settle = JoinTree.end_batch
 
     def settle_and_check(self: JoinTree, bound: int, beside: Sequence[JoinTree] = ()) -> Mapping[str, Any]:
         renumbered = settle(self, bound, beside)
@@ -29,7 +29,7 @@ def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
             check_tree(tree, bound)
         return renumbered
 
-    patch.setattr(JoinTree, "settle", settle_and_check)
+    patch.setattr(JoinTree, "end_batch", settle_and_check)
 
 
 def check_store(store: LeafStore) -> None:
@@ -38,13 +38,15 @@ def check_store(store: LeafStore) -> None:
     window = store.rows_window
     if window is None:
         return
-    mask = window._parts.size - 1
+    mask = window._partitions.size - 1
     for part in np.flatnonzero(window._oldest >= 0).tolist():
         row, last = int(window._oldest[part]), int(window._newest[part])
         seen = []
         while row >= 0:
             assert store.base <= row < store.end, f"{store.alias}: row {row} of a queue is not stored"
-            assert window._parts[row & mask] == part, f"{store.alias}: row {row} is in the queue of another partition"
+            assert window._partitions[row & mask] == part, (
+                f"{store.alias}: row {row} is in the queue of another partition"
+            )
             assert store.dies[row & (store.dies.size - 1)] > ALWAYS, f"{store.alias}: row {row} of a queue was freed"
             seen.append(row)
             row = int(window._successor[row & mask])
@@ -54,16 +56,16 @@ def check_store(store: LeafStore) -> None:
 
 def check_tree(tree: JoinTree, bound: int) -> None:
     """States, pending rows and marks refer to stored rows, and rows stand under the codes of their keys."""
-    for node in tree.nodes():
+    for node in tree.walk_joins():
         _check_state(tree, node, bound)
-        for rows in node.ahead._waiting if node.ahead is not None else ():
+        for rows in node.pending._parts if node.pending is not None else ():
             for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
                 assert (ids >= tree.stores[alias].base).all(), f"{node.plan.tree}: a pending row has lost its {alias}"
     for node, missing in tree.completion._missing.items():
         for alias, mark in missing.marks.items():
             store = tree.stores[alias]
             assert store.base <= mark <= store.end, f"{node.plan.tree}: the mark {mark} of {alias} is out of its window"
-    for alias, row in tree._since.items():
+    for alias, row in tree._first_rows.items():
         assert row <= tree.stores[alias].end, f"the first row of {alias} that the tree sees was never stored"
 
 
@@ -71,14 +73,14 @@ def _check_state(tree: JoinTree, node: JoinNode, bound: int) -> None:
     if node.state is None or not len(node.state):
         return
     rows, codes = node.state.rows(), node.state.codes()
-    living = np.flatnonzero(node.refreshed(rows).dies > bound)
+    living = np.flatnonzero(node.refresh_expirations(rows).dies > bound)
     rows, codes = rows.take(living), codes[living]
     for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
         store = tree.stores[alias]
         assert ((ids >= store.base) & (ids < store.end)).all(), f"{node.plan.tree}: a living row has lost its {alias}"
-        born, _ = store.lives(ids)
+        born, _ = store.read_lifetimes(ids)
         assert (born <= rows.born).all(), f"{node.plan.tree}: a row is older than its {alias}"
     assert np.unique(rows.ids, axis=1).shape[1] == len(rows), f"{node.plan.tree}: a row is there twice"
     key = node.state_key or ()
-    known = tree.keys.codes(key, [node.codes(id_, rows) for id_ in key], len(rows), insert=False)
+    known = tree.keys.encode(key, [node.codes(id_, rows) for id_ in key], len(rows), insert=False)
     assert (known == codes).all(), f"{node.plan.tree}: a row does not stand under the code of its key"

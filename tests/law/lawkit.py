@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.state.maintenance import SHIPPED
+from penstock.state.maintenance import DEFAULT_MAINTENANCE
 from penstock.testing import Case, difference, run, shrink
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "100"))
@@ -20,7 +20,7 @@ STATES = ("eager", "lazy", "jit", "auto", "none")
 BATCHES = (1, 3, 4096)
 
 
-MAINTENANCE = SHIPPED
+MAINTENANCE = DEFAULT_MAINTENANCE
 """The thresholds of engines that do not choose their own; set by conftest.py for each test."""
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join.completion.completion import Completion, Missing
+from penstock.join.completion.completion import CompletionTracker, MissingRows
 from penstock.join.demand.gate import Gate
-from penstock.join.early_reader import Ahead
+from penstock.join.early_reader import PendingRows
 from penstock.join.leaf_store import LeafStore, Renumbering
 from penstock.join.node import JoinNode
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.stored_rows import StoredRows
 from penstock.join.tree import JoinTree
-from penstock.ops.aggregate.extremes import ExtremeOf, Labels
-from penstock.ops.expirations import Lives
-from penstock.ops.row_groups import Groups
-from penstock.ops.sequence.buffer import Waiting
+from penstock.ops.aggregate.extremes import ExtremeAccumulator, LabelEncoder
+from penstock.ops.expirations import Expirations
+from penstock.ops.row_groups import RowGroups
+from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.state import kernels
 from penstock.state.interning import KeySpace
 from penstock.state.windows import RowsWindow
@@ -45,34 +45,34 @@ def states_look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
 
     def purge(self: JoinNode, bound: int, renumbered: Any) -> None:
         changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
-        if self.ahead is not None:
-            self.ahead.renumber(renumbered)
-        if self.state is None or not (self.state.due or changed):
+        if self.pending is not None:
+            self.pending.renumber(renumbered)
+        if self.state is None or not (self.state.needs_rebuild or changed):
             return
-        rows = self.living()
+        rows = self.read_living()
         rows = rows.take(rows.dies > bound)
         for place in changed:
             rows.ids[place], alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
             rows = rows.take(alive)
-        rows = self.demanded(rows)
-        self.state.rebuild(rows, self._state_codes(rows))
+        rows = self.filter_demanded(rows)
+        self.state.rebuild(rows, self._encode_state_keys(rows))
 
     patch.setattr(JoinNode, "purge", purge)
 
 
 def pending_rows_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
     """Rows of a node that queries read, which the tree above has not taken yet, are not renumbered."""
-    patch.setattr(Ahead, "renumber", _do_nothing)
+    patch.setattr(PendingRows, "renumber", _do_nothing)
 
 
 def living_results_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
     """Results whose ends will be reported are not renumbered."""
-    patch.setattr(Lives, "renumber", _do_nothing)
+    patch.setattr(Expirations, "renumber", _do_nothing)
 
 
 def incomplete_states_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
     """What an incomplete state lacks is told by old ids: it counts as complete at once."""
-    patch.setattr(Missing, "renumber", _do_nothing)
+    patch.setattr(MissingRows, "renumber", _do_nothing)
 
 
 def rows_windows_keep_old_queues(patch: pytest.MonkeyPatch) -> None:
@@ -87,63 +87,63 @@ def codes_of_interest_stay_where_they_were(patch: pytest.MonkeyPatch) -> None:
 
 def indexes_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
     """Rows that move are not entered into the indexes again."""
-    squeeze = LeafStore._squeeze
+    squeeze = LeafStore._compact
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(LeafStore, "_link", _do_nothing)
+            inner.setattr(LeafStore, "_index_new_rows", _do_nothing)
             return squeeze(self, kept)
 
-    patch.setattr(LeafStore, "_squeeze", careless)
+    patch.setattr(LeafStore, "_compact", careless)
 
 
 def parallel_track_keeps_old_marks(patch: pytest.MonkeyPatch) -> None:
     """The new tree of a parallel track takes older rows for new ones, or new ones for older."""
-    follow = JoinTree._follow
+    follow = JoinTree._apply_leaf_changes
 
     def careless(self: JoinTree, bound: int, renumbered: Any) -> None:
-        since, self._since = self._since, {}
+        since, self._first_rows = self._first_rows, {}
         follow(self, bound, renumbered)
-        self._since = since
+        self._first_rows = since
 
-    patch.setattr(JoinTree, "_follow", careless)
+    patch.setattr(JoinTree, "_apply_leaf_changes", careless)
 
 
 def parallel_track_is_not_told(patch: pytest.MonkeyPatch) -> None:
     """The new tree of a parallel track does not follow what happens to the leaves."""
-    settle = JoinTree.settle
+    settle = JoinTree.end_batch
 
     def alone(self: JoinTree, bound: int, beside: Any = ()) -> Any:
         for tree in beside:
             tree.root.settle()
         return settle(self, bound)
 
-    patch.setattr(JoinTree, "settle", alone)
+    patch.setattr(JoinTree, "end_batch", alone)
 
 
 def columns_kept_later_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
     """Which rows lack a column is told by old ids."""
-    squeeze = LeafStore._squeeze
+    squeeze = LeafStore._compact
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
-        before = dict(self._kept_from)
+        before = dict(self._column_first_row)
         change = squeeze(self, kept)
-        self._kept_from = before
+        self._column_first_row = before
         return change
 
-    patch.setattr(LeafStore, "_squeeze", careless)
+    patch.setattr(LeafStore, "_compact", careless)
 
 
 def heaps_keep_old_labels(patch: pytest.MonkeyPatch) -> None:
     """Texts that got new labels stand in the heaps of MIN and MAX by the old ones."""
-    of = Labels.of
+    of = LabelEncoder.encode
 
-    def silent(self: Labels, values: Any) -> Any:
+    def silent(self: LabelEncoder, values: Any) -> Any:
         words = of(self, values)
-        self.moved = None
+        self.relabeling = None
         return words
 
-    patch.setattr(Labels, "of", silent)
+    patch.setattr(LabelEncoder, "encode", silent)
 
 
 # ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,64 +151,64 @@ def heaps_keep_old_labels(patch: pytest.MonkeyPatch) -> None:
 
 def codes_of_leaves_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes that stored tuples use are recycled."""
-    patch.setattr(LeafStore, "used", lambda _self, _key: iter(()))
+    patch.setattr(LeafStore, "list_used_codes", lambda _self, _key: iter(()))
 
 
 def codes_of_states_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes that only join states use are recycled."""
-    used = JoinTree._used
+    used = JoinTree._list_used_codes
 
     def leaves_and_gates(self: JoinTree, key: Any) -> Any:
-        states = {id(node): node.state for node in self.nodes()}
-        for node in self.nodes():
+        states = {id(node): node.state for node in self.walk_joins()}
+        for node in self.walk_joins():
             node.state = None
         found = list(used(self, key))
-        for node in self.nodes():
+        for node in self.walk_joins():
             node.state = states[id(node)]
         return iter(found)
 
-    patch.setattr(JoinTree, "_used", leaves_and_gates)
+    patch.setattr(JoinTree, "_list_used_codes", leaves_and_gates)
 
 
 def codes_of_gates_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes that demand is kept in are recycled."""
-    patch.setattr(Gate, "used", lambda _self, _key: iter(()))
+    patch.setattr(Gate, "list_used_codes", lambda _self, _key: iter(()))
 
 
 def codes_of_longer_keys_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes that codes of longer keys are made of are recycled."""
-    patch.setattr(KeySpace, "_parts", lambda _self, _key: iter(()))
+    patch.setattr(KeySpace, "_list_part_codes", lambda _self, _key: iter(()))
 
 
 def codes_of_groups_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes of groups with rows are recycled."""
-    recycle = Groups.recycle
-    patch.setattr(Groups, "recycle", lambda self, counts: recycle(self, np.zeros_like(counts)))
+    recycle = RowGroups.recycle
+    patch.setattr(RowGroups, "recycle", lambda self, counts: recycle(self, np.zeros_like(counts)))
 
 
 def codes_of_sequences_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     """Codes that rows of a sequence use are recycled."""
-    purge = Waiting.purge
+    purge = SequenceBuffer.purge
 
-    def careless(self: Waiting, now: int) -> None:
-        recycle = self._space.recycle
-        self._space.recycle = lambda _used: recycle(lambda _key: ())  # type: ignore[method-assign]
+    def careless(self: SequenceBuffer, now: int) -> None:
+        recycle = self._key_space.recycle
+        self._key_space.recycle = lambda _used: recycle(lambda _key: ())  # type: ignore[method-assign]
         purge(self, now)
-        self._space.recycle = recycle  # type: ignore[method-assign]
+        self._key_space.recycle = recycle  # type: ignore[method-assign]
 
-    patch.setattr(Waiting, "purge", careless)
+    patch.setattr(SequenceBuffer, "purge", careless)
 
 
 def freed_tuples_stay_in_queues(patch: pytest.MonkeyPatch) -> None:
     """A ROWS window gives tuples that no query needs an end, and is misled by what stands in their place later."""
-    share = LeafStore.share
+    share = LeafStore.update_sharing
 
     def careless(self: LeafStore, *args: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(RowsWindow, "keep", _do_nothing)
+            inner.setattr(RowsWindow, "keep_only", _do_nothing)
             share(self, *args)
 
-    patch.setattr(LeafStore, "share", careless)
+    patch.setattr(LeafStore, "update_sharing", careless)
 
 
 # ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,36 +216,36 @@ def freed_tuples_stay_in_queues(patch: pytest.MonkeyPatch) -> None:
 
 def complete_keys_outlive_their_codes(patch: pytest.MonkeyPatch) -> None:
     """After codes were recycled, other values count as complete."""
-    patch.setattr(Completion, "forget_keys", _do_nothing)
+    patch.setattr(CompletionTracker, "forget_keys", _do_nothing)
 
 
 def borrowers_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """Results that view the rings of a window are not told before these are written to."""
-    patch.setattr(StoredRows, "_recall", _do_nothing)
+    patch.setattr(StoredRows, "_materialize_viewers", _do_nothing)
 
 
 def compacted_heaps_lose_their_rows(patch: pytest.MonkeyPatch) -> None:
     """Heaps are emptied and not built again."""
 
-    def compact(self: ExtremeOf) -> None:
+    def compact(self: ExtremeAccumulator) -> None:
         self._roots.fill(kernels.NONE)
         self._clear(1)
 
-    patch.setattr(ExtremeOf, "_compact", compact)
+    patch.setattr(ExtremeAccumulator, "_compact", compact)
 
 
 def queues_of_a_sequence_are_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
     """After a sequence was compacted, rows that stood in queues do so no more."""
-    purge = Waiting.purge
+    purge = SequenceBuffer.purge
 
-    def careless(self: Waiting, now: int) -> None:
+    def careless(self: SequenceBuffer, now: int) -> None:
         size = self._size
         purge(self, now)
         if self._size != size:
             self._head.fill(kernels.NONE)
             self._tail.fill(kernels.NONE)
 
-    patch.setattr(Waiting, "purge", careless)
+    patch.setattr(SequenceBuffer, "purge", careless)
 
 
 MUTANTS = [

@@ -13,10 +13,10 @@ import pytest
 
 from penstock.join import node as join_node
 from penstock.join.completion import completion
-from penstock.join.completion.completion import Completion
+from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.gate_control import Gates
-from penstock.join.leaf_node import Found, Probes
+from penstock.join.demand.gate_control import GateControl
+from penstock.join.leaf_node import ProbeResult, Probes
 from penstock.join.node import JoinNode
 from penstock.join.node_state import JoinState
 from penstock.join.tree import JoinTree
@@ -27,53 +27,53 @@ def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
     """A key counts as complete after a lookup for one probe's life, which leaves out what that life does not meet."""
     match = JoinNode.match
 
-    def narrow(self: JoinNode, probes: Probes) -> Iterator[Found]:
-        if self.complete_keys is not None and tuple(sorted(probes.given)) == self.state_key:
-            parts = [probes.given[i] for i in self.state_key]
-            codes = self._tree.keys.codes(self.state_key, parts, len(probes), insert=True)
+    def narrow(self: JoinNode, probes: Probes) -> Iterator[ProbeResult]:
+        if self.complete_keys is not None and tuple(sorted(probes.key_codes)) == self.state_key:
+            parts = [probes.key_codes[i] for i in self.state_key]
+            codes = self._tree.keys.encode(self.state_key, parts, len(probes), insert=True)
             lacking = ~self.complete_keys.has(codes)
-            given = {i: part[lacking] for i, part in probes.given.items()}
+            given = {i: part[lacking] for i, part in probes.key_codes.items()}
             for found in self._lookup(Probes(given, probes.born[lacking], probes.dies[lacking])):
-                self.insert_absent(self.demanded(found.rows))
+                self.insert_absent(self.filter_demanded(found.rows))
             self.complete_keys.add(codes[lacking])
         yield from match(self, probes)
 
     patch.setattr(JoinNode, "match", narrow)
-    patch.setattr(JoinTree, "complete_ahead", lambda _self: None)
+    patch.setattr(JoinTree, "complete_batch_keys", lambda _self: None)
 
 
 def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
     """After a migration a key that was demanded counts as complete."""
-    mark = Completion.mark
+    mark = CompletionTracker.mark_incomplete
 
-    def lenient(self: Completion, node: JoinNode) -> None:
+    def lenient(self: CompletionTracker, node: JoinNode) -> None:
         mark(self, node)
-        rows = node.living()
+        rows = node.read_living()
         parts = [node.codes(i, rows) for i in node.state_key or ()]
         assert node.complete_keys is not None
-        node.complete_keys.add(node._tree.keys.codes(node.state_key or (), parts, len(rows), insert=True))
+        node.complete_keys.add(node._tree.keys.encode(node.state_key or (), parts, len(rows), insert=True))
 
-    patch.setattr(Completion, "mark", lenient)
+    patch.setattr(CompletionTracker, "mark_incomplete", lenient)
 
 
 def both_children_lazy(patch: pytest.MonkeyPatch) -> None:
     """The driver waits for the lazy child, too."""
-    hang = Gates.hang
+    hang = GateControl.add_gates
 
-    def both(self: Gates, node: Any, above: Any = ()) -> None:
+    def both(self: GateControl, node: Any, above: Any = ()) -> None:
         hang(self, node, above)
         if isinstance(node, JoinNode) and isinstance(node.driver, JoinNode) and isinstance(node.lazy, JoinNode):
             gate = node.lazy.gate
             if gate is not None:
                 node.driver.gates = (*node.driver.gates, gate)
 
-    patch.setattr(Gates, "hang", both)
+    patch.setattr(GateControl, "add_gates", both)
 
 
 def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
     """Driver rows that come back do not open the gate of their sibling."""
-    demand = JoinNode.demand_of_lazy
-    resume = join_node.resume
+    demand = JoinNode.demand_from_lazy
+    resume = join_node.resume_rows
     resuming: list[bool] = []
 
     def marked(*args: Any, **kwargs: Any) -> Any:
@@ -83,48 +83,48 @@ def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
         finally:
             resuming.pop()
 
-    patch.setattr(join_node, "resume", marked)
-    patch.setattr(JoinNode, "demand_of_lazy", lambda self, rows: None if resuming else demand(self, rows))
+    patch.setattr(join_node, "resume_rows", marked)
+    patch.setattr(JoinNode, "demand_from_lazy", lambda self, rows: None if resuming else demand(self, rows))
 
 
 def no_thaw(patch: pytest.MonkeyPatch) -> None:
     """What was held back because nothing at all was demanded stays held back in parts without the key."""
-    resume = join_node.resume
+    resume = join_node.resume_rows
 
-    def cold(node: Any, gate: Any, new: Any, *, thaw: bool) -> Any:
+    def cold(node: Any, gate: Any, new: Any, *, resume_all: bool) -> Any:
         if not gate.key:
-            return resume(node, gate, new, thaw=thaw)
-        return resume(node, gate, new, thaw=False)
+            return resume(node, gate, new, resume_all=resume_all)
+        return resume(node, gate, new, resume_all=False)
 
-    patch.setattr(join_node, "resume", cold)
+    patch.setattr(join_node, "resume_rows", cold)
 
 
 def gates_forgotten_in_a_migration(patch: pytest.MonkeyPatch) -> None:
     """What a state was complete for is kept although a gate had held rows back."""
-    patch.setattr(JoinNode, "whole", True)
+    patch.setattr(JoinNode, "ungated", True)
 
 
 def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
     """Codes of one key are taken for codes of another."""
 
-    inherit = Completion.inherit
+    inherit = CompletionTracker.inherit
 
-    def careless(self: Completion, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
+    def careless(self: CompletionTracker, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
         inherit(self, node, former, before, complete=complete)
         if node.complete_keys is not None and former is not None and former in before._missing:
             node.complete_keys = former.complete_keys
 
-    patch.setattr(Completion, "inherit", careless)
+    patch.setattr(CompletionTracker, "inherit", careless)
 
 
 def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
     """A state that was still incomplete counts as complete after the next migration."""
-    inherit = Completion.inherit
+    inherit = CompletionTracker.inherit
 
-    def overlap(self: Completion, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
+    def overlap(self: CompletionTracker, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
         inherit(self, node, former, before, complete=complete or former in before._missing)
 
-    patch.setattr(Completion, "inherit", overlap)
+    patch.setattr(CompletionTracker, "inherit", overlap)
 
 
 def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
     lookup, complete = JoinNode._lookup, JoinNode.complete_for
     inside: list[bool] = []
 
-    def guarded(self: JoinNode, probes: Probes) -> Iterator[Found]:
+    def guarded(self: JoinNode, probes: Probes) -> Iterator[ProbeResult]:
         inside.append(True)
         try:
             yield from list(lookup(self, probes))
@@ -146,12 +146,12 @@ def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
             complete(self, parts, rows, old_only=old_only)
 
     patch.setattr(JoinNode, "complete_for", lazy)
-    patch.setattr(JoinTree, "complete_ahead", lambda _self: None)
+    patch.setattr(JoinTree, "complete_batch_keys", lambda _self: None)
 
 
 def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
     """A gate is shut on what an incomplete driver happens to hold."""
-    look = Gates._look_at
+    look = GateControl._review_gate
 
     class Complete:
         def __init__(self, node: Any) -> None:
@@ -160,10 +160,10 @@ def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return True if name == "complete" else getattr(self._node, name)
 
-    def deceived(self: Gates, lazy: Any, gate: Any, driver: Any, *when: int) -> None:
+    def deceived(self: GateControl, lazy: Any, gate: Any, driver: Any, *when: int) -> None:
         look(self, lazy, gate, Complete(driver), *when)
 
-    patch.setattr(Gates, "_look_at", deceived)
+    patch.setattr(GateControl, "_review_gate", deceived)
 
 
 def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
 
 def insert_without_looking(patch: pytest.MonkeyPatch) -> None:
     """Rows that come back are inserted though they are there."""
-    patch.setattr(JoinState, "absent", lambda _self, rows: np.ones(len(rows), np.bool_))
+    patch.setattr(JoinState, "find_absent", lambda _self, rows: np.ones(len(rows), np.bool_))
 
 
 def new_pairs_from_both_sides(patch: pytest.MonkeyPatch) -> None:
@@ -205,13 +205,13 @@ def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:
 
 def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
     """Rows that come back are joined only with what arrived after they were held back."""
-    bound = join_node._bound_rows
+    bound = join_node._find_bound_rows
 
     def since(leaf: Any, gate: Any, new: Any) -> Any:
         rows = bound(leaf, gate, new)
         return rows.take(rows.ids[0] >= leaf.store.fresh_from)
 
-    patch.setattr(join_node, "_bound_rows", since)
+    patch.setattr(join_node, "_find_bound_rows", since)
 
 
 def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
@@ -233,30 +233,30 @@ def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
 
 def shedding_leaves_states_complete(patch: pytest.MonkeyPatch) -> None:
     """States count as complete though probes below them were shed."""
-    patch.setattr(Completion, "lose", lambda _self, _nodes, _shed_at: None)
+    patch.setattr(CompletionTracker, "record_losses", lambda _self, _nodes, _shed_at: None)
 
 
 def losses_stay_where_they_arose(patch: pytest.MonkeyPatch) -> None:
     """A join above a state that lacks rows counts as complete, though it could not find them."""
 
-    def own(self: Completion, nodes: Any, shed_at: Any) -> None:
+    def own(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:
         for node in nodes:
             if node.state is not None and node.plan.tree in shed_at:
-                self.mark(node)
+                self.mark_incomplete(node)
 
-    patch.setattr(Completion, "lose", own)
+    patch.setattr(CompletionTracker, "record_losses", own)
 
 
 def a_budget_suffices_at_once(patch: pytest.MonkeyPatch) -> None:
     """States are taken for complete as soon as nothing is shed any more, not when a leaf has turned over."""
-    lose = Completion.lose
+    lose = CompletionTracker.record_losses
 
-    def forgetful(self: Completion, nodes: Any, shed_at: Any) -> None:
+    def forgetful(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:
         lose(self, nodes, shed_at)
         for node in [] if shed_at else list(self._missing):
-            self._is_complete(node)
+            self._mark_complete(node)
 
-    patch.setattr(Completion, "lose", forgetful)
+    patch.setattr(CompletionTracker, "record_losses", forgetful)
 
 
 MUTANTS = [

@@ -19,8 +19,8 @@ from adventures import EQUALITIES
 
 from penstock.adapt.allocate import POLICIES
 from penstock.testing import Case, Push, random_case, random_plan
-from penstock.testing.compare import _rows
-from penstock.testing.row_evaluator import values
+from penstock.testing.compare import _count_rows
+from penstock.testing.row_evaluator import to_plain
 from penstock.testing.runner import declare
 
 STATES = ("eager", "lazy", "jit", "auto", "none")
@@ -53,8 +53,8 @@ class Strait:
         rng = random.Random(self.case.seed)
         engine, twin = (self._engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        window = max((leaf.source.window.size or 0) for leaf in twin._roster["q"].plan.leaves if leaf.source.window)
-        istream = twin._roster["q"].query.emit == "istream"
+        window = max((leaf.source.window.size or 0) for leaf in twin._registry["q"].plan.leaves if leaf.source.window)
+        istream = twin._registry["q"].query.emit == "istream"
         exact_from: float | None = float("-inf")
         self.shed = self.compared = 0
         for step in (*self.case.steps, None):
@@ -65,7 +65,7 @@ class Strait:
             elif exact_from is None and rng.random() < self.relaxes:
                 exact_from = float("-inf")
                 if self.ample_ends:
-                    exact_from = engine._roster["q"].joins[0].done + window
+                    exact_from = engine._registry["q"].joins[0].done + window
                 engine.budget(AMPLE if self.ample_ends else None, rng.choice(POLICIES))
             elif self.ample_ends and exact_from is not None and rng.random() < self.relaxes:
                 engine.budget(None)
@@ -85,7 +85,7 @@ class Strait:
                 engine.advance(step.stream, step.value)
                 twin.advance(step.stream, step.value)
                 continue
-            extra = _rows(some) - _rows(whole)
+            extra = _count_rows(some) - _count_rows(whole)
             if extra:
                 return f"{extra.total()} rows that the exact answer has not at this push, such as {next(iter(extra))}"
             if istream and exact_from is not None:
@@ -108,8 +108,8 @@ class Strait:
 
 
 def _since(table: pa.Table, time: float) -> Counter[Any]:
-    recent = [at >= time for at in values(table.column("_ts"))]
-    return _rows(table.filter(pa.array(recent, pa.bool_())))
+    recent = [at >= time for at in to_plain(table.column("_ts"))]
+    return _count_rows(table.filter(pa.array(recent, pa.bool_())))
 
 
 def strait(seed: int) -> Strait:

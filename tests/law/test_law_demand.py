@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lattice import Lattice, identify_mns, mns_type
+from lattice import Lattice, classify_mns, identify_mns
 from lawkit import CHUNKS, engine, seeds
 
 from penstock.join.demand.gate import Gate
-from penstock.join.join_rows import Rows
-from penstock.join.leaf_node import codes_of
+from penstock.join.join_rows import JoinRows
+from penstock.join.leaf_node import read_codes
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.operator import JoinOperator
 from penstock.join.tree import JoinTree
@@ -46,7 +46,7 @@ def test_what_a_gate_holds_back_is_what_has_an_mns(chunk: int) -> None:
                 held += Reference(case.tree).compared(gates_exact=True, states_exact=True)
                 continue
             Reference(case.tree).compared(gates_exact=False, states_exact=False)
-            case.tree.shut_gates()
+            case.tree.refresh_gates()
             held += Reference(case.tree).compared(gates_exact=True, states_exact=False)
     assert held["empty"], "no row met the case of a driver without rows"
     assert held["type I"], "no row met the Type I case"
@@ -129,7 +129,7 @@ class Reference:
 
     @cached_property
     def nodes(self) -> list[TreeNode]:
-        return list(self.tree.parts())
+        return list(self.tree.walk_nodes())
 
     @cached_property
     def guards(self) -> dict[Gate, tuple[JoinNode, TreeNode]]:
@@ -145,12 +145,12 @@ class Reference:
             for gate in node.gates:
                 found = [self.mns(gate, row) for row in rows]
                 batch = self.as_rows(node, rows)
-                admitted = gate.admits(node.plan.classes, partial(codes_of, node, batch), len(rows))
+                admitted = gate.find_demanded(node.plan.classes, partial(read_codes, node, batch), len(rows))
                 wanted = np.array([not mns for mns in found], np.bool_)
                 assert (admitted == wanted if gates_exact else admitted >= wanted).all(), (node.plan.tree, gate.key)
                 for mns in itertools.chain.from_iterable(found):
                     gated = self.guards[gate][0].plan
-                    held[mns_type(mns, frozenset(gated.left.aliases), frozenset(gated.right.aliases))] += 1
+                    held[classify_mns(mns, frozenset(gated.left.aliases), frozenset(gated.right.aliases))] += 1
             if isinstance(node, JoinNode) and node.state is not None:
                 stored = {tuple(ids) for ids in node.state.rows().ids.T.tolist()}
                 demanded = {tuple(row[a] for a in node.plan.aliases) for row in rows if self.is_demanded(node, row)}
@@ -194,7 +194,7 @@ class Reference:
     def living(self, alias: str) -> list[int]:
         store = self.tree.stores[alias]
         ids = np.arange(store.base, store.end)
-        return [int(id_) for id_ in ids[store.lives(ids)[1] > self.tree._bound]]
+        return [int(id_) for id_ in ids[store.read_lifetimes(ids)[1] > self.tree._purged_until]]
 
     def fits(self, row: Combination, alias: str) -> bool:
         """Whether the row of an alias agrees with the others in every class they share."""
@@ -211,7 +211,7 @@ class Reference:
     def code(self, id_: int, row: Combination, alias: str) -> int:
         return int(self.tree.stores[alias].codes(id_, np.array([row[alias]]))[0])
 
-    def as_rows(self, node: TreeNode, rows: list[Combination]) -> Rows:
+    def as_rows(self, node: TreeNode, rows: list[Combination]) -> JoinRows:
         ids = np.array([[row[alias] for row in rows] for alias in node.plan.aliases], np.int64)
         ids = ids.reshape(len(node.plan.aliases), len(rows))
-        return Rows(ids, np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64))
+        return JoinRows(ids, np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64))

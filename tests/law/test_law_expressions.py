@@ -13,8 +13,8 @@ import pytest
 from penstock.cql.bound import Select
 from penstock.expr.nodes import Expr
 from penstock.testing import same_rows
-from penstock.testing.oracle import bind
-from penstock.testing.row_evaluator import column, naive, values
+from penstock.testing.oracle import bind_text
+from penstock.testing.row_evaluator import compile_expr, from_plain, to_plain
 
 BIG = 2**63 - 1
 POOLS: dict[str, tuple[pa.DataType, list[object]]] = {
@@ -98,7 +98,7 @@ def boolean(rng: random.Random, depth: int) -> str:
 
 
 def bound(table: pa.Table, text: str) -> Expr:
-    body = bind(f"SELECT {text} AS v FROM t", {"t": table}, {}, "ts").body
+    body = bind_text(f"SELECT {text} AS v FROM t", {"t": table}, {}, "ts").body
     assert isinstance(body, Select)
     return body.items[0].expr
 
@@ -109,13 +109,13 @@ def test_both_evaluators_agree(chunk: int) -> None:
 
     rng = random.Random(chunk)
     table = pa.table({name: pa.array(rng.choices(pool, k=80), kind) for name, (kind, pool) in POOLS.items()})
-    rows = [dict(zip(POOLS, row, strict=True)) for row in zip(*(values(c) for c in table.columns), strict=True)]
+    rows = [dict(zip(POOLS, row, strict=True)) for row in zip(*(to_plain(c) for c in table.columns), strict=True)]
     for i in range(60):
         kind = rng.choice(list(COLUMNS))
         text = scalar(rng, kind, 1 + i % 4)
         expr = bound(table, text)
-        slow = naive(expr)
-        wanted = column([slow({"t": row}) for row in rows], expr.type)
+        slow = compile_expr(expr)
+        wanted = from_plain([slow({"t": row}) for row in rows], expr.type)
         fast = evaluate(expr, lambda c: table.column(c.name).combine_chunks(), table.num_rows)
         inputs = [str(row) for row in rows]
         same = [pa.table({"row": inputs, "value": array}) for array in (fast, wanted)]

@@ -32,9 +32,9 @@ def edit(rng: random.Random, current: Any, text: str) -> None:
             current.break_after(rng.choice(operators))
         case 3:
             current.mend_after(rng.choice(operators))
-        case 4 if "other" not in current._roster.queries:
+        case 4 if "other" not in current._registry.queries:
             current.query("other", text)
-        case 5 if "other" in current._roster.queries:
+        case 5 if "other" in current._registry.queries:
             current.drop("other")
 
 

@@ -187,7 +187,7 @@ def changes(rng: random.Random) -> Happens:
     import penstock as ps
 
     def happens(eng: Any, step: int) -> Any:  # noqa: ARG001
-        running = [running.name for running in eng._roster.queries.values()]
+        running = [running.name for running in eng._registry.queries.values()]
         if running and rng.random() < 0.4:
             name = rng.choice(running)
             match rng.choice(["snapshot", "migrate", "policy", "reslice"]):
@@ -236,10 +236,10 @@ def test_what_once_broke(seed: int) -> None:
 def test_the_tests_notice_broken_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks sharing; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
-        (Interest, "has", lambda self, _party: np.ones(len(self.sets), np.bool_)),
-        (LeafStore, "freed", lambda _self, ids: np.zeros(ids.size, np.bool_)),
-        (Member, "_party_in", lambda self, _harvest: self.party),
-        (JoinNode, "tighten", lambda _self, _bound: None),
+        (Interest, "membership", lambda self, _party: np.ones(len(self.sets), np.bool_)),
+        (LeafStore, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_)),
+        (Member, "_find_group_at", lambda self, _matches: self.filter_group),
+        (JoinNode, "drop_unwanted", lambda _self, _bound: None),
     )
     for place, name, broken in breakages:
         with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from lawkit import CHUNKS, breaks, engine, seeds
 from test_law_groups import Happens, pushed
 
 import penstock as ps
-from penstock.join.early_reader import Ahead, Tap
+from penstock.join.early_reader import EarlyReader, PendingRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
 from penstock.join.operator import JoinOperator
@@ -99,7 +99,7 @@ def changing(rng: random.Random) -> Happens:
 
 
 def changed(eng: ps.Engine, rng: random.Random) -> ps.Engine:
-    names = [running.name for running in eng._roster.queries.values()]
+    names = [running.name for running in eng._registry.queries.values()]
     if not names:
         return eng
     name = rng.choice(names)
@@ -130,7 +130,7 @@ def holds_together(seed: int) -> int:
     options = {"state": told.rng.choice(["eager", "auto"]), "batch": told.rng.choice([1, 7, 4096])}
     changes = bool(seed % 2)
     nested = 0
-    enter = JoinOperator.enter
+    enter = JoinOperator.add_member
 
     def counted(self: JoinOperator, member: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal nested
@@ -138,7 +138,7 @@ def holds_together(seed: int) -> int:
         enter(self, member, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JoinOperator, "enter", counted)
+        patch.setattr(JoinOperator, "add_member", counted)
         together = pushed(fresh(**options), told, list(told.texts), changing(told.rng) if changes else None)
     for name in told.texts:
         alone = pushed(fresh(share=False, state="eager"), told, [name])[name]
@@ -159,12 +159,12 @@ def test_who_reads_some_of_the_streams_answers_the_same_and_waits_for_no_other(c
 def test_the_tests_notice_a_broken_tap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks the way a node runs ahead; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
-        (Ahead, "clear", lambda _self: None),
-        (Ahead, "due", lambda _self, _until: False),
-        (Tap, "follow", lambda _self, _until: None),
-        (LeafStore, "excused", property(lambda _self: {}, lambda _self, _value: None)),
-        (JoinTree, "narrowed", lambda _self, _part, rows, _to: rows),
-        (JoinNode, "retreat", lambda _self, _marks: None),
+        (PendingRows, "clear", lambda _self: None),
+        (PendingRows, "has_due", lambda _self, _until: False),
+        (EarlyReader, "advance", lambda _self, _until: None),
+        (LeafStore, "null_interest", property(lambda _self: {}, lambda _self, _value: None)),
+        (JoinTree, "intersect_interest", lambda _self, _part, rows, _to: rows),
+        (JoinNode, "roll_back", lambda _self, _marks: None),
     )
     for place, name, broken in breakages:
         with monkeypatch.context() as patch:
@@ -172,5 +172,12 @@ def test_the_tests_notice_a_broken_tap(monkeypatch: pytest.MonkeyPatch) -> None:
             assert any(breaks(holds_together, seed) for seed in SEEN[name]), name
 
 
-SEEN = {"clear": (6, 23), "due": (4, 6), "follow": (4, 6), "excused": (23, 44), "narrowed": (65,), "retreat": (680,)}
+SEEN = {
+    "clear": (6, 23),
+    "has_due": (4, 6),
+    "advance": (4, 6),
+    "null_interest": (23, 44),
+    "intersect_interest": (65,),
+    "roll_back": (680,),
+}
 """Seeds whose stories have what each of them breaks."""

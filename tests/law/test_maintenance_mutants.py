@@ -17,7 +17,7 @@ import test_law_nested
 import test_regressions
 from adventures import EQUALITIES, Adventure, small
 
-from penstock.state.maintenance import SMALLEST
+from penstock.state.maintenance import SMALLEST_MAINTENANCE
 from penstock.testing import random_case
 from penstock.testing.operator_cases import random_operators_case
 
@@ -37,7 +37,7 @@ def operators(seed: int) -> None:
 
 def just_in_time(seed: int) -> None:
     life = small(seed)
-    _holds(Adventure(**{**vars(life), "maintenance": SMALLEST}))
+    _holds(Adventure(**{**vars(life), "maintenance": SMALLEST_MAINTENANCE}))
 
 
 def partitions_migrate(seed: int) -> None:
@@ -47,7 +47,7 @@ def partitions_migrate(seed: int) -> None:
         seed, sources=rng.choice((3, 4)), shape=EQUALITIES, tables=False, emit="", windows=("partition", "range"),
         span=1000, rows=rng.choice((14, 24)), full=True, domain=rng.choice((2, 3)), limit=1500, late=False, nulls=0,
     )  # fmt: skip
-    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
+    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST_MAINTENANCE))
 
 
 def cycles_migrate(seed: int) -> None:
@@ -57,7 +57,7 @@ def cycles_migrate(seed: int) -> None:
         seed, sources=3, shape=("cycle", "clique"), tables=False, emit="", windows=("range",),
         span=rng.choice((8, 16)), rows=60, full=True, domain=rng.choice((3, 4, 6)), limit=2500, late=False, nulls=0,
     )  # fmt: skip
-    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
+    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST_MAINTENANCE))
 
 
 def parallel_track() -> None:
@@ -98,7 +98,7 @@ CASES: dict[Mutant, Holds] = {
 
 @pytest.mark.parametrize(("mutant", "case"), CASES.items(), ids=[mutant.__name__ for mutant in CASES])
 def test_mutant_is_noticed(mutant: Mutant, case: Holds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lawkit, "MAINTENANCE", SMALLEST)
+    monkeypatch.setattr(lawkit, "MAINTENANCE", SMALLEST_MAINTENANCE)
     case()
     mutant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011 - broken code may fail in any way

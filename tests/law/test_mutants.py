@@ -60,7 +60,7 @@ def test_the_suite_notices(mutant: Mutant, seed: int, monkeypatch: pytest.Monkey
 
 def chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
     """A state that is incomplete under one key is taken over under another, whose codes mean other values."""
-    monkeypatch.setitem(join_tree.POLICIES, "lazy", join_tree.Policy(lazy=True, pace=0.0))
+    monkeypatch.setitem(join_tree.POLICIES, "lazy", join_tree.StatePolicy(lazy=True, pace=0.0))
     engine = ps.Engine(state="lazy")
     for name, columns in {"A": ["x"], "B": ["x", "b"], "C": ["b", "y"], "D": ["y"]}.items():
         engine.stream(name, {"ts": "bigint"} | dict.fromkeys(columns, "bigint"), time="ts")

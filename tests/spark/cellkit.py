@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.spark.driver.control import Command
+from penstock.spark.driver.control import ControlCommand
 from penstock.spark.layout import ALWAYS, Layout
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import cell_keys
-from penstock.spark.spec import Spec
-from penstock.spark.table_codec import decoded
-from penstock.spark.worker.cell_state import METRICS, Cache, Keeper, Output
+from penstock.spark.placement import find_cell_keys
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.table_codec import decode_table
+from penstock.spark.worker.cell_state import METRICS, CellCache, CellState, OutputRow
 from penstock.spark.worker.pack import COMMAND, Packer
 from penstock.testing import Case, Push
 
@@ -38,18 +38,18 @@ class State:
         del self.map[key]
 
 
-def spec_of(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> Spec:
+def spec_of(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> PipelineSpec:
     listed = tuple(QuerySpec(name, text, plan if name == "q" else None) for name, text in queries.items())
-    return Spec(case.declarations, dict(case.tables), listed, cells)
+    return PipelineSpec(case.declarations, dict(case.tables), listed, cells)
 
 
 class Cluster:
     """Workers with their caches, cells with their states."""
 
-    def __init__(self, spec: Spec, workers: int = 1) -> None:
+    def __init__(self, spec: PipelineSpec, workers: int = 1) -> None:
         self.layout = Layout(spec)
         self.states = [State() for _ in range(spec.cells)]
-        self.caches = [Cache() for _ in range(workers)]
+        self.caches = [CellCache() for _ in range(workers)]
         self.how: list[str] = []
 
     def push(
@@ -57,37 +57,37 @@ class Cluster:
         step: Push,
         worker: Callable[[], int] | None = None,
         passed: Passed | None = None,
-        commands: Sequence[Command] = (),
-    ) -> list[Output]:
+        commands: Sequence[ControlCommand] = (),
+    ) -> list[OutputRow]:
         """One micro-batch with the commands read in it; if an attempt raises, nothing is committed."""
         spec = self.layout.spec
-        inbox: dict[int, list[Any]] = {key: [] for key in cell_keys(spec.cells)}
+        inbox: dict[int, list[Any]] = {key: [] for key in find_cell_keys(spec.cells)}
         for stream in spec.streams:
             table = step.batches.get(stream.name)
             if table is not None and table.num_rows:
                 packer = Packer(self.layout, stream)
                 halves = [table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)]
                 for part, half in enumerate(halves):
-                    rows = packer.packed(half, part, 0).to_pylist() if half.num_rows else []
+                    rows = packer.pack(half, part, 0).to_pylist() if half.num_rows else []
                     for row in rows:
                         inbox[row.pop("cell")].append(tuple(row.values()))
         for command in commands:
             for rows in inbox.values():
-                rows.append((-1, COMMAND, 0, 0, ALWAYS, command.packed()))
+                rows.append((-1, COMMAND, 0, 0, ALWAYS, command.encode()))
         attempt = copy.deepcopy(self.states)
-        out: list[Output] = []
-        for number, key in enumerate(cell_keys(spec.cells)):
+        out: list[OutputRow] = []
+        for number, key in enumerate(find_cell_keys(spec.cells)):
             if inbox[key]:
                 cache = self.caches[worker() if worker else 0]
-                keeper = Keeper("run", self.layout, attempt[number], cache)
+                keeper = CellState("run", self.layout, attempt[number], cache)
                 for written in keeper.step(number, inbox[key], passed or _nothing):
                     out += written
         self.states = attempt
         self.how += [json.loads(data)["how"] for _, kind, _, _, data in out if kind == METRICS]
         return out
 
-    def tables(self, outputs: list[Output], kind: str, name: str) -> list[pa.Table]:
-        return [decoded(data) for _, k, n, _, data in outputs if (k, n) == (kind, name)]
+    def tables(self, outputs: list[OutputRow], kind: str, name: str) -> list[pa.Table]:
+        return [decode_table(data) for _, k, n, _, data in outputs if (k, n) == (kind, name)]
 
 
 def _nothing(stage: str, cell: int, version: int) -> None:

@@ -25,8 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from penstock.spark.session import SHORT_LIVED, local_session
+    from penstock.spark.session import SHORT_RUN_SETTINGS, local_session
 
-    session = local_session("local[2,4]", {"spark.driver.memory": "1g", **SHORT_LIVED})
+    session = local_session("local[2,4]", {"spark.driver.memory": "1g", **SHORT_RUN_SETTINGS})
     yield session
     session.stop()

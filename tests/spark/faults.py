@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink
-from penstock.spark.worker.processor import Processor
+from penstock.spark.worker.processor import CellProcessor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -27,7 +27,7 @@ def failing(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pi
     """
     place, marked = (stage, version), str(mark)
 
-    class Faulty(Processor):
+    class Faulty(CellProcessor):
         def passed(self, stage: str, cell: int, version: int) -> None:
             if (stage, version) != place or not _first(marked, f"cell {cell}"):
                 return

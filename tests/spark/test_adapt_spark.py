@@ -17,57 +17,72 @@ from drift import CHAIN, PLAN, SCHEMA, embedded, rows
 from sparkkit import eventually
 
 import penstock as ps
-from penstock.adapt.decide import ACTIONS, Command, Rules
-from penstock.adapt.monitor import Effort, Sample
-from penstock.adapt.sample_merger import Gathering, merged
+from penstock.adapt.decide import ACTIONS, AdaptCommand, Rules
+from penstock.adapt.monitor import JoinSample, PushStats
+from penstock.adapt.sample_merger import SampleMerger, merge_samples
 from penstock.cql.catalog import Stream
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import parse_tree
 from penstock.spark import sinks
-from penstock.spark.driver.adaptive import Pace, Steering
-from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.generated import generated
+from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.generated import generate_stream
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.run import Run
-from penstock.spark.spec import Spec, Watch
+from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder
-from penstock.spark.worker.cell_state import SAMPLES, Output
+from penstock.spark.worker.cell_state import SAMPLES, OutputRow
 from penstock.testing import Push, difference
 
 EAGER = Rules(wait=True, effort=1.0, least=100.0, full=1e9)
 """Decides as soon as it may; `full` keeps it from shedding on a slow machine."""
 
 
-def sample(cell: int, **changes: Any) -> Sample:
+def sample(cell: int, **changes: Any) -> JoinSample:
     names = {alias: alias for alias in "AB"}
     return replace(
-        Sample(
-            join="j", query="q", names=names, shapes=("(A B)",), place=0, time=10.0 + cell, horizon=10.0,
-            graph=JoinGraph(("A", "B"), (), (), ()), tree=parse_tree("(A B)", ("A", "B")), state="auto", codes={},
-            rates={"A": 2.0 * cell, "B": 4.0}, rows={"A": 10.0 * cell, "B": 40.0}, state_rows=cell,
-            effort=Effort(5, float(cell), 2.5), joins=1, sheddable=True, bound=False, demanded=None,
+        JoinSample(
+            join="j",
+            query="q",
+            names=names,
+            shapes=("(A B)",),
+            join_index=0,
+            time=10.0 + cell,
+            horizon=10.0,
+            graph=JoinGraph(("A", "B"), (), (), ()),
+            tree=parse_tree("(A B)", ("A", "B")),
+            state="auto",
+            codes={},
+            rates={"A": 2.0 * cell, "B": 4.0},
+            rows={"A": 10.0 * cell, "B": 40.0},
+            state_rows=cell,
+            push_stats=PushStats(5, float(cell), 2.5),
+            join_count=1,
+            sheddable=True,
+            has_own_budget=False,
+            demand_ratio=None,
             pairs={frozenset("AB"): (float(cell), 100.0)},
         ),
         **changes,
-    )  # fmt: skip
+    )
 
 
 def test_samples_of_cells_are_one_of_a_cell_on_average() -> None:
     empty = sample(3, rows={"A": 0.0, "B": 0.0}, sheddable=False)
-    found = merged([sample(1), sample(3, demanded=0.7), empty])
+    found = merge_samples([sample(1), sample(3, demanded=0.7), empty])
     assert found is not None
     assert found.rates == {"A": 4.0, "B": 4.0}
     assert found.rows == {"A": 20.0, "B": 40.0}
     assert found.pairs == {frozenset("AB"): (4.0, 200.0)}
-    assert found.effort == Effort(5, 3.0, 2.5)
-    assert (found.state_rows, found.sheddable, found.demanded, found.time) == (4, True, 0.7, 13.0)
-    assert merged([empty]) is None
+    assert found.push_stats == PushStats(5, 3.0, 2.5)
+    assert (found.state_rows, found.sheddable, found.demand_ratio, found.time) == (4, True, 0.7, 13.0)
+    assert merge_samples([empty]) is None
 
 
 def test_samples_are_gathered_from_all_cells_or_until_one_comes_again() -> None:
-    gathering = Gathering(2)
+    gathering = SampleMerger(2)
     assert gathering.add({0: [sample(1)]}, {"q"}) == []
     (both,) = gathering.add({1: [sample(3)]}, {"q"})
     assert both.state_rows == 4
@@ -79,21 +94,21 @@ def test_samples_are_gathered_from_all_cells_or_until_one_comes_again() -> None:
 
 
 def test_the_engines_have_what_spark_leaves_them() -> None:
-    effort, pace = Effort(pushes=10, seconds=4.0, span=60.0), Pace(1.0, 2)
-    assert pace.allowed(effort, 1.0).allowed == 4.0  # nothing is known of Spark's part yet
+    effort, pace = PushStats(pushes=10, seconds=4.0, event_seconds=60.0), BatchTiming(1.0, 2)
+    assert pace.limit_effort(effort, 1.0).allowed_seconds == 4.0  # nothing is known of Spark's part yet
     for batch in range(3):
-        pace.worked(batch, 0.1)
-        pace.took(batch, 0.6)
-    assert pace.allowed(effort, 1.0).allowed == pytest.approx((10 * 1.0 - 10 * 0.4) / 2)
-    live = Pace(None, 1)
-    live.worked(0, 0.1)
-    live.took(0, 0.6)
-    assert live.allowed(effort, 2.0).allowed == pytest.approx(60 / 2 - 10 * 0.5)
-    slow = Pace(1.0, 1)
-    slow.worked(0, 0.0)
-    slow.took(0, 30.0)
-    assert slow.allowed(effort, 1.0).allowed == pytest.approx(0.2 * 10)
-    slow.took(7, 1.0)  # of a micro-batch that nothing is known of
+        pace.record_engine_time(batch, 0.1)
+        pace.record_batch_time(batch, 0.6)
+    assert pace.limit_effort(effort, 1.0).allowed_seconds == pytest.approx((10 * 1.0 - 10 * 0.4) / 2)
+    live = BatchTiming(None, 1)
+    live.record_engine_time(0, 0.1)
+    live.record_batch_time(0, 0.6)
+    assert live.limit_effort(effort, 2.0).allowed_seconds == pytest.approx(60 / 2 - 10 * 0.5)
+    slow = BatchTiming(1.0, 1)
+    slow.record_engine_time(0, 0.0)
+    slow.record_batch_time(0, 30.0)
+    assert slow.limit_effort(effort, 1.0).allowed_seconds == pytest.approx(0.2 * 10)
+    slow.record_batch_time(7, 1.0)  # of a micro-batch that nothing is known of
 
 
 # ── cells without Spark ──────────────────────────────────────────────────────────────────────────────────────────
@@ -104,22 +119,28 @@ class Steered(Cluster):
 
     def __init__(self, text: str, cells: int, rules: Rules, seconds: Callable[[int], float] = lambda _: 0.0) -> None:
         streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
-        super().__init__(Spec(streams, {}, (QuerySpec("q", text, PLAN),), cells, watch=Watch(rules.effort, False)))
+        super().__init__(
+            PipelineSpec(
+                streams, {}, (QuerySpec("q", text, PLAN),), cells, sampling=SamplingSettings(rules.effort, False)
+            )
+        )
         self.batch = -1
         self._seconds = seconds
-        self.steering = Steering(rules, ACTIONS, cells, Pace(1.0, 1), self._progress, self._given)
+        self.steering = AdaptiveRun(rules, ACTIONS, cells, BatchTiming(1.0, 1), self._progress, self._given)
 
     def _progress(self) -> dict[str, Any]:
         return {"batchId": self.batch, "durationMs": {"triggerExecution": 500}}
 
-    def _given(self, command: Command, done: Callable[[int], None]) -> None:
+    def _given(self, command: AdaptCommand, done: Callable[[int], None]) -> None:
         do = {"budget": "shed"}.get(command.do, command.do)
         what = {"migrate": "plan", "policy": "state", "budget": "limit"}[command.do]
         spec = self.layout.spec
-        self.layout = Layout(spec.planned(spec.plan.changed(do, {"name": command.query, what: command.value}, 0)))
+        self.layout = Layout(
+            spec.with_config(spec.config.apply_command(do, {"name": command.query, what: command.value}, 0))
+        )
         done(self.batch + 1)
 
-    def next(self) -> list[Output]:
+    def next(self) -> list[OutputRow]:
         self.batch += 1
         out = self.push(Push({name: rows(name, self.batch) for name in "ABC"}))
         samples = {cell: pickle.loads(data) for cell, kind, _, _, data in out if kind == SAMPLES}
@@ -128,7 +149,7 @@ class Steered(Cluster):
             cell: [replace(each, effort=replace(each.effort, seconds=took)) for each in seen]
             for cell, seen in samples.items()
         }
-        self.steering.heard(self.batch, [took], slow, {"q"})
+        self.steering.add_batch(self.batch, [took], slow, {"q"})
         return out
 
 
@@ -137,7 +158,7 @@ def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
     out = [row for _ in range(14) for row in cluster.next()]
     cluster.steering.close()
     (decision,) = cluster.steering.decisions()
-    assert decision.command == Command("q", "migrate", "(A (B C))")
+    assert decision.command == AdaptCommand("q", "migrate", "(A (B C))")
     assert decision.push is not None
     assert decision.push > 6
     assert cluster.layout.spec.queries[0].plan == "(A (B C))"
@@ -152,7 +173,9 @@ def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
 def test_what_another_worker_did_is_not_counted_as_done_here() -> None:
     """An engine that catches up has seen time pass in a push that it did not time."""
     streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
-    cluster = Cluster(Spec(streams, {}, (QuerySpec("q", CHAIN, PLAN),), 1, watch=Watch(1.0, False)), workers=2)
+    cluster = Cluster(
+        PipelineSpec(streams, {}, (QuerySpec("q", CHAIN, PLAN),), 1, sampling=SamplingSettings(1.0, False)), workers=2
+    )
     workers = iter([0, 0, 1, 1, 0, 1, 0, 0, 0, 1])
     efforts = []
     for number in range(10):
@@ -188,7 +211,7 @@ def test_what_cannot_be_given_is_a_failed_decision() -> None:
     def refuse(*_: object) -> None:
         raise ps.QueryError("UNKNOWN_QUERY", "gone")
 
-    cluster.steering._give = refuse
+    cluster.steering._send_command = refuse
     out = [row for _ in range(12) for row in cluster.next()]
     cluster.steering.close()
     assert out
@@ -205,7 +228,7 @@ MANY = 1000
 def declared(spark: Any, answer: Any, stretches: int = MANY, text: str = CHAIN) -> Pipeline:
     pipe = Pipeline(spark)
     for name in "ABC":
-        frame = generated(spark, partial(rows, name), stretches)
+        frame = generate_stream(spark, partial(rows, name), stretches)
         pipe.stream(name, frame, "ts", schema=SCHEMA, packed=True)
     pipe.query("q", text, sink=answer, plan=PLAN)
     return pipe
@@ -224,11 +247,11 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
         decisions = run.decisions()
     finally:
         run.stop()
-    assert [each.command for each in decisions] == [Command("q", "migrate", "(A (B C))")]
+    assert [each.command for each in decisions] == [AdaptCommand("q", "migrate", "(A (B C))")]
     assert decisions[0].error is None
-    ledger = Ledger.read(Folder(str(tmp_path)))
+    ledger = CheckpointMetadata.read(Folder(str(tmp_path)))
     assert ledger is not None
-    assert ledger.schedule.last.query("q").plan == "(A (B C))"
+    assert ledger.schedule.last.find_query("q").plan == "(A (B C))"
     stretches = run.metrics()["batch"] + 4
     run = declared(spark, answer, stretches).start(tmp_path, cells=2)
     try:

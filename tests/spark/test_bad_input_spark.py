@@ -15,7 +15,7 @@ from sparkkit import read, write_file
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.driver.failures import translated
+from penstock.spark.driver.failures import translate_error
 from penstock.spark.run import Run
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
@@ -170,4 +170,4 @@ def test_memory_keeps_what_several_runs_gave(spark: Any, tmp_path: Path) -> None
 
 def test_what_spark_says_without_a_class_is_kept() -> None:
     said = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: It broke. SQLSTATE: XXKST\n=== plan"
-    assert str(translated(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")
+    assert str(translate_error(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")

@@ -16,14 +16,14 @@ from sparkkit import embedded, in_batches
 from penstock.cql.catalog import Stream
 from penstock.engine import Engine
 from penstock.join.leaf_store import LeafStore
-from penstock.join.match_batch import Crop
+from penstock.join.match_batch import PayloadView
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_join import Group
+from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.tree import JoinTree
 from penstock.ops.source import SourceOperator
-from penstock.spark.worker.cell_state import Cache, Output
-from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
+from penstock.spark.worker.cell_state import CellCache, OutputRow
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE, Maintenance
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
@@ -36,14 +36,14 @@ class InjectedError(Exception):
 
 def maintenance_of(seed: int) -> Maintenance:
     """Every other seed has all thresholds at their smallest."""
-    return SMALLEST if seed % 2 else SHIPPED
+    return SMALLEST_MAINTENANCE if seed % 2 else DEFAULT_MAINTENANCE
 
 
 def pushes(case: Case) -> list[Push]:
     return [step for step in case.steps if isinstance(step, Push)]
 
 
-def check(seed: int, case: Case, cluster: Cluster, outputs: list[Output], queries: dict[str, str]) -> None:
+def check(seed: int, case: Case, cluster: Cluster, outputs: list[OutputRow], queries: dict[str, str]) -> None:
     wanted = embedded(case, queries)
     for name, text in queries.items():
         tables = cluster.tables(outputs, "result", name)
@@ -66,10 +66,10 @@ def test_every_result_arises_in_one_cell(chunk: int) -> None:
         cluster = Cluster(replace(spec, maintenance=maintenance_of(seed)))
         outputs = [row for step in pushes(case) for row in cluster.push(step)]
         check(seed, case, cluster, outputs, queries)
-        assert set(cluster.how) <= {"new", "hit"} or cluster.layout.spec.maintenance is SMALLEST
+        assert set(cluster.how) <= {"new", "hit"} or cluster.layout.spec.maintenance is SMALLEST_MAINTENANCE
 
 
-def until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[Output]:
+def until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[OutputRow]:
     """A micro-batch whose attempts may fail anywhere, on workers that rotate and sometimes lose their memory."""
     while True:
         fault = (rng.choice(("ready", "mutated", "stored", "published")), rng.randrange(3), rng.random() < 0.3)
@@ -80,7 +80,7 @@ def until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[Ou
                 raise InjectedError
 
         if rng.random() < 0.1:
-            cluster.caches[rng.randrange(2)] = Cache()
+            cluster.caches[rng.randrange(2)] = CellCache()
         try:
             return cluster.push(step, lambda: rng.randrange(2), passed)
         except InjectedError:
@@ -95,7 +95,7 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
         case, queries, rng = drawn(seed, 15)
         spec = replace(spec_of(case, queries, rng.choice((1, 2, 3))), maintenance=maintenance_of(seed))
         cluster = Cluster(spec, workers=2)
-        outputs: list[Output] = []
+        outputs: list[OutputRow] = []
         for step in pushes(case):
             outputs += until_committed(cluster, step, rng)
         check(seed, case, cluster, outputs, queries)
@@ -104,9 +104,16 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
 
 
 INSIDE = (
-    (JoinTree, "step"), (JoinOperator, "_emit"), (Member, "births"), (LeafStore, "ingest"), (Group, "_reslice"),
-    (Crop, "settle"), (SourceOperator, "run"), (Engine, "query"), (JoinOperator, "metrics"),
-)  # fmt: skip
+    (JoinTree, "step"),
+    (JoinOperator, "_emit"),
+    (Member, "build_inserts"),
+    (LeafStore, "ingest"),
+    (SharedJoin, "_flush_counts"),
+    (PayloadView, "materialize"),
+    (SourceOperator, "run"),
+    (Engine, "query"),
+    (JoinOperator, "metrics"),
+)
 
 
 class Failing:
@@ -136,7 +143,7 @@ def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.
     for seed in range(chunk, chunk + 10):
         case, queries, rng = drawn(seed, 15)
         cluster = Cluster(replace(spec_of(case, queries, rng.choice((1, 2))), maintenance=maintenance_of(seed)))
-        outputs: list[Output] = []
+        outputs: list[OutputRow] = []
         for step in pushes(case):
             failing.left = rng.choice((-1, rng.randrange(40)))
             failing.error = rng.choice((MemoryError(), OSError(), KeyboardInterrupt()))
@@ -156,7 +163,7 @@ def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.
 def test_the_journal_stays_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
     from penstock.cql.catalog import Stream
-    from penstock.spark.worker.cell_state import HEAD, Head
+    from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
@@ -167,7 +174,7 @@ def test_the_journal_stays_small() -> None:
         rows = pa.table({"ts": range(at, at + 20), "k": [i % 7 for i in range(20)]}, schema=schema)
         cluster.push(Push({"A": rows, "B": rows}))
     for state in cluster.states:
-        head = Head.unpacked(*state.map.pop(HEAD))
+        head = StateHeader.decode(*state.map.pop(HEADER_KEY))
         assert len(head.segments) < 40
         assert len(state.map) == len(head.segments)
         assert sum(segment.rows for segment in head.segments) < 2500
@@ -176,7 +183,7 @@ def test_the_journal_stays_small() -> None:
 def test_rows_that_live_long_do_not_keep_others() -> None:
     """A few rows live for ever in each segment, most of its rows are of a short window."""
     from penstock.cql.catalog import Stream
-    from penstock.spark.worker.cell_state import HEAD, Head
+    from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
@@ -186,7 +193,7 @@ def test_rows_that_live_long_do_not_keep_others() -> None:
         many = pa.table({"ts": [at + i % 20 for i in range(2000)], "k": [i % 7 for i in range(2000)]}, schema=schema)
         few = pa.table({"ts": [at], "k": [at]}, schema=schema)
         cluster.push(Push({"A": many, "B": few}))
-    head = Head.unpacked(*cluster.states[0].map.pop(HEAD))
+    head = StateHeader.decode(*cluster.states[0].map.pop(HEADER_KEY))
     assert head.segments[0].rows < 10
     assert sum(segment.rows for segment in head.segments) < 5 * 2001
 

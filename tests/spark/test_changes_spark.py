@@ -11,7 +11,7 @@ from sparkkit import embedded, in_batches, pipeline, write
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.driver.checkpoint_metadata import Ledger
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.storage import Folder
 from penstock.testing import difference, random_case
 
@@ -93,7 +93,7 @@ def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None
     run = again.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()
-        ledger = Ledger.read(Folder(str(tmp_path / "ck")))
+        ledger = CheckpointMetadata.read(Folder(str(tmp_path / "ck")))
         run.finish()
         run.processAllAvailable()
     finally:

@@ -15,8 +15,8 @@ import penstock as ps
 from penstock.spark import sinks
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.spec import Spec
-from penstock.spark.table_codec import encoded
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.table_codec import encode_table
 from penstock.spark.worker.batch import CellBatch
 from penstock.spark.worker.pack import Packer
 
@@ -27,8 +27,8 @@ TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
 
 def test_a_clock_that_goes_back_is_not_followed() -> None:
     stream = ps.cql.catalog.Stream("s", TIMED, "ts", timestamps="internal")
-    layout = Layout(Spec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
-    rows = Packer(layout, stream).packed(pa.table({"ts": [5, 9], "x": [1, 2]}, schema=TIMED), 0, 0).to_pylist()
+    layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
+    rows = Packer(layout, stream).pack(pa.table({"ts": [5, 9], "x": [1, 2]}, schema=TIMED), 0, 0).to_pylist()
     batch = CellBatch(layout, 0, {"s": 7}, 0, [tuple(row.values())[1:] for row in rows])
     (table,) = batch.rows.values()
     assert table.column("ts").cast(pa.int64()).to_pylist() == [7, 9]
@@ -39,9 +39,9 @@ def test_a_clock_that_goes_back_is_not_followed() -> None:
 def test_the_end_of_time_is_no_time_of_a_row() -> None:
     """It would end its stream, and all that came later would be late."""
     stream = ps.cql.catalog.Stream("s", TICKS, "ts")
-    layout = Layout(Spec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
+    layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
     table = pa.table({"ts": [5, 2**63 - 1, None], "x": [1, 2, 3]}, schema=TICKS)
-    rows = Packer(layout, stream).packed(table, 0, 0).to_pylist()
+    rows = Packer(layout, stream).pack(table, 0, 0).to_pylist()
     batch = CellBatch(layout, 0, {}, 0, [tuple(row.values())[1:] for row in rows])
     assert [each.column("x").to_pylist() for each in batch.rows.values()] == [[1]]
     assert [each.column("x").to_pylist() for each in batch.dead.values()] == [[2, 3]]
@@ -89,7 +89,9 @@ def pipeline(spark: Any, folder: Path, kept: Failing, pairs: Any, counts: Any) -
 
 def put(folder: Path, name: str, number: int, xs: list[int]) -> None:
     if name == "b":
-        rows = pa.table({"data": [encoded(pa.table({"x": xs}, schema=X))]}, schema=pa.schema([("data", pa.binary())]))
+        rows = pa.table(
+            {"data": [encode_table(pa.table({"x": xs}, schema=X))]}, schema=pa.schema([("data", pa.binary())])
+        )
     elif name == "c":
         now = datetime.now(UTC).replace(tzinfo=None)
         rows = pa.table({"ts": [now - timedelta(milliseconds=500)] * len(xs), "x": xs}, schema=TIMED)

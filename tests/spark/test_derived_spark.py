@@ -18,8 +18,8 @@ from penstock.cql.catalog import Stream
 from penstock.spark import sinks
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.spec import Spec
-from penstock.spark.worker.cell_state import HEAD, Head
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.testing import Push, difference
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("id", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
@@ -39,7 +39,7 @@ READERS = {
 }
 
 
-def spec(readers: list[str], cells: int) -> Spec:
+def spec(readers: list[str], cells: int) -> PipelineSpec:
     derived = [QuerySpec("pairs", PAIRS, derived=True)]
     if "filtered" in readers:
         derived.append(QuerySpec("some", "SELECT id, x FROM A [NOW] WHERE y > 1", derived=True))
@@ -47,7 +47,7 @@ def spec(readers: list[str], cells: int) -> Spec:
         derived.append(QuerySpec("tallies", "SELECT COUNT(*) AS n FROM pairs [RANGE 5]", derived=True))
     if "again" in readers:
         derived.append(QuerySpec("warm", "SELECT a, y FROM pairs [NOW] WHERE y > 0", derived=True))
-    return Spec(STREAMS, {}, (*derived, *(QuerySpec(name, READERS[name]) for name in readers)), cells)
+    return PipelineSpec(STREAMS, {}, (*derived, *(QuerySpec(name, READERS[name]) for name in readers)), cells)
 
 
 def pushes(seed: int, steps: int = 14) -> list[Push]:
@@ -62,7 +62,7 @@ def pushes(seed: int, steps: int = 14) -> list[Push]:
     ]  # fmt: skip
 
 
-def embedded(made: Spec, given: list[Push]) -> dict[str, pa.Table]:
+def embedded(made: PipelineSpec, given: list[Push]) -> dict[str, pa.Table]:
     engine = ps.Engine()
     for stream in STREAMS:
         engine.stream(stream.name, SCHEMA, time="ts")
@@ -115,7 +115,7 @@ def test_what_a_stream_is_made_of_is_forgotten_in_time(readers: list[str], most:
     cluster = Cluster(spec(readers, 1))
     for step in pushes(1, 60):
         cluster.push(step)
-    head = Head.unpacked(*cluster.states[0].map[HEAD])
+    head = StateHeader.decode(*cluster.states[0].map[HEADER_KEY])
     assert sum(segment.rows for segment in head.segments) < most
 
 

@@ -11,16 +11,16 @@ from pyspark.sql.datasource import InputPartition
 
 import penstock as ps
 from penstock.demo import streams
-from penstock.lab.join_workloads import one_key
-from penstock.lab.peers.experiments import with_penstock, with_spark
+from penstock.lab.join_workloads import build_one_key
+from penstock.lab.peers.experiments import run_penstock, run_spark
 from penstock.spark import sinks
-from penstock.spark.generated import Stretches, generated
-from penstock.spark.table_codec import decoded
+from penstock.spark.generated import ChunkReader, generate_stream
+from penstock.spark.table_codec import decode_table
 from penstock.testing import difference
 
 
 def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
-    source = Stretches(streams.maker("gate"), 3, 0.0)
+    source = ChunkReader(streams.build_generator("gate"), 3, 0.0)
     at = source.initialOffset()
     seen = []
     for _ in range(5):
@@ -31,20 +31,20 @@ def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
 
 
 def test_a_pace_is_kept_and_time_never_goes_back() -> None:
-    source = Stretches(streams.maker("gate"), 100, 3600.0)
+    source = ChunkReader(streams.build_generator("gate"), 100, 3600.0)
     assert source.latestOffset({"stretch": 7}) == {"stretch": 8}
     assert source.latestOffset({"stretch": 8}) == {"stretch": 8}
 
 
 @pytest.mark.parametrize("name", streams.STREAMS)
 def test_rows_depend_on_the_number_alone(name: str) -> None:
-    source = Stretches(streams.maker(name), 9, 0.0)
+    source = ChunkReader(streams.build_generator(name), 9, 0.0)
     blobs = [next(source.read(InputPartition(5))).column(0)[0].as_py() for _ in range(2)]
     assert blobs[0] == blobs[1]
-    found = decoded(blobs[0])
-    assert found.schema == streams.schema(name)
+    found = decode_table(blobs[0])
+    assert found.schema == streams.build_schema(name)
     assert found.num_rows == streams.STREAMS[name][0]
-    assert not found.equals(streams.minute(name, 6))
+    assert not found.equals(streams.generate_minute(name, 6))
 
 
 def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
     for minutes in (2, 4):  # the second run goes on where the first one stopped
         pipe = ps.Pipeline(spark)
         for name in ("reader", "gate"):
-            rows = generated(spark, streams.maker(name), minutes)
-            pipe.stream(name, rows, "ts", schema=streams.schema(name), packed=True)
+            rows = generate_stream(spark, streams.build_generator(name), minutes)
+            pipe.stream(name, rows, "ts", schema=streams.build_schema(name), packed=True)
         with pytest.raises(ps.DataError, match="NOT_PACKED"):
             pipe.stream("other", rows, "ts", packed=True)
         sink = sinks.memory()
@@ -69,19 +69,19 @@ def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
         found.append(sink.table())
     engine = ps.Engine()
     for name in ("reader", "gate"):
-        engine.stream(name, streams.schema(name), time="ts")
+        engine.stream(name, streams.build_schema(name), time="ts")
     engine.query("q", query)
-    wanted = [engine.push({n: streams.minute(n, m) for n in ("reader", "gate")})["q"] for m in range(4)]
+    wanted = [engine.push({n: streams.generate_minute(n, m) for n in ("reader", "gate")})["q"] for m in range(4)]
     assert difference(pa.concat_tables(found), pa.concat_tables(wanted)) is None
 
 
 def test_the_lab_counts_alike(spark: Any, tmp_path: Path) -> None:
     """A three-way join by Penstock, by Spark's own joins and by DuckDB."""
-    load = one_key("tiny", 3, 600, 60, 20, 4, 4)
+    load = build_one_key("tiny", 3, 600, 60, 20, 4, 4)
     load.write(tmp_path / "data")
-    wanted = load.counts()
+    wanted = load.count_results()
     assert wanted[0]
-    for measure in (with_penstock, with_spark):
+    for measure in (run_penstock, run_spark):
         cost, counts = measure(spark, load, tmp_path)
         assert counts == wanted
         assert cost.batches == 2

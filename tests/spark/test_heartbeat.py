@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.spark.heartbeat import Heart, promises
+from penstock.spark.heartbeat import Heartbeat, compute_heartbeats
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us"))])
 SECOND = 1_000_000
@@ -24,25 +24,27 @@ def test_an_idle_stream_is_promised_on_when_a_query_waits() -> None:
     now = 1000 * SECOND
     ahead = {"fast": 990 * SECOND, "slow": 900 * SECOND}
     silent, talking = {"slow": 960 * SECOND}, {"slow": 980 * SECOND}
-    assert promises(streams, JOINED, ahead, silent, now) == {"slow": 970 * SECOND}
-    assert promises(streams, JOINED, ahead, talking, now) == {}
-    assert promises(streams, JOINED, {"fast": 1, "slow": 2}, silent, now) == {}  # nothing waits
-    assert promises(streams, [(frozenset({"fast"}), None)], ahead, silent, now) == {}
-    assert promises(streams, JOINED, {"fast": 990 * SECOND}, silent, now) == {"slow": 970 * SECOND}
+    assert compute_heartbeats(streams, JOINED, ahead, silent, now) == {"slow": 970 * SECOND}
+    assert compute_heartbeats(streams, JOINED, ahead, talking, now) == {}
+    assert compute_heartbeats(streams, JOINED, {"fast": 1, "slow": 2}, silent, now) == {}  # nothing waits
+    assert compute_heartbeats(streams, [(frozenset({"fast"}), None)], ahead, silent, now) == {}
+    assert compute_heartbeats(streams, JOINED, {"fast": 990 * SECOND}, silent, now) == {"slow": 970 * SECOND}
 
 
 def test_a_declared_skew_is_promised_without_silence() -> None:
     streams = [stream("fast"), stream("slow", skew=2 * SECOND)]
     now = 1000 * SECOND
     frontiers = {"fast": 990 * SECOND, "slow": 900 * SECOND}
-    assert promises(streams, JOINED, frontiers, {"slow": now}, now) == {"slow": 998 * SECOND}
+    assert compute_heartbeats(streams, JOINED, frontiers, {"slow": now}, now) == {"slow": 998 * SECOND}
 
 
 def test_rows_held_back_for_lateness_wait_for_their_own_stream() -> None:
     streams = [stream("slow", idle_after=SECOND, lateness=5 * SECOND)]
     now = 1000 * SECOND
     frontiers = {"slow": 900 * SECOND}
-    assert promises(streams, [(frozenset({"slow"}), None)], frontiers, {"slow": 0}, now) == {"slow": 999 * SECOND}
+    assert compute_heartbeats(streams, [(frozenset({"slow"}), None)], frontiers, {"slow": 0}, now) == {
+        "slow": 999 * SECOND
+    }
 
 
 def test_what_a_query_awaits_is_promised_when_its_time_has_come() -> None:
@@ -51,7 +53,9 @@ def test_what_a_query_awaits_is_promised_when_its_time_has_come() -> None:
 
     def promised(awaited: int | None, frontier: int = 990 * SECOND, name: str = "fast") -> dict[str, int]:
         others = (frozenset({"deaf"}), SECOND)
-        return promises(streams, [others, (frozenset({name}), awaited)], {"fast": frontier, "deaf": 0}, {}, now)
+        return compute_heartbeats(
+            streams, [others, (frozenset({name}), awaited)], {"fast": frontier, "deaf": 0}, {}, now
+        )
 
     assert promised(None) == {}
     assert promised(990 * SECOND) == {"fast": now}
@@ -67,11 +71,11 @@ def test_the_next_promise_waits_until_the_last_took_effect() -> None:
     def due(now: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
         return frontiers, {"slow": now}
 
-    heart = Heart([], due, lambda name, frontier: given.append((name, frontier)))
+    heart = Heartbeat([], due, lambda name, frontier: given.append((name, frontier)))
     heart.stop()
-    heart.look(10)
-    heart.look(11)
+    heart.send_due(10)
+    heart.send_due(11)
     assert given == [("slow", 10)]
     frontiers["slow"] = 10
-    heart.look(12)
+    heart.send_due(12)
     assert given == [("slow", 10), ("slow", 12)]

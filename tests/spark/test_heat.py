@@ -11,20 +11,22 @@ from cellkit import Cluster
 
 from penstock.cql.catalog import Stream
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import cell_keys
-from penstock.spark.spec import Spec
+from penstock.spark.placement import find_cell_keys
+from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS
-from penstock.spark.worker.key_stats import Heat, Hot
+from penstock.spark.worker.key_stats import HotCell, KeyStats
 from penstock.testing import Push
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("n", pa.int64())])
 JOIN = "SELECT A.n FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
 
 
-def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[Hot]:
+def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[HotCell]:
     """What is hot after ten micro-batches, in which so large a part of the rows of A have one key."""
-    cluster = Cluster(Spec(tuple(Stream(name, SCHEMA, "ts") for name in "AB"), {}, (QuerySpec("q", text),), cells))
-    rng, found = np.random.default_rng(3), Heat()
+    cluster = Cluster(
+        PipelineSpec(tuple(Stream(name, SCHEMA, "ts") for name in "AB"), {}, (QuerySpec("q", text),), cells)
+    )
+    rng, found = np.random.default_rng(3), KeyStats()
     for at in range(10):
         tables = {}
         for name, size in (("A", rows), ("B", 20)):
@@ -34,7 +36,7 @@ def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: 
             tables[name] = pa.table([np.full(size, at), k, rng.integers(0, 99, size)], schema=SCHEMA)
         out = cluster.push(Push(tables))
         found.add({cell: json.loads(data) for cell, kind, _, _, data in out if kind == METRICS})
-    return found.hot(cluster.layout)
+    return found.find_hot_cells(cluster.layout)
 
 
 def test_a_busy_key_is_named_with_its_cell() -> None:
@@ -43,7 +45,7 @@ def test_a_busy_key_is_named_with_its_cell() -> None:
     assert hot.key == "A.k = busy"
     assert hot.part == pytest.approx(0.5 + 0.5 / 4, abs=0.05)
     assert hot.times == pytest.approx(4 * hot.part, abs=0.01)
-    assert hot.cell in range(len(cell_keys(4)))
+    assert hot.cell in range(len(find_cell_keys(4)))
     assert str(hot).endswith("times its share, most of the excess is A.k = busy")
 
 

@@ -47,7 +47,7 @@ def test_spark_starts_on_the_java_of_the_wheel(tmp_path: Path) -> None:
 def test_no_java_at_all_is_said_with_both_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     with pytest.raises(ps.ResourceError, match=r"NO_JAVA.*JAVA_HOME.*penstock\[java\]"):
-        java.java_home({"PATH": str(tmp_path)})
+        java.find_java_home({"PATH": str(tmp_path)})
 
 
 def test_a_java_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,13 +57,13 @@ def test_a_java_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.
     command.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     command.chmod(0o755)
     with pytest.raises(ps.ResourceError, match="found Java 11"):
-        java.java_home({"JAVA_HOME": str(tmp_path)})
+        java.find_java_home({"JAVA_HOME": str(tmp_path)})
 
 
 def test_what_spark_says_goes_to_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "new" / "spark.log"
     speaks = [sys.executable, "-c", "import sys; print('said', file=sys.stderr)"]
-    with session._errors_to(log):
+    with session._redirect_stderr(log):
         subprocess.run(speaks, check=True)
     subprocess.run(speaks, check=True)
     assert log.read_text() == "said\n"

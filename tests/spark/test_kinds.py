@@ -11,7 +11,7 @@ from sparkkit import embedded, in_batches
 from test_cells import CHUNKS, check, pushes, until_committed
 
 from penstock.cql.catalog import Stream
-from penstock.spark.worker.cell_state import Output
+from penstock.spark.worker.cell_state import OutputRow
 from penstock.testing import Case, Push, random_case, random_operators_text
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
@@ -67,7 +67,7 @@ def test_faults_and_restarts_lose_nothing(query: str) -> None:
         rng = random.Random(seed)
         case = drawn(rng, query)
         cluster = Cluster(spec_of(case, {"q": query}, 3), workers=2)
-        outputs: list[Output] = []
+        outputs: list[OutputRow] = []
         for step in pushes(case):
             outputs += until_committed(cluster, step, rng)
         assert embedded(case, {"q": query})["q"].num_rows

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sparkkit import drained, embedded, in_batches, pipeline, write
 
-from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE, Maintenance
 from penstock.testing import another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SPARK_SEEDS", "4")))
 
 
-@pytest.mark.parametrize("maintenance", [SHIPPED, SMALLEST], ids=["shipped", "smallest"])
+@pytest.mark.parametrize("maintenance", [DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE], ids=["shipped", "smallest"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_oracle_engine_and_spark_agree(spark: Any, tmp_path: Path, seed: int, maintenance: Maintenance) -> None:
     case = in_batches(random_case(seed, limit=1000), 3)

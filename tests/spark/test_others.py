@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ResourceError
-from penstock.lab.join_workloads import one_key, twelve
-from penstock.lab.peers.peer_engines import PEERS, Peer, compared, embedded, interpreters, with_peer
+from penstock.lab.join_workloads import build_one_key, build_twelve
+from penstock.lab.peers.peer_engines import (
+    PEERS,
+    PeerEngine,
+    compare_engines,
+    find_interpreters,
+    run_embedded,
+    run_peer,
+)
 
-W3 = one_key("W3", 3, 600, 60, 20, 5, 3)
-W12 = twelve(300, 30, 10, 3, (500, 1000, 2500))
+W3 = build_one_key("W3", 3, 600, 60, 20, 5, 3)
+W12 = build_twelve(300, 30, 10, 3, (500, 1000, 2500))
 
 ANSWERS = """
 import json, sys
@@ -27,8 +34,8 @@ print(json.dumps({"seconds": 3600.0, "reading": 1.0, "results": %s}))
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Peer:
-    return Peer("fake", "fake", "json", str(tmp_path / "fake.py"))
+def fake(tmp_path: Path) -> PeerEngine:
+    return PeerEngine("fake", "fake", "json", str(tmp_path / "fake.py"))
 
 
 def noted(label: str) -> None:
@@ -37,43 +44,43 @@ def noted(label: str) -> None:
 
 @pytest.mark.parametrize("load", [W3, W12], ids=lambda load: load.name)
 def test_the_embedded_engine_counts_what_duckdb_counts(load) -> None:
-    assert embedded(load).results == load.counts()
+    assert run_embedded(load).results == load.counts()
     assert sum(load.counts()) > 0
 
 
-def test_a_peer_is_checked_against_duckdb_and_has_a_goal_on_w3_alone(fake: Peer) -> None:
+def test_a_peer_is_checked_against_duckdb_and_has_a_goal_on_w3_alone(fake: PeerEngine) -> None:
     for load, goals in ((W3, 1), (W12, 0)):
-        Path(fake.program).write_text(ANSWERS % load.counts())
-        table, checks = compared(load, {fake: sys.executable}, noted)
+        Path(fake.program).write_text(ANSWERS % load.count_results())
+        table, checks = compare_engines(load, {fake: sys.executable}, noted)
         assert [row["engine"] for row in table] == ["penstock, embedded", "fake"]
         assert len({row["results"] for row in table}) == 1
         assert all(check.ok for check in checks if check.name.endswith("_wrong_counts"))
         assert sum(check.name.endswith("_rows_vs_fake") for check in checks) == goals
-    Path(fake.program).write_text(ANSWERS % [7 for _ in W12.asked])
-    _, checks = compared(W12, {fake: sys.executable}, noted)
+    Path(fake.program).write_text(ANSWERS % [7 for _ in W12.queries])
+    _, checks = compare_engines(W12, {fake: sys.executable}, noted)
     assert not next(check for check in checks if check.name == "w12_fake_wrong_counts").ok
 
 
 def test_a_peer_that_is_not_named_is_not_claimed_and_one_that_is_not_there_is_an_error(monkeypatch) -> None:
     for peer in PEERS:
-        monkeypatch.delenv(peer.variable, raising=False)
-    assert interpreters() == {}
-    assert "pip install apache-flink, then PENSTOCK_FLINK_PYTHON=" in PEERS[0].missing
+        monkeypatch.delenv(peer.env_variable, raising=False)
+    assert find_interpreters() == {}
+    assert "pip install apache-flink, then PENSTOCK_FLINK_PYTHON=" in PEERS[0].install_hint
     monkeypatch.setenv("PENSTOCK_FLINK_PYTHON", "/nowhere/python")
     with pytest.raises(ResourceError, match=r"/nowhere/python \(PENSTOCK_FLINK_PYTHON\) did not run pyflink"):
-        interpreters()
+        find_interpreters()
 
 
-def test_what_a_peer_says_last_is_the_reason_that_it_failed(fake: Peer) -> None:
+def test_what_a_peer_says_last_is_the_reason_that_it_failed(fake: PeerEngine) -> None:
     Path(fake.program).write_text("import sys\nsys.exit('Caused by: no room\\n\\tat somewhere\\n')")
     with pytest.raises(ResourceError, match=r"PEER_FAILED.*Caused by: no room"):
-        with_peer(W3, fake, sys.executable)
+        run_peer(W3, fake, sys.executable)
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_a_peer_that_is_installed_gives_the_same_counts(peer: Peer) -> None:
-    python = os.environ.get(peer.variable)
+def test_a_peer_that_is_installed_gives_the_same_counts(peer: PeerEngine) -> None:
+    python = os.environ.get(peer.env_variable)
     if python is None:
-        pytest.skip(peer.missing)
-    for load in (W3, replace(W12, asked=W12.asked[:2])):
-        assert with_peer(load, peer, python).results == load.counts()
+        pytest.skip(peer.install_hint)
+    for load in (W3, replace(W12, asked=W12.queries[:2])):
+        assert run_peer(load, peer, python).results == load.count_results()

@@ -13,24 +13,24 @@ from test_cells import pushes, until_committed
 import penstock as ps
 from penstock.cql.catalog import Stream
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
-from penstock.spark.worker.cell_state import Cache, Output
+from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.spark.worker.cell_state import CellCache, OutputRow
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 
 def test_changes_of_a_plan() -> None:
-    plan = Plan((QuerySpec("a", "A"),))
-    more = plan.changed("add", {"name": "b", "text": "B", "plan": None}, 3)
-    assert more.query("b") == QuerySpec("b", "B", None, 3)
-    assert more.changed("migrate", {"name": "a", "plan": "(x y)"}, 4).query("a").plan == "(x y)"
-    assert more.changed("drop", {"name": "a"}, 4).queries == (more.query("b"),)
-    slow = more.changed("schedule", {"strategy": "bfs"}, 5).changed("schedule", {"strategy": "rr"}, 6)
+    plan = PipelineConfig((QuerySpec("a", "A"),))
+    more = plan.apply_command("add", {"name": "b", "text": "B", "plan": None}, 3)
+    assert more.find_query("b") == QuerySpec("b", "B", None, 3)
+    assert more.apply_command("migrate", {"name": "a", "plan": "(x y)"}, 4).find_query("a").plan == "(x y)"
+    assert more.apply_command("drop", {"name": "a"}, 4).queries == (more.find_query("b"),)
+    slow = more.apply_command("schedule", {"strategy": "bfs"}, 5).apply_command("schedule", {"strategy": "rr"}, 6)
     assert [dict(order.arguments) for order in slow.orders] == [{"strategy": "rr"}]
-    cut = more.changed("reslice", {"slicing": "cpu-opt", "query": "a"}, 5)
-    cut = cut.changed("reslice", {"slicing": "mem-opt", "query": "b"}, 6)
+    cut = more.apply_command("reslice", {"slicing": "cpu-opt", "query": "a"}, 5)
+    cut = cut.apply_command("reslice", {"slicing": "mem-opt", "query": "b"}, 6)
     assert [order.query for order in cut.orders] == ["a", "b"]
-    assert [order.query for order in cut.changed("drop", {"name": "a"}, 7).orders] == ["b"]
-    assert [order.query for order in cut.changed("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
+    assert [order.query for order in cut.apply_command("drop", {"name": "a"}, 7).orders] == ["b"]
+    assert [order.query for order in cut.apply_command("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
     for do, arguments, condition in (
         ("add", {"name": "a", "text": "A"}, "DUPLICATE_NAME"),
         ("add", {"name": "A", "text": "A"}, "DUPLICATE_NAME"),
@@ -40,38 +40,42 @@ def test_changes_of_a_plan() -> None:
         ("migrate", {"name": "c", "plan": ""}, "UNKNOWN_QUERY"),
     ):
         with pytest.raises(ps.QueryError, match=condition):
-            plan.changed(do, arguments, 1)
+            plan.apply_command(do, arguments, 1)
 
 
 def test_names_are_the_same_in_any_case() -> None:
-    plan = Plan((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
-    assert plan.query("BÉ").text == "B"
-    assert plan.spelled("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
-    assert plan.spelled("reslice", {"slicing": "cpu-opt", "query": "A"}) == {"slicing": "cpu-opt", "query": "a"}
-    assert plan.spelled("drop", {"name": "c"}) == {"name": "c"}
-    assert plan.spelled("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
+    plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
+    assert plan.find_query("BÉ").text == "B"
+    assert plan.resolve_names("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
+    assert plan.resolve_names("reslice", {"slicing": "cpu-opt", "query": "A"}) == {"slicing": "cpu-opt", "query": "a"}
+    assert plan.resolve_names("drop", {"name": "c"}) == {"name": "c"}
+    assert plan.resolve_names("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
 
 
 def test_a_repeated_micro_batch_finds_its_plan() -> None:
-    plans = [Plan((QuerySpec("q", str(number)),)) for number in range(4)]
-    schedule = Schedule(((0, plans[0]),)).followed_by(5, plans[1]).followed_by(9, plans[2])
-    assert [schedule.at(batch) for batch in (8, 9, 20)] == [plans[1], plans[2], plans[2]]
-    again = schedule.followed_by(9, plans[3])  # the micro-batch before was repeated
-    assert (again.at(8), again.at(9)) == (plans[1], plans[3])
-    assert Schedule.unpacked(schedule.packed()) == schedule
+    plans = [PipelineConfig((QuerySpec("q", str(number)),)) for number in range(4)]
+    schedule = ConfigSchedule(((0, plans[0]),)).with_config(5, plans[1]).with_config(9, plans[2])
+    assert [schedule.find_config(batch) for batch in (8, 9, 20)] == [plans[1], plans[2], plans[2]]
+    again = schedule.with_config(9, plans[3])  # the micro-batch before was repeated
+    assert (again.find_config(8), again.find_config(9)) == (plans[1], plans[3])
+    assert ConfigSchedule.decode(schedule.encode()) == schedule
 
 
 def test_budgets_and_policies_of_a_plan() -> None:
-    plan = Plan((QuerySpec("a", "A"), QuerySpec("b", "B")))
-    own = plan.changed("shed", {"name": "a", "limit": "9 ms"}, 1).changed("policy", {"name": "b", "state": "jit"}, 2)
-    assert (own.query("a").shed, own.query("b").state) == ("9 ms", "jit")
-    assert own.unshed().query("a").shed is None
-    bound = own.changed("budget", {"probes": 5.0, "policy": "lp", "query": "a"}, 3)
-    assert (bound.query("a").bound, bound.query("a").shed) == ((("probes", 5.0), ("policy", "lp")), None)
+    plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("b", "B")))
+    own = plan.apply_command("shed", {"name": "a", "limit": "9 ms"}, 1).apply_command(
+        "policy", {"name": "b", "state": "jit"}, 2
+    )
+    assert (own.find_query("a").shed, own.find_query("b").state) == ("9 ms", "jit")
+    assert own.clear_shedding().find_query("a").shed is None
+    bound = own.apply_command("budget", {"probes": 5.0, "policy": "lp", "query": "a"}, 3)
+    assert (bound.find_query("a").bound, bound.find_query("a").shed) == ((("probes", 5.0), ("policy", "lp")), None)
     assert bound.orders == ()
-    assert Schedule.unpacked(Schedule(((0, bound),)).packed()).last == bound
-    general = bound.changed("budget", {"probes": "1 second"}, 4)  # takes the place of all others, as in the engine
-    assert general.query("a").bound == ()
+    assert ConfigSchedule.decode(ConfigSchedule(((0, bound),)).encode()).last == bound
+    general = bound.apply_command(
+        "budget", {"probes": "1 second"}, 4
+    )  # takes the place of all others, as in the engine
+    assert general.find_query("a").bound == ()
     assert [dict(order.arguments) for order in general.orders] == [{"probes": "1 second"}]
 
 
@@ -91,9 +95,9 @@ def test_a_query_that_shares_its_join_is_taken_out_of_it_by_a_budget_of_its_own(
     for number in range(20):
         if number in changes:
             spec = cluster.layout.spec
-            cluster.layout = Layout(spec.planned(spec.plan.changed("budget", changes[number], number)))
+            cluster.layout = Layout(spec.with_config(spec.config.apply_command("budget", changes[number], number)))
         if number in (6, 13):
-            cluster.caches[0] = Cache()
+            cluster.caches[0] = CellCache()
         rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
         out = cluster.push(Push({"A": rows, "B": rows}))
         ways.append(cluster.how[-1])
@@ -125,12 +129,12 @@ def test_queries_come_go_and_change_their_plans_among_faults(seed: int) -> None:
         (len(steps) // 2, "drop", {"name": "q0"}),
         (2 * len(steps) // 3, "add", {"name": "q2", "text": names["q2"], "plan": None}),
     ]
-    outputs: list[Output] = []
+    outputs: list[OutputRow] = []
     for number, step in enumerate(steps):
         for generation, (at, do, arguments) in enumerate(changes, 1):
             if at == number:
                 spec = cluster.layout.spec
-                cluster.layout = Layout(spec.planned(spec.plan.changed(do, arguments, generation)))
+                cluster.layout = Layout(spec.with_config(spec.config.apply_command(do, arguments, generation)))
         outputs += until_committed(cluster, step, rng)
     begun = {arguments["name"]: at for at, do, arguments in changes if do == "add"}
     ended = {"q0": len(steps) // 2}

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.adapt.decide import Command as Decided
+from penstock.adapt.decide import AdaptCommand as Decided
 from penstock.adapt.decide import Decision, Rules
 from penstock.cql.catalog import Stream
-from penstock.spark.driver.adaptive import Pace, Steering
-from penstock.spark.driver.batch_sink import Outlets
-from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.driver.control import Desk
-from penstock.spark.pipeline_config import Plan, QuerySpec
-from penstock.spark.run import Launched, Run
+from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
+from penstock.spark.driver.batch_sink import BatchSink
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.control import CommandLog
+from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.spark.run import Run, StartedPipeline
 from penstock.spark.sinks import Sink
-from penstock.spark.spec import Spec
+from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import METRICS, RESULT
 
@@ -58,13 +58,13 @@ class Query:
 class Declared:
     """What a run asks of its pipeline."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PipelineConfig) -> None:
         self.plan = plan
 
     def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
         del sink, cells
-        arguments = self.plan.spelled(do, given)
-        self.plan = self.plan.changed(do, arguments, 0)
+        arguments = self.plan.resolve_names(do, given)
+        self.plan = self.plan.apply_command(do, arguments, 0)
         return arguments
 
 
@@ -99,20 +99,20 @@ class Batches:
     def __init__(self, folder: Path) -> None:
         self.sink = CallingSink()
         streams = tuple(Stream(name, SCHEMA, "ts") for name in "AB")
-        spec = Spec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
+        spec = PipelineSpec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
         place = Folder(str(folder))
-        self.outlets = Outlets(spec, Ledger.opened(place, spec), {(RESULT, "q"): self.sink}, lambda _: None)
+        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), {(RESULT, "q"): self.sink}, lambda _: None)
         self.outlets._sinks[RESULT, "p"] = CallingSink()
-        self.desk = Desk(place)
+        self.desk = CommandLog(place)
         self.query = Query()
-        launched = Launched(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
-        self.run = Run(Declared(spec.plan), launched)
+        launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
+        self.run = Run(Declared(spec.config), launched)
         self.number = 0
 
     def collect(self) -> list[tuple[Any, ...]]:
         report = {
             "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
-            "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": self.desk._last, "worked": 0.0,
+            "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": self.desk._last_number, "worked": 0.0,
             "failure": None, "cell": {},
         }  # fmt: skip
         return [(cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)]
@@ -174,7 +174,7 @@ def test_commands_while_a_sink_is_opened_are_refused(batches: Batches) -> None:
 def test_a_thread_that_had_a_micro_batch_waits_again(batches: Batches) -> None:
     """Threads are used again: only while the micro-batch runs is it inside of it."""
     batches.play()
-    command = batches.outlets.given(lambda: batches.desk.give("drop", name="q"), None, None)
+    command = batches.outlets.submit(lambda: batches.desk.append("drop", name="q"), None, None)
     assert not batches.outlets.wait(command.number, 0)
     batches.play()
     assert batches.outlets.wait(command.number, 0)
@@ -198,7 +198,7 @@ def test_threads_change_and_read_beside_micro_batches(batches: Batches) -> None:
             assert "q" in batches.run.metrics()["queries"]
             assert "q: " in batches.run.explain()
             assert "budgets" in batches.run.status
-            batches.outlets.due(10)
+            batches.outlets.find_due_frontiers(10)
 
     def work(call: Callable[[], None]) -> None:
         changing.wait()
@@ -232,7 +232,7 @@ def test_a_command_that_cannot_be_written_frees_the_micro_batch() -> None:
     def give(_command: Decided, _done: Callable[[int], None]) -> None:
         raise OSError("no folder")
 
-    steering = Steering(Rules(), ("migrate",), 1, Pace(None, 1), lambda: None, give)
+    steering = AdaptiveRun(Rules(), ("migrate",), 1, BatchTiming(None, 1), lambda: None, give)
     steering._idle.clear()
     steering._deliver([Decision(Decided("q", "migrate", "(B A)"), 0.0, {})], 0.0)
     assert steering._idle.is_set()

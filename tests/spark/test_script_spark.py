@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli import app
 from penstock.spark import sinks
-from penstock.spark.placement import cell_keys
+from penstock.spark.placement import find_cell_keys
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("location", pa.int32()), ("value", pa.float64())])
 START = datetime.datetime(2026, 1, 1)
@@ -146,6 +146,6 @@ def test_an_idle_stream_does_not_hold_up_the_others(spark: Any, tmp_path: Path) 
 
 def test_cells_fill_partitions_one_to_one(spark: Any) -> None:
     for cells in (1, 3, 5, 8):
-        keys = ", ".join(f"({key})" for key in cell_keys(cells))
+        keys = ", ".join(f"({key})" for key in find_cell_keys(cells))
         found = spark.sql(f"SELECT pmod(hash(CAST(k AS INT)), {cells}) FROM VALUES {keys} AS t(k)").collect()
         assert [row[0] for row in found] == list(range(cells))

@@ -27,7 +27,7 @@ from penstock.lab.meters import Meter, kill_workers
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
-from penstock.spark.worker.processor import Processor
+from penstock.spark.worker.processor import CellProcessor
 from penstock.testing import difference
 
 SECONDS = float(os.environ.get("PENSTOCK_SOAK_SECONDS", "600"))
@@ -54,7 +54,7 @@ def piece(stream: str, number: int) -> pa.Table:
     return pa.table({"ts": times, "k": rng.integers(0, KEYS, ROWS), "v": number * ROWS + np.arange(ROWS)}, SCHEMA)
 
 
-class Victim(Processor):
+class Victim(CellProcessor):
     """A processor that fails whenever an order to do so lies about."""
 
     place = ""
@@ -113,7 +113,7 @@ class Soak:
         def feed() -> None:
             while not over.wait(PAUSE):
                 self.write()
-                self.resident.append((time.monotonic(), Meter().usage().resident))
+                self.resident.append((time.monotonic(), Meter().read_usage().resident_bytes))
 
         thread = threading.Thread(target=feed, daemon=True)
         thread.start()

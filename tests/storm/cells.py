@@ -15,16 +15,16 @@ from scenario import Event, Scenario, draw
 from verdict import find_fault
 
 from penstock.errors import PenstockError, QueryError, UnsupportedError
-from penstock.spark.driver.control import Command
+from penstock.spark.driver.control import ControlCommand
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.spec import Spec
-from penstock.spark.table_codec import decoded
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import Cell
-from penstock.spark.worker.cell_state import RESULT, Cache
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.spark.worker.cell_state import RESULT, CellCache
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
 from penstock.testing import Advance, Push
-from penstock.testing.case import ticks
+from penstock.testing.case import to_ticks
 
 MOST = 3_000  # tuples
 WORKERS = 2
@@ -38,12 +38,12 @@ class CellPlayer(Play):
         self.rng = random.Random(f"cells {scenario.seed}")
         self.latest: dict[tuple[str, int], int] = {}
         self.generation = 0
-        self.commands: list[Command] = []
+        self.commands: list[ControlCommand] = []
         case = scenario.case
         first = [self._spec(event) for event in scenario.events if event.step == 0 and event.do in ("query", "derive")]
-        upkeep = SMALLEST if scenario.smallest else SHIPPED
+        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
         self.cluster = Cluster(
-            Spec(case.declarations, dict(case.tables), tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
+            PipelineSpec(case.declarations, dict(case.tables), tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
                  scenario.options["state"], maintenance=upkeep), WORKERS,
         )  # fmt: skip
         for query in first:
@@ -68,14 +68,14 @@ class CellPlayer(Play):
                 self._push(Push({}), "end")
             else:
                 assert isinstance(step, Advance)
-                self._push(Push({}), "advance", stream=step.stream, time=ticks(step.value))
+                self._push(Push({}), "advance", stream=step.stream, time=to_ticks(step.value))
 
     def _push(self, push: Push, *do: str, **arguments: Any) -> None:
-        commands = [Command(self._next(), name, arguments) for name in do]
+        commands = [ControlCommand(self._next(), name, arguments) for name in do]
         worker = self.rng.randrange(WORKERS) if self.rng.random() < 0.2 else 0
         for cell, kind, name, _, data in self.cluster.push(push, lambda: worker, commands=commands):
             if kind == RESULT and name in self.running:
-                self._collect(self.running[name], cell, decoded(data))
+                self._collect(self.running[name], cell, decode_table(data))
 
     def _next(self) -> int:
         self.generation += 1
@@ -94,15 +94,15 @@ class CellPlayer(Play):
 
     def _happen(self, event: Event, number: int) -> None:
         if event.do == "restart":
-            self.cluster.caches = [Cache() for _ in range(WORKERS)]
+            self.cluster.caches = [CellCache() for _ in range(WORKERS)]
             return
         do, arguments = self._command(event)
         if not do or (event.query and event.do != "query" and event.query not in self.running):
             return
         before = self.cluster.layout
         try:
-            plan = before.spec.plan.changed(do, arguments, self._next())
-            layout = Layout(before.spec.planned(plan))
+            plan = before.spec.config.apply_command(do, arguments, self._next())
+            layout = Layout(before.spec.with_config(plan))
             Cell(layout)  # a pipeline refuses here what its cells would refuse
             self.cluster.layout = layout
         except (UnsupportedError, QueryError) as error:

@@ -13,8 +13,8 @@ from texts import Text
 
 import penstock as ps
 from penstock.adapt.decide import Rules
-from penstock.plan.tree import fixed, parse_tree, subtrees
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.plan.tree import list_joins, parse_tree, require_tree
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
 from penstock.testing import Advance, Step
 from penstock.testing.runner import declare
 
@@ -80,7 +80,7 @@ class Player(Play):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         adapt = RESTLESS if scenario.options["adapt"] else False
-        upkeep = SMALLEST if scenario.smallest else SHIPPED
+        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
         self.engine = ps.Engine(**{**scenario.options, "adapt": adapt}, maintenance=upkeep)
         self.unread: list[list[tuple[Segment, Any, str]]] = []
 
@@ -204,5 +204,5 @@ class Player(Play):
 
 def _nodes(plan: str, aliases: tuple[str, ...]) -> Iterator[str]:
     """The text of each node below the root of a plan."""
-    tree = fixed(parse_tree(plan, aliases))
-    return (str(node) for node in subtrees(tree) if node is not tree)
+    tree = require_tree(parse_tree(plan, aliases))
+    return (str(node) for node in list_joins(tree) if node is not tree)

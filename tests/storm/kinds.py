@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
 
 Check = Callable[[int], object]
 
@@ -20,7 +20,7 @@ def _check_law(check: Check, seed: int) -> None:
     """Like storms, the law's families run with the smallest thresholds for odd seeds."""
     import lawkit
 
-    lawkit.MAINTENANCE = SMALLEST if seed % 2 else SHIPPED
+    lawkit.MAINTENANCE = SMALLEST_MAINTENANCE if seed % 2 else DEFAULT_MAINTENANCE
     check(seed)
 
 

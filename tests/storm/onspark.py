@@ -17,7 +17,7 @@ from verdict import find_fault
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
 from penstock.testing import Push
 
 BATCHES = 3
@@ -47,7 +47,7 @@ class SparkPlayer:
         self.scenario, self.folder = scenario, folder
         self.running: dict[str, Segment] = {}
         self.answers: list[tuple[Segment, Any]] = []
-        upkeep = SMALLEST if scenario.smallest else SHIPPED
+        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
         self.pipe = declared(spark, scenario.case, folder, partial(Pipeline, maintenance=upkeep))
         for event in scenario.events:
             if event.step == 0 and event.do == "derive":

@@ -14,7 +14,7 @@ import pyarrow as pa
 from scenario import Event, Scenario, draw
 
 from penstock.testing import Push
-from penstock.testing.shrink import _fewer
+from penstock.testing.shrink import _drop_items
 
 Fails = Callable[[Scenario], bool]
 
@@ -24,7 +24,7 @@ def make_smaller(scenario: Scenario, fails: Fails) -> Scenario:
     size = -1
     while size != (size := _size(scenario)):
         scenario = _fewer_queries(scenario, fails)
-        events = _fewer(scenario.events, lambda events: fails(_with(scenario, events=events)))  # noqa: B023
+        events = _drop_items(scenario.events, lambda events: fails(_with(scenario, events=events)))  # noqa: B023
         scenario = _with(scenario, events=events)
         scenario = _fewer_steps(scenario, fails)
         for at, step in enumerate(scenario.case.steps):
@@ -51,7 +51,7 @@ def _fewer_queries(scenario: Scenario, fails: Fails) -> Scenario:
         events = [event for event in events if event.do != "alter" or f"{event.query}'" in texts]
         return _with(scenario, texts=texts, events=tuple(events))
 
-    return only(_fewer(tuple(scenario.texts), lambda names: _complete(scenario, names) and fails(only(names))))
+    return only(_drop_items(tuple(scenario.texts), lambda names: _complete(scenario, names) and fails(only(names))))
 
 
 def _complete(scenario: Scenario, names: tuple[str, ...]) -> bool:
@@ -65,7 +65,7 @@ def _fewer_steps(scenario: Scenario, fails: Fails) -> Scenario:
         events = tuple(_moved(event, places) for event in scenario.events)
         return _with(scenario, case=replace(scenario.case, steps=steps), events=events)
 
-    return only(_fewer(tuple(range(len(scenario.case.steps))), lambda places: fails(only(places))))
+    return only(_drop_items(tuple(range(len(scenario.case.steps))), lambda places: fails(only(places))))
 
 
 def _moved(event: Event, places: tuple[int, ...]) -> Event:
@@ -82,7 +82,7 @@ def _fewer_rows(scenario: Scenario, at: int, name: str, fails: Fails) -> Scenari
         push = Push({**step.batches, name: batch.take(pa.array(rows, pa.int64()))})
         return _with(scenario, case=replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :])))
 
-    return only(_fewer(tuple(range(batch.num_rows)), lambda rows: fails(only(rows))))
+    return only(_drop_items(tuple(range(batch.num_rows)), lambda rows: fails(only(rows))))
 
 
 def _plainer_options(scenario: Scenario, fails: Fails) -> Scenario:

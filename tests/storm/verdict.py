@@ -18,8 +18,8 @@ from scenario import Scenario
 from texts import PLAIN
 
 from penstock.testing import Advance
-from penstock.testing.case import ticks
-from penstock.testing.row_evaluator import values
+from penstock.testing.case import to_ticks
+from penstock.testing.row_evaluator import to_plain
 
 Span = tuple[float, float]  # open at both ends
 
@@ -47,11 +47,11 @@ class Frontiers:
         for step in scenario.case.steps:
             self.before.append(dict(known))
             if isinstance(step, Advance):
-                promised[step.stream] = max(promised[step.stream], ticks(step.value))
+                promised[step.stream] = max(promised[step.stream], to_ticks(step.value))
                 continue
             for name, batch in step.batches.items():
                 late = promised[name]
-                found = [t for t in values(batch.column(times[name])) if t is not None and t >= late]
+                found = [t for t in to_plain(batch.column(times[name])) if t is not None and t >= late]
                 promised[name] = max([late, *(t - lateness[name] for t in found)])
             known = dict(promised)
         self.before.append(dict(known))

@@ -22,9 +22,14 @@ SubTuple = frozenset[str]
 EMPTY: SubTuple = frozenset()
 
 MnsType = Literal["empty", "type I", "type II"]
-Command = Literal["suspend", "resume", "mark", "unmark"]
+FeedbackCommand = Literal["suspend", "resume", "mark", "unmark"]
 
-_MARKING: dict[Command, Command] = {"suspend": "mark", "resume": "unmark", "mark": "mark", "unmark": "unmark"}
+_MARK_COMMANDS: dict[FeedbackCommand, FeedbackCommand] = {
+    "suspend": "mark",
+    "resume": "unmark",
+    "mark": "mark",
+    "unmark": "unmark",
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Lattice:
         return tuple(node for size in range(len(self.components) + 1) for node in self.level(size))
 
 
-def children(node: SubTuple) -> tuple[SubTuple, ...]:
+def list_subsets(node: SubTuple) -> tuple[SubTuple, ...]:
     """The candidates of one component less."""
     return tuple(node - {component} for component in sorted(node))
 
@@ -64,20 +69,20 @@ def identify_mns(lattice: Lattice, opposite: Iterable[SubTuple]) -> frozenset[Su
             if level is levels[0]:
                 matched |= {node for node in level if node <= row}
             else:
-                matched |= {node for node in level if all(child in matched for child in children(node))}
+                matched |= {node for node in level if all(child in matched for child in list_subsets(node))}
         dead |= matched
     found: set[SubTuple] = set()
     above: set[SubTuple] = set()
     for level in levels:
         for node in level:
-            if any(child in found or child in above for child in children(node)):
+            if any(child in found or child in above for child in list_subsets(node)):
                 above.add(node)
             elif node not in dead:
                 found.add(node)
     return frozenset(found)
 
 
-def mns_type(mns: SubTuple, left: SubTuple, right: SubTuple) -> MnsType:
+def classify_mns(mns: SubTuple, left: SubTuple, right: SubTuple) -> MnsType:
     """Type I lies within the rows of one input of the producer, Type II needs both."""
     if not mns:
         return "empty"
@@ -88,7 +93,7 @@ def mns_type(mns: SubTuple, left: SubTuple, right: SubTuple) -> MnsType:
 class Feedback:
     """What a consumer tells its producer. Marked rows are still built, but two marked halves are not joined."""
 
-    command: Command
+    command: FeedbackCommand
     mns: frozenset[SubTuple]
 
 
@@ -97,11 +102,11 @@ def propagate(feedback: Feedback, left: SubTuple, right: SubTuple) -> tuple[tupl
 
     The empty MNS goes to both: a producer none of whose rows is wanted wants none of its inputs' either.
     """
-    return _passed(feedback, left, right), _passed(feedback, right, left)
+    return _propagate_side(feedback, left, right), _propagate_side(feedback, right, left)
 
 
-def _passed(feedback: Feedback, side: SubTuple, other: SubTuple) -> tuple[Feedback, ...]:
+def _propagate_side(feedback: Feedback, side: SubTuple, other: SubTuple) -> tuple[Feedback, ...]:
     whole = frozenset(mns for mns in feedback.mns if mns <= side)
     halves = frozenset(mns & side for mns in feedback.mns if not (mns <= side or mns <= other))
-    parts = ((feedback.command, whole), (_MARKING[feedback.command], halves))
+    parts = ((feedback.command, whole), (_MARK_COMMANDS[feedback.command], halves))
     return tuple(Feedback(command, mns) for command, mns in parts if mns)

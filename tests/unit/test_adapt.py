@@ -15,14 +15,23 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.adapt import decision_thread as analyst
-from penstock.adapt import sampler as lookout
-from penstock.adapt.decide import Command, Decision, Memory, Rules, budget, decided, join_order, slices, state_policy
-from penstock.adapt.monitor import Effort, Observation, Sample, Slices, observed
+from penstock.adapt import decision_thread, sampler
+from penstock.adapt.decide import (
+    AdaptCommand,
+    Decision,
+    DecisionHistory,
+    Rules,
+    decide,
+    propose_budget,
+    propose_join_order,
+    propose_slices,
+    propose_state_policy,
+)
+from penstock.adapt.monitor import JoinSample, Observation, PushStats, SliceSample, observe
 from penstock.expr.nodes import Column
-from penstock.plan.cost import Statistics, state_rows
-from penstock.plan.join_graph import JoinClass, JoinGraph
-from penstock.plan.slice_cost import Chain, Rates, Windows
+from penstock.plan.cost import Statistics, estimate_state_rows
+from penstock.plan.join_graph import EqualityClass, JoinGraph
+from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
 from penstock.plan.tree import parse_tree
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
@@ -32,7 +41,7 @@ EAGER = Rules(wait=True, effort=1.0, least=100.0)
 def graph(*classes: str) -> JoinGraph:
     """One class over the aliases of each word."""
     found = [
-        JoinClass(id_, tuple((alias, Column(alias, "x", pa.int64())) for alias in word))
+        EqualityClass(id_, tuple((alias, Column(alias, "x", pa.int64())) for alias in word))
         for id_, word in enumerate(classes)
     ]
     return JoinGraph(tuple(sorted({*"".join(classes)})), tuple(found), (), ())
@@ -42,12 +51,27 @@ def seen(tree: str, pairs: dict[str, float], time: float = 100.0, **changes: Any
     """Streams of 100 tuples a second over windows of 10 seconds; `pairs` are the parts of the pairs that agree."""
     joined = graph(*pairs)
     names = {alias: alias for alias in joined.aliases}
-    sample = Sample(
-        join="j", query="q", names=names, shapes=(tree,), place=0, time=time, horizon=10.0, graph=joined,
-        tree=parse_tree(tree, joined.aliases), state="auto", codes={}, rates=dict.fromkeys(names, 100.0),
-        rows=dict.fromkeys(names, 1000.0), state_rows=0, effort=Effort(10, 1.0, 10.0), joins=1, sheddable=False,
-        bound=False, demanded=None,
-    )  # fmt: skip
+    sample = JoinSample(
+        join="j",
+        query="q",
+        names=names,
+        shapes=(tree,),
+        join_index=0,
+        time=time,
+        horizon=10.0,
+        graph=joined,
+        tree=parse_tree(tree, joined.aliases),
+        state="auto",
+        codes={},
+        rates=dict.fromkeys(names, 100.0),
+        rows=dict.fromkeys(names, 1000.0),
+        state_rows=0,
+        push_stats=PushStats(10, 1.0, 10.0),
+        join_count=1,
+        sheddable=False,
+        has_own_budget=False,
+        demand_ratio=None,
+    )
     counts = {frozenset(pair): (part * 1e6, 1e6) for pair, part in pairs.items()}
     return Observation(replace(sample, **changes), counts)
 
@@ -61,19 +85,19 @@ def test_pairs_that_were_measured_give_what_uniform_keys_give() -> None:
     rows, rates = dict.fromkeys("ABC", 1000.0), dict.fromkeys("ABC", 1.0)
     assumed = Statistics(rates, rows, {0: 50.0})
     pairs = {frozenset(pair): 1 / 50 for pair in ("AB", "BC", "AC")}
-    assert state_rows(names, clique, Statistics(rates, rows, {}, pairs)) == pytest.approx(
-        state_rows(names, clique, assumed)
+    assert estimate_state_rows(names, clique, Statistics(rates, rows, {}, pairs)) == pytest.approx(
+        estimate_state_rows(names, clique, assumed)
     )
     cycle = graph("AB", "BC", "AC")
-    assert state_rows(names, cycle, Statistics(rates, rows, {}, pairs)) == pytest.approx(1e9 / 50**3)
+    assert estimate_state_rows(names, cycle, Statistics(rates, rows, {}, pairs)) == pytest.approx(1e9 / 50**3)
 
 
 def test_codes_are_compared_and_earlier_ones_fade() -> None:
     base = seen("((A B) C)", SWAPPED).sample
     codes = {"A": {0: np.array([1, 1, 2])}, "B": {0: np.array([1, 5]), 1: np.array([7, 7])}, "C": {1: np.array([7])}}
-    first = observed(replace(base, codes=codes), None)
+    first = observe(replace(base, codes=codes), None)
     assert first.pairs == {frozenset("AB"): (2.0, 6.0), frozenset("BC"): (2.0, 2.0)}
-    again = observed(replace(base, codes=codes), first)
+    again = observe(replace(base, codes=codes), first)
     assert again.pairs[frozenset("AB")] == (2.5, 7.5)
 
 
@@ -82,7 +106,7 @@ def test_what_changes_beyond_chance_is_believed_at_once() -> None:
 
     def looked(values: int, earlier: Observation | None, seed: int) -> Observation:
         rng = np.random.default_rng(seed)
-        return observed(replace(base, codes={name: {0: rng.integers(0, values, 1024)} for name in "AB"}), earlier)
+        return observe(replace(base, codes={name: {0: rng.integers(0, values, 1024)} for name in "AB"}), earlier)
 
     def part(found: Observation) -> float:
         agreed, compared = found.pairs[frozenset("AB")]
@@ -98,31 +122,33 @@ def test_what_changes_beyond_chance_is_believed_at_once() -> None:
 def test_codes_of_several_classes_must_agree_together() -> None:
     base = seen("(A B)", {"AB": 0.1}).sample
     codes = {"A": {0: np.array([1, 2]), 1: np.array([1, 2])}, "B": {0: np.array([1, 2]), 1: np.array([2, 2])}}
-    assert observed(replace(base, codes=codes), None).pairs == {frozenset("AB"): (1.0, 4.0)}
+    assert observe(replace(base, codes=codes), None).pairs == {frozenset("AB"): (1.0, 4.0)}
 
 
 def test_the_cheaper_order_is_proposed_with_its_numbers() -> None:
-    found = join_order(seen("((A B) C)", SWAPPED), Memory(), Rules())
+    found = propose_join_order(seen("((A B) C)", SWAPPED), DecisionHistory(), Rules())
     assert found is not None
     assert found.value == "(A (B C))"
     assert found.numbers["cost"] > 1.25 * found.numbers["proposed"]
-    assert join_order(seen("(A (B C))", SWAPPED), Memory(), Rules()) is None
+    assert propose_join_order(seen("(A (B C))", SWAPPED), DecisionHistory(), Rules()) is None
 
 
 def test_the_other_joins_of_a_query_keep_their_shapes() -> None:
-    found = join_order(seen("((A B) C)", SWAPPED, shapes=("(X Y)", "((A B) C)"), place=1), Memory(), Rules())
+    found = propose_join_order(
+        seen("((A B) C)", SWAPPED, shapes=("(X Y)", "((A B) C)"), join_index=1), DecisionHistory(), Rules()
+    )
     assert found is not None
     assert found.value == "(X Y); (A (B C))"
 
 
 @pytest.mark.parametrize("rules", [Rules(margin=1e4), Rules(least=1e9)])
 def test_a_gain_must_pass_both_thresholds(rules: Rules) -> None:
-    assert join_order(seen("((A B) C)", SWAPPED), Memory(), rules) is None
+    assert propose_join_order(seen("((A B) C)", SWAPPED), DecisionHistory(), rules) is None
 
 
 def test_an_eddy_and_two_streams_have_no_order() -> None:
-    assert join_order(seen("{A B C}", SWAPPED), Memory(), Rules()) is None
-    assert join_order(seen("(A B)", {"AB": 0.5}), Memory(), Rules()) is None
+    assert propose_join_order(seen("{A B C}", SWAPPED), DecisionHistory(), Rules()) is None
+    assert propose_join_order(seen("(A B)", {"AB": 0.5}), DecisionHistory(), Rules()) is None
 
 
 def test_many_streams_are_ordered_greedily() -> None:
@@ -131,7 +157,7 @@ def test_many_streams_are_ordered_greedily() -> None:
     tree = "A"
     for alias in "BCDEFGHIJKL":
         tree = f"({tree} {alias})"
-    found = join_order(seen(tree, pairs), Memory(), Rules())
+    found = propose_join_order(seen(tree, pairs), DecisionHistory(), Rules())
     assert found is not None
     assert "(K L)" in str(found.value)
 
@@ -140,7 +166,7 @@ def test_gates_are_left_to_auto_where_a_fixed_policy_costs_more() -> None:
     sparse, dense = {"AB": 1e-1, "BC": 1e-6}, {"AB": 1e-3, "BC": 1.0}
 
     def asked(state: str, pairs: dict[str, float]) -> str | None:
-        found = state_policy(seen("((A B) C)", pairs, state=state), Memory(), Rules())
+        found = propose_state_policy(seen("((A B) C)", pairs, state=state), DecisionHistory(), Rules())
         return None if found is None else found.value
 
     assert [asked(state, sparse) for state in ("eager", "lazy", "jit", "auto", "none")] == ["auto", "auto"] + [None] * 3
@@ -150,45 +176,45 @@ def test_gates_are_left_to_auto_where_a_fixed_policy_costs_more() -> None:
 
 
 def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
-    late = Effort(pushes=10, seconds=30.0, span=10.0)
-    calm = Effort(pushes=10, seconds=1.0, span=10.0)
+    late = PushStats(pushes=10, seconds=30.0, event_seconds=10.0)
+    calm = PushStats(pushes=10, seconds=1.0, event_seconds=10.0)
 
     def asked(limit: float | None, **changes: Any) -> tuple[bool, str | None]:
-        found = budget(seen("((A B) C)", SWAPPED, **changes), Memory(limit=limit), Rules())
+        found = propose_budget(seen("((A B) C)", SWAPPED, **changes), DecisionHistory(budget_limit=limit), Rules())
         return found is not None, None if found is None else found.value
 
-    assert asked(None, effort=late, sheddable=True) == (True, "1000 ms")
-    assert asked(None, effort=late, sheddable=True, joins=4) == (True, "1000 ms")  # the whole push is timed
-    assert asked(None, effort=late) == (False, None)
-    assert asked(None, effort=calm, sheddable=True) == (False, None)
-    assert asked(1000.0, effort=calm, bound=True, demanded=0.8) == (False, None)
-    assert asked(1000.0, effort=calm, bound=True, demanded=0.5) == (True, None)
-    assert asked(1000.0, effort=late, bound=True, demanded=0.5) == (False, None)
-    assert asked(500.0, effort=calm, bound=True, demanded=0.8) == (True, "1000 ms")
+    assert asked(None, push_stats=late, sheddable=True) == (True, "1000 ms")
+    assert asked(None, push_stats=late, sheddable=True, join_count=4) == (True, "1000 ms")  # the whole push is timed
+    assert asked(None, push_stats=late) == (False, None)
+    assert asked(None, push_stats=calm, sheddable=True) == (False, None)
+    assert asked(1000.0, push_stats=calm, has_own_budget=True, demand_ratio=0.8) == (False, None)
+    assert asked(1000.0, push_stats=calm, has_own_budget=True, demand_ratio=0.5) == (True, None)
+    assert asked(1000.0, push_stats=late, has_own_budget=True, demand_ratio=0.5) == (False, None)
+    assert asked(500.0, push_stats=calm, has_own_budget=True, demand_ratio=0.8) == (True, "1000 ms")
 
 
 def test_an_overload_by_far_is_not_looked_at_twice() -> None:
     def first_look(seconds: float) -> list[Decision]:
-        late = seen("(A B)", {"AB": 1e-6}, effort=Effort(10, seconds, 10.0), sheddable=True)
-        return decided(late, Memory(), Rules())[1]
+        late = seen("(A B)", {"AB": 1e-6}, push_stats=PushStats(10, seconds, 10.0), sheddable=True)
+        return decide(late, DecisionHistory(), Rules())[1]
 
     assert first_look(15.0) == []
-    assert [decision.command for decision in first_look(25.0)] == [Command("q", "budget", "1000 ms")]
+    assert [decision.command for decision in first_look(25.0)] == [AdaptCommand("q", "budget", "1000 ms")]
 
 
 def test_a_better_plan_comes_before_shedding() -> None:
-    late = seen("((A B) C)", SWAPPED, effort=Effort(10, 30.0, 10.0), sheddable=True)
-    assert budget(late, Memory(), Rules()) is not None
-    assert budget(late, Memory(proposed={("j", "migrate"): 1}), Rules()) is None
-    assert budget(late, Memory(acted={"migrate": 95.0}), Rules()) is None
-    assert budget(late, Memory(acted={"migrate": 85.0}), Rules()) is not None
+    late = seen("((A B) C)", SWAPPED, push_stats=PushStats(10, 30.0, 10.0), sheddable=True)
+    assert propose_budget(late, DecisionHistory(), Rules()) is not None
+    assert propose_budget(late, DecisionHistory(proposal_counts={("j", "migrate"): 1}), Rules()) is None
+    assert propose_budget(late, DecisionHistory(last_decided={"migrate": 95.0}), Rules()) is None
+    assert propose_budget(late, DecisionHistory(last_decided={"migrate": 85.0}), Rules()) is not None
 
 
-def sliced(chain: Chain, wanted: float, rate: float) -> str | None:
+def sliced(chain: SliceChain, wanted: float, rate: float) -> str | None:
     """What is proposed for windows of 1 to 30 seconds, where a part of the tuples is wanted beyond the first."""
-    windows = Windows(tuple(map(float, range(1, 31))), (1.0, *[wanted] * 29))
-    known = Slices(chain or windows.ends, windows, Rates(rate, rate, 0.01))
-    found = slices(seen("(A B)", {"AB": 0.5}, slices=known), Memory(), Rules(least=100))
+    windows = SharedWindows(tuple(map(float, range(1, 31))), (1.0, *[wanted] * 29))
+    known = SliceSample(chain or windows.ends, windows, Rates(rate, rate, 0.01))
+    found = propose_slices(seen("(A B)", {"AB": 0.5}, slices=known), DecisionHistory(), Rules(least=100))
     return None if found is None else found.value
 
 
@@ -196,7 +222,7 @@ def test_slices_are_merged_where_that_spares_more_than_it_keeps() -> None:
     """Where few tuples come a slice costs more than what it would compare; where many do, what it compares counts."""
     assert [sliced((), wanted, 2.0) for wanted in (1.0, 0.5)] == ["cpu-opt", "cpu-opt"]
     assert [sliced((), wanted, 1000.0) for wanted in (1.0, 0.1)] == [None, None]
-    assert slices(seen("(A B)", {"AB": 0.5}), Memory(), Rules()) is None
+    assert propose_slices(seen("(A B)", {"AB": 0.5}), DecisionHistory(), Rules()) is None
 
 
 def test_slices_are_cut_again_where_merging_keeps_much_for_little() -> None:
@@ -211,9 +237,9 @@ def test_slices_are_cut_again_where_merging_keeps_much_for_little() -> None:
 
 def acts(trees: Iterator[tuple[str, dict[str, float]]], rules: Rules, every: float = 2.5) -> list[Decision]:
     """The decisions on a series of observations, the plan as decided."""
-    memory, plan, found = Memory(), "((A B) C)", []
+    memory, plan, found = DecisionHistory(), "((A B) C)", []
     for at, (_, pairs) in enumerate(trees):
-        memory, decisions = decided(seen(plan, pairs, time=at * every), memory, rules)
+        memory, decisions = decide(seen(plan, pairs, time=at * every), memory, rules)
         for decision in decisions:
             plan = str(decision.command.value)
         found += decisions
@@ -239,7 +265,7 @@ def test_slow_oscillation_is_followed_once_a_window_at_most() -> None:
 
 def test_a_lasting_change_is_followed_once() -> None:
     (only,) = acts(iter([("", SWAPPED)] * 100), Rules())
-    assert only.command == Command("q", "migrate", "(A (B C))")
+    assert only.command == AdaptCommand("q", "migrate", "(A (B C))")
     assert only.time == 2.5  # the second look
 
 
@@ -271,7 +297,7 @@ def test_the_plan_follows_the_data_and_the_answer_stays() -> None:
     engine = started(adapt=EAGER)
     assert answers(engine) == answers(started())
     (decision,) = engine.decisions()
-    assert decision.command == Command("q", "migrate", "(A (B C))")
+    assert decision.command == AdaptCommand("q", "migrate", "(A (B C))")
     assert engine.metrics("q")["plan"] == "(A (B C))"
     assert decision.push is not None
     assert decision.push > 30
@@ -329,11 +355,11 @@ def test_overload_is_shed_where_all_who_share_a_join_have_freshness() -> None:
         clock.step = 5.0 if 40 <= second < 80 else 0.01
         engine.push(tuples(second))
         if second == 85:
-            assert [name in engine._budgets._single for name in ("q", "p")] == [True, True]
-            assert engine._budgets.dump(engine._controller.bound)["single"] == {}
+            assert [name in engine._budgets._query_scopes for name in ("q", "p")] == [True, True]
+            assert engine._budgets.dump(engine._controller.budgeted_queries)["single"] == {}
     budgets = [d for d in engine.decisions() if d.command.do == "budget"]
     assert [(d.command.value, d.error) for d in budgets] == [("1000 ms", None), (None, None)]
-    assert engine._budgets._single == {}
+    assert engine._budgets._query_scopes == {}
 
 
 def crowd(**options: Any) -> ps.Engine:
@@ -365,11 +391,15 @@ def test_slices_follow_the_rates_and_a_replay_cuts_them_alike() -> None:
     assert crowded(engine) == expected
     made = [decision.command.value for decision in engine.decisions() if decision.command.do == "reslice"]
     assert made == ["cpu-opt"]
-    assert [join.group.chain for join in engine._groups] == [(1, 12)]  # cut only where tuples are let go
+    assert [join.shared_join.slice_ends for join in engine._join_registry] == [
+        (1, 12)
+    ]  # cut only where tuples are let go
     assert [decision.error for decision in engine.decisions() if decision.error] == []
     twin.replay(engine.decisions())
     assert crowded(twin) == expected
-    assert [join.group.chain for join in twin._groups] == [join.group.chain for join in engine._groups]
+    assert [join.shared_join.slice_ends for join in twin._join_registry] == [
+        join.shared_join.slice_ends for join in engine._join_registry
+    ]
 
 
 def test_a_snapshot_keeps_adapting() -> None:
@@ -388,7 +418,7 @@ def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise RuntimeError("no way")
 
-    for module, name in ((analyst, "decided"), (lookout, "sampled")):
+    for module, name in ((decision_thread, "decide"), (sampler, "sample_join")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, broken)
             engine = started(adapt=EAGER)
@@ -400,7 +430,7 @@ def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch
 
 def test_a_command_that_comes_too_late_is_a_failed_decision() -> None:
     engine = started(adapt=EAGER)
-    decisions = [Decision(Command("gone", "migrate", "(A B)"), 0.0, {})]
+    decisions = [Decision(AdaptCommand("gone", "migrate", "(A B)"), 0.0, {})]
     engine._controller._outbox.put((decisions, 0.0))
     engine._controller._pending = True
     engine.push(tuples(0))
@@ -416,7 +446,7 @@ def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> No
     engine = started(adapt=EAGER)
     for second in range(40):
         engine.push(tuples(second))
-    thread, gone = engine._controller.analyst.thread, weakref.ref(engine)
+    thread, gone = engine._controller.decision_thread.thread, weakref.ref(engine)
     assert isinstance(thread, threading.Thread)
     assert thread.daemon
     end(engine)
@@ -438,11 +468,11 @@ def test_a_closed_engine_goes_on_without_adapting() -> None:
 
 
 def test_commands_travel_as_json() -> None:
-    command = Command("q", "budget", None)
-    assert Command.unpacked(command.packed()) == command
+    command = AdaptCommand("q", "budget", None)
+    assert AdaptCommand.from_json(command.to_json()) == command
     for text in ("{", "[]", '{"query": "q", "do": "erase", "value": null}', '{"query": "q"}'):
         with pytest.raises(ps.QueryError, match="command"):
-            Command.unpacked(text)
+            AdaptCommand.from_json(text)
 
 
 BAD_RULES: list[dict[str, Any]] = [

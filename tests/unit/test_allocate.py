@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from penstock.adapt.allocate import HEURISTICS, POLICIES, allocate
-from penstock.adapt.freshness import Refresh, refresh_rates, renewal_rates
-from penstock.lab.papers.jaqpot.plans import NEARLY, cover_over_optimum, problem
-from penstock.plan.input_paths import Load, halfway_joins, susceptible
-from penstock.plan.tree import Leaf, Pair, parse_tree
+from penstock.adapt.freshness import RefreshRate, compute_refresh_rates, compute_renewal_rates
+from penstock.lab.papers.jaqpot.plans import TOLERANCE, compute_cover_ratio, generate_problem
+from penstock.plan.input_paths import PlanLoad, list_halfway_joins, list_susceptible_joins
+from penstock.plan.tree import JoinPair, Leaf, parse_tree
 
 A, B, C, D = map(Leaf, "ABCD")
-AB, CD = Pair(A, B), Pair(C, D)
+AB, CD = JoinPair(A, B), JoinPair(C, D)
 
 
-PROBLEMS = [problem(seed) for seed in range(1000)]
+PROBLEMS = [generate_problem(seed) for seed in range(1000)]
 
 
 def test_a_thousand_plans() -> None:
@@ -30,38 +30,38 @@ def test_a_thousand_plans() -> None:
         free = allocate(given.load, given.mu, "jaqpot").throughput
         infeasible += not greedy.feasible
         assert exact.feasible or not greedy.feasible
-        assert given.fresh(exact) or not exact.feasible
-        assert given.fresh(greedy) or not greedy.feasible
-        assert exact.throughput * NEARLY >= greedy.throughput or not greedy.feasible
+        assert given.is_fresh(exact) or not exact.feasible
+        assert given.is_fresh(greedy) or not greedy.feasible
+        assert exact.throughput * TOLERANCE >= greedy.throughput or not greedy.feasible
         for policy in HEURISTICS:
             rival = allocate(given.load, given.mu, policy)
-            assert free * NEARLY >= rival.throughput, policy
-            if given.fresh(rival):
-                assert exact.throughput * NEARLY >= rival.throughput or not exact.feasible, policy
-                assert greedy.throughput * NEARLY >= rival.throughput or not greedy.feasible, policy
+            assert free * TOLERANCE >= rival.throughput, policy
+            if given.is_fresh(rival):
+                assert exact.throughput * TOLERANCE >= rival.throughput or not exact.feasible, policy
+                assert greedy.throughput * TOLERANCE >= rival.throughput or not greedy.feasible, policy
     assert 10 <= infeasible <= 80
 
 
 def test_rows_that_refresh_probe_on_only_where_that_pays() -> None:
     """(C D) must get 10 rows a second, of 10 tuples of C. They would bring one result each; two b bring 50."""
-    load = Load(Pair(AB, CD), dict.fromkeys("ABCD", 1000.0), {A: 1, B: 5, C: 1, D: 1, AB: 5, CD: 1})
-    found = allocate(load, 22, "jaqpot", {CD: Refresh(10, "C")})
+    load = PlanLoad(JoinPair(AB, CD), dict.fromkeys("ABCD", 1000.0), {A: 1, B: 5, C: 1, D: 1, AB: 5, CD: 1})
+    found = allocate(load, 22, "jaqpot", {CD: RefreshRate(10, "C")})
     assert found.allowances == pytest.approx({A: 0, B: 2, C: 0, D: 10, AB: 10, CD: 0})
     assert found.throughput == pytest.approx(50)
-    assert found.for_freshness == pytest.approx(20)
+    assert found.freshness_cost == pytest.approx(20)
 
 
 def test_the_greedy_cover_is_within_19_percent_of_the_optimum() -> None:
-    assert max(cover_over_optimum(given) for given in PROBLEMS if given.refreshes) <= 1.19
+    assert max(compute_cover_ratio(given) for given in PROBLEMS if given.refreshes) <= 1.19
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_policy_spends_more_than_there_is(policy: str) -> None:
     for given in PROBLEMS[:200]:
         table = allocate(given.load, given.mu, policy, given.refreshes).allowances
-        assert sum(table.values()) <= given.mu * NEARLY
+        assert sum(table.values()) <= given.mu * TOLERANCE
         assert min(table.values()) >= 0
-        assert table.keys() == halfway_joins(given.load.tree).keys()
+        assert table.keys() == list_halfway_joins(given.load.tree).keys()
 
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot", "grepp", "discrete-greedy", "discrete-dp", "best-hjp"])
@@ -69,15 +69,15 @@ def test_no_leaf_probes_more_than_arrives(policy: str) -> None:
     for given in PROBLEMS[:200]:
         table = allocate(given.load, 5 * given.load.saturation, policy, given.refreshes).allowances
         for alias, rate in given.load.rates.items():
-            assert table[Leaf(alias)] <= rate * NEARLY
+            assert table[Leaf(alias)] <= rate * TOLERANCE
 
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot", "grepp", "best-hjp"])
 def test_a_budget_that_suffices_allows_everything(policy: str) -> None:
     for given in PROBLEMS[:100]:
-        found = allocate(given.load, given.load.saturation * NEARLY, policy)
+        found = allocate(given.load, given.load.saturation * TOLERANCE, policy)
         assert found.throughput == pytest.approx(sum(p.results * given.load.rates[p.alias] for p in given.load.paths))
-        assert found.allowances == pytest.approx(given.load.full)
+        assert found.allowances == pytest.approx(given.load.full_allowances)
 
 
 def test_the_discrete_optimum_lies_between_the_discrete_greedy_and_the_continuous_optimum() -> None:
@@ -85,11 +85,11 @@ def test_the_discrete_optimum_lies_between_the_discrete_greedy_and_the_continuou
         low, middle, high = (
             allocate(given.load, given.mu, policy).throughput for policy in ("discrete-greedy", "discrete-dp", "grepp")
         )
-        assert low <= middle * NEARLY <= high * NEARLY**2
+        assert low <= middle * TOLERANCE <= high * TOLERANCE**2
 
 
-BUSHY = Load(
-    Pair(AB, CD),
+BUSHY = PlanLoad(
+    JoinPair(AB, CD),
     {"A": 10, "B": 10, "C": 10, "D": 10},
     {Leaf("A"): 2, Leaf("B"): 2, Leaf("C"): 2, Leaf("D"): 2, AB: 1, CD: 1},
     {Leaf("A"): 100, Leaf("B"): 100, Leaf("C"): 100, Leaf("D"): 100, AB: 60, CD: 60},
@@ -102,12 +102,12 @@ def test_too_small_a_budget_names_the_stream_and_what_it_would_take(policy: str,
 
     That is 6 tuples; on a whole path each takes 3 probes, to refresh alone it takes one.
     """
-    refreshes = refresh_rates(BUSHY, {"A": 15, "B": 20})
+    refreshes = compute_refresh_rates(BUSHY, {"A": 15, "B": 20})
     assert refreshes[AB].rate == pytest.approx(12)
     found = allocate(BUSHY, 5, policy, refreshes)
     assert found.shortage is not None
     assert (found.shortage.stream, found.shortage.state) == ("A", AB)
-    assert found.shortage.needed == pytest.approx(needed)
+    assert found.shortage.required_mu == pytest.approx(needed)
     assert f"{needed} probes" in str(found.shortage)
     assert sum(found.allowances.values()) == pytest.approx(5)
     assert allocate(BUSHY, needed * 1.001, policy, refreshes).feasible
@@ -115,22 +115,22 @@ def test_too_small_a_budget_names_the_stream_and_what_it_would_take(policy: str,
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot"])
 def test_freshness_that_no_budget_can_keep(policy: str) -> None:
-    found = allocate(BUSHY, 1000, policy, refresh_rates(BUSHY, {"C": 11}))
+    found = allocate(BUSHY, 1000, policy, compute_refresh_rates(BUSHY, {"C": 11}))
     assert found.shortage is not None
-    assert (found.shortage.stream, found.shortage.state, found.shortage.needed) == ("C", CD, None)
-    assert allocate(BUSHY, 1000, policy, refresh_rates(BUSHY, {"C": 10})).shortage is not None
+    assert (found.shortage.stream, found.shortage.state, found.shortage.required_mu) == ("C", CD, None)
+    assert allocate(BUSHY, 1000, policy, compute_refresh_rates(BUSHY, {"C": 10})).shortage is not None
 
 
 def test_where_rows_die_with_their_parts_a_state_is_renewed_once_in_the_freshness_of_each_stream() -> None:
-    rates = renewal_rates(BUSHY, {"A": 15, "B": 20, "D": 12})
+    rates = compute_renewal_rates(BUSHY, {"A": 15, "B": 20, "D": 12})
     assert {node: (refresh.rate, refresh.stream) for node, refresh in rates.items()} == {AB: (4, "A"), CD: (5, "D")}
 
 
 def test_the_slack_of_a_path_is_divided_by_the_roots_of_its_states() -> None:
     tree = parse_tree("(((A B) C) D)", "ABCD")
-    low, high = susceptible(tree)
-    load = Load(tree, dict.fromkeys("ABCD", 1.0), dict.fromkeys(halfway_joins(tree), 1.0),
+    low, high = list_susceptible_joins(tree)
+    load = PlanLoad(tree, dict.fromkeys("ABCD", 1.0), dict.fromkeys(list_halfway_joins(tree), 1.0),
                 {**{Leaf(alias): 10.0 for alias in "ABCD"}, low: 4.0, high: 100.0})  # fmt: skip
-    rates = refresh_rates(load, {"A": 16})
+    rates = compute_refresh_rates(load, {"A": 16})
     assert (rates[low].rate, rates[high].rate) == pytest.approx((2 * 12 / 6, 10 * 12 / 6))
     assert 4 / rates[low].rate + 100 / rates[high].rate == pytest.approx(6)

@@ -13,8 +13,8 @@ import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import as_budget
 from penstock.engine.budgets import Budgets
-from penstock.join.shedding.load_shedding import Shedding
-from penstock.plan.tree import Leaf, Pair
+from penstock.join.shedding.load_shedding import LoadShedding
+from penstock.plan.tree import JoinPair, Leaf
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"
 
@@ -44,8 +44,8 @@ def test_no_more_is_probed_than_allowed(policy: str) -> None:
     engine = started()
     engine.budget(400, policy)
     results = fed(engine, range(40))
-    shedding = next(iter(engine._budgets._general.overloads.values())).shedding
-    assert shedding.spent <= 400 * 41
+    shedding = next(iter(engine._budgets._engine_scope.join_budgets.values())).shedding
+    assert shedding.probes_spent <= 400 * 41
     metrics = engine.metrics("q")
     assert sum(metrics["unprobed"].values()) > 0
     assert metrics["budget"]["policy"] == policy
@@ -74,10 +74,10 @@ def test_a_budget_that_suffices_says_so() -> None:
 def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, float]:
     """Partners per probe of two streams after looks at windows of so many rows: (rows, {side: (probes, partners)})."""
     a, b = Leaf("A"), Leaf("B")
-    shedding = Shedding(Pair(a, b), 10, 1, 10.0, None, lambda: None, lambda: False)
+    shedding = LoadShedding(JoinPair(a, b), 10, 1, 10.0, None, lambda: None, lambda: False)
     for rows, counts in looks:
         for side, (probes, partners) in counts.items():
-            shedding.found(side, probes, partners)
+            shedding.record_probes(side, probes, partners)
         load = shedding.measure({a: rows, b: rows})
     return {str(side): found for side, found in load.productivity.items()}
 
@@ -211,7 +211,7 @@ def test_a_budget_is_restored_to_all_who_agreed_to_it() -> None:
     engine.budget(100, query="p1")  # itself it needs no FRESHNESS
     again = ps.Engine.restore(engine.snapshot())
     assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
-    assert again._budgets.overloads(again._roster["p0"]) == again._budgets.overloads(again._roster["p1"])
+    assert again._budgets.join_budgets(again._registry["p0"]) == again._budgets.join_budgets(again._registry["p1"])
 
 
 def test_what_is_exempt_is_restored_whatever_it_has_become() -> None:
@@ -287,8 +287,8 @@ class Clock:
         self.now, self.spent = 0.0, 0
 
     def __call__(self) -> float:
-        keeper = self.engine._budgets._general
-        spent = 0 if keeper is None else sum(over.shedding.spent for over in keeper.overloads.values())
+        keeper = self.engine._budgets._engine_scope
+        spent = 0 if keeper is None else sum(over.shedding.probes_spent for over in keeper.join_budgets.values())
         self.now += (spent - self.spent) * self.per_probe
         self.spent = spent
         return self.now
@@ -298,7 +298,7 @@ class Clock:
 def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None:
     engine = started(batch=40)
     clock = Clock(engine, per_probe)
-    engine._budgets = Budgets(engine._roster, clock)
+    engine._budgets = Budgets(engine._registry, clock)
     engine.budget("100 ms")
     taken = []
     for second in range(60):
@@ -314,7 +314,7 @@ def test_a_margin_is_kept_for_probes_that_take_longer_at_times() -> None:
     """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
     engine = started()
     clock = Clock(engine, 1e-4)
-    engine._budgets = Budgets(engine._roster, clock)
+    engine._budgets = Budgets(engine._registry, clock)
     engine.budget("100 ms")
     rng = np.random.default_rng(1)
     taken = []
@@ -331,7 +331,7 @@ def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
     """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
     engine = started()
     clock = Clock(engine, 1e-5)
-    engine._budgets = Budgets(engine._roster, clock)
+    engine._budgets = Budgets(engine._registry, clock)
     engine.budget("100 ms")
     fed(engine, range(30))
     unprobed = engine.metrics("q")["unprobed"].get("(A B)", 0)
@@ -343,7 +343,9 @@ def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
 def test_a_push_that_is_late_stops_probing_between_two_turns() -> None:
     """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
     engine = started(PAIR.format(5))
-    engine._budgets = Budgets(engine._roster, lambda: sum(o.shedding._found for o in engine.overloads("q")) * 1e-6)
+    engine._budgets = Budgets(
+        engine._registry, lambda: sum(o.shedding._partners_found for o in engine.overloads("q")) * 1e-6
+    )
     engine.budget("500 ms")
     crowd = pa.table({"ts": np.zeros(1000, int), "x": np.zeros(1000, int), "y": np.zeros(1000, int)})
     found = engine.push({"A": crowd, "C": crowd})["q"].num_rows

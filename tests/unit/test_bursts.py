@@ -26,11 +26,11 @@ def test_a_state_forgets_a_burst_when_a_window_has_passed() -> None:
         engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts")
     sources = ", ".join(f"{name} [RANGE 10]" for name in "ABC")
     engine.query("q", f"SELECT A.x FROM {sources} WHERE A.x = B.x AND B.y = C.y", plan="((A B) C)")
-    (join,) = engine._groups
+    (join,) = engine._join_registry
     most = 0
     for second in range(70):
         engine.push(tuples(second))
-        most = max(most, sum(len(node.state) for node in join.tree.nodes() if node.state is not None))
-    (inner,) = (node for node in join.tree.nodes() if isinstance(node, JoinNode) and node.state is not None)
+        most = max(most, sum(len(node.state) for node in join.tree.walk_joins() if node.state is not None))
+    (inner,) = (node for node in join.tree.walk_joins() if isinstance(node, JoinNode) and node.state is not None)
     assert most > 10_000
-    assert len(inner.state) <= 2 * inner.alive(join.done) + 2 * 1024
+    assert len(inner.state) <= 2 * inner.count_living(join.done) + 2 * 1024

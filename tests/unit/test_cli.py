@@ -13,10 +13,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.cli.pictures import svg
+from penstock.cli.pictures import draw_svg
 from penstock.errors import InternalError
-from penstock.plan.explain import Description
-from penstock.progress import steps
+from penstock.plan.explain import ExplainNode
+from penstock.progress import show_progress
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -189,14 +189,14 @@ def test_the_readme_example_prints_what_it_says(tmp_path: Path, capsys: pytest.C
 
 
 def test_steps_are_plain_lines_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with steps("work", 2) as step:
+    with show_progress("work", 2) as step:
         step("first")
         step("[second]")
     assert capsys.readouterr().err == "work 1/2: first\nwork 2/2: [second]\n"
 
 
 def test_steps_are_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with steps("work", 2, Console(file=sys.stdout, force_terminal=True, width=80)) as step:
+    with show_progress("work", 2, Console(file=sys.stdout, force_terminal=True, width=80)) as step:
         step("first")
         step("second")
     out = capsys.readouterr().out
@@ -205,8 +205,8 @@ def test_steps_are_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_drawing_keeps_its_boxes_apart_and_its_text_escaped() -> None:
-    leaves = tuple(Description(name, (("filter", "a < b & c"),)) for name in ("left", "right"))
-    picture = ET.fromstring(svg({"plan": Description("join", (), leaves)}))
+    leaves = tuple(ExplainNode(name, (("filter", "a < b & c"),)) for name in ("left", "right"))
+    picture = ET.fromstring(draw_svg({"plan": ExplainNode("join", (), leaves)}))
     boxes = [rect.attrib for rect in picture.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "leaf"]
     (first, second) = sorted((float(box["x"]), float(box["width"])) for box in boxes)
     assert first[0] + first[1] < second[0]

@@ -6,7 +6,7 @@ import pytest
 from cql_catalog import catalog
 
 from penstock.cql import bind_query
-from penstock.cql.types import sql_type
+from penstock.cql.types import format_type
 from penstock.expr.nodes import Aggregate, Call, Column, Expr
 
 CATALOG = catalog()
@@ -18,8 +18,8 @@ def shown(expr: Expr) -> str:
         return expr.name
     if isinstance(expr, (Call, Aggregate)):
         op = expr.op if isinstance(expr, Call) else expr.function
-        return f"{op}({', '.join(shown(arg) for arg in expr.args)}):{sql_type(expr.type)}"
-    return f"{expr.value}:{sql_type(expr.type)}"
+        return f"{op}({', '.join(shown(arg) for arg in expr.args)}):{format_type(expr.type)}"
+    return f"{expr.value}:{format_type(expr.type)}"
 
 
 @pytest.mark.parametrize(

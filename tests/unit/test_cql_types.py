@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.cql import arrow_type, duration, stream_schema, time_column
-from penstock.cql.types import arithmetic, common
+from penstock.cql import build_schema, find_time_column, parse_duration, to_arrow_type
+from penstock.cql.types import find_arithmetic_type, find_common_type
 from penstock.errors import QueryError
 
 US = pa.timestamp("us")
@@ -39,19 +39,19 @@ D = pa.decimal128
     ],
 )
 def test_arrow_type(name: str, expected: pa.DataType) -> None:
-    assert arrow_type(name) == expected
+    assert to_arrow_type(name) == expected
 
 
 @pytest.mark.parametrize("name", ["", "foo", "varchar(10)", "decimal(39, 2)", "decimal(3, 4)", "array<int>"])
 def test_unknown_type(name: str) -> None:
     with pytest.raises(QueryError) as caught:
-        arrow_type(name)
+        to_arrow_type(name)
     assert caught.value.condition == "UNKNOWN_TYPE"
 
 
 def test_unknown_type_names_the_known_ones() -> None:
     with pytest.raises(QueryError, match=r"unknown type bigit; known are tinyint, .*; did you mean bigint\?"):
-        arrow_type("bigit")
+        to_arrow_type("bigit")
 
 
 def test_stream_schema_normalises() -> None:
@@ -65,8 +65,8 @@ def test_stream_schema_normalises() -> None:
         ]
     )
     expected = [pa.timestamp("us", "Europe/Berlin"), pa.string(), pa.string(), pa.int32(), D(5, 1)]
-    assert stream_schema(given).types == expected
-    assert stream_schema({"ts": "timestamp", "x": "bigint"}) == pa.schema([("ts", US), ("x", pa.int64())])
+    assert build_schema(given).types == expected
+    assert build_schema({"ts": "timestamp", "x": "bigint"}) == pa.schema([("ts", US), ("x", pa.int64())])
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_stream_schema_normalises() -> None:
 )
 def test_stream_schema_refuses(columns: object, condition: str) -> None:
     with pytest.raises(QueryError) as caught:
-        stream_schema(columns)  # type: ignore[arg-type]
+        build_schema(columns)  # type: ignore[arg-type]
     assert caught.value.condition == condition
 
 
 def test_time_column() -> None:
     schema = pa.schema([("Ts", US), ("n", pa.int32()), ("v", pa.float64())])
-    assert time_column(schema, "ts") == "Ts"
-    assert time_column(schema, "N") == "n"
+    assert find_time_column(schema, "ts") == "Ts"
+    assert find_time_column(schema, "N") == "n"
     with pytest.raises(QueryError, match=r"TIME_COLUMN_TYPE.*v has type double"):
-        time_column(schema, "v")
+        find_time_column(schema, "v")
     with pytest.raises(QueryError, match=r"UNKNOWN_COLUMN.*unknown time column z"):
-        time_column(schema, "z")
+        find_time_column(schema, "z")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_time_column() -> None:
     ],
 )
 def test_duration(value: object, time_type: pa.DataType, expected: int) -> None:
-    assert duration(value, time_type) == expected  # type: ignore[arg-type]
+    assert parse_duration(value, time_type) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_duration(value: object, time_type: pa.DataType, expected: int) -> None:
 )
 def test_duration_refuses(value: object, time_type: pa.DataType, condition: str) -> None:
     with pytest.raises(QueryError) as caught:
-        duration(value, time_type)  # type: ignore[arg-type]
+        parse_duration(value, time_type)  # type: ignore[arg-type]
     assert caught.value.condition == condition
 
 
@@ -152,15 +152,15 @@ def test_duration_refuses(value: object, time_type: pa.DataType, condition: str)
     ],
 )
 def test_common_is_symmetric(left: pa.DataType, right: pa.DataType, expected: pa.DataType | None) -> None:
-    assert common(left, right) == expected
-    assert common(right, left) == expected
+    assert find_common_type(left, right) == expected
+    assert find_common_type(right, left) == expected
 
 
 @pytest.mark.parametrize(("op", "compute"), [("+", pc.add), ("-", pc.subtract), ("*", pc.multiply), ("/", pc.divide)])
 @pytest.mark.parametrize(("left", "right"), [(D(10, 2), D(8, 4)), (D(8, 4), D(10, 2)), (D(5, 0), D(3, 3))])
 def test_decimal_arithmetic_is_arrows(op: str, compute: object, left: pa.DataType, right: pa.DataType) -> None:
     computed = compute(pa.nulls(1, left), pa.nulls(1, right))  # type: ignore[operator]
-    assert arithmetic(op, left, right) == computed.type
+    assert find_arithmetic_type(op, left, right) == computed.type
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_decimal_arithmetic_is_arrows(op: str, compute: object, left: pa.DataTyp
     ],
 )
 def test_arithmetic(op: str, left: pa.DataType, right: pa.DataType, expected: pa.DataType | None) -> None:
-    assert arithmetic(op, left, right) == expected
+    assert find_arithmetic_type(op, left, right) == expected

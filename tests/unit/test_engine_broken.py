@@ -69,7 +69,7 @@ def test_refused_migration_changes_no_join() -> None:
     engine.query("two", f"{joins} UNION ALL {endless}", plan="(A B); (A C)")
     with pytest.raises(ps.UnsupportedError, match="PARALLEL_TRACK_NEVER_ENDS"):
         engine.migrate("two", "(B A); (C A)", how="parallel-track")
-    assert all(len(join.plans) == 1 for join in engine._roster["two"].joins)
+    assert all(len(join.plans) == 1 for join in engine._registry["two"].joins)
     assert engine.metrics("two")["plan"] == "(A B); (A C)"
 
 
@@ -77,11 +77,11 @@ def test_refused_query_under_a_budget_leaves_shared_join() -> None:
     engine = started()
     engine.query("fresh", JOIN)
     engine.budget(100)
-    (join,) = engine._groups
-    before = [each.name for each in join.group.members]
+    (join,) = engine._join_registry
+    before = [each.name for each in join.shared_join.members]
     with pytest.raises(ps.UnsupportedError, match="BUDGET_WOULD_DISTORT"):
         engine.query("distinct", f"SELECT DISTINCT {JOIN[7:]}")
-    assert [each.name for each in join.group.members] == before
+    assert [each.name for each in join.shared_join.members] == before
 
 
 def test_memory_error_while_a_text_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_own_error_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) ->
     """An error of ours says that a call was refused only if nothing has changed."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(JoinOperator, "adopt", raising(ps.UnsupportedError("NOT_YET", "half-way")))
+        patch.setattr(JoinOperator, "set_policy", raising(ps.UnsupportedError("NOT_YET", "half-way")))
         with pytest.raises(ps.UnsupportedError):
             engine.policy("q", "jit")
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -146,7 +146,7 @@ def test_results_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     out = engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 2, "B": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "births", raising(pa.ArrowMemoryError("full")))
+        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowMemoryError("full")))
         with pytest.raises(MemoryError):
             out["q"]
     assert out["q"].to_pylist() == [{"a": 1, "b": 1, "_ts": 1}]
@@ -160,7 +160,7 @@ def test_memory_error_in_a_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch
     engine = started()
     engine.query("filtered", f"{JOIN} AND A.x > 0")
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "mask", raising(pa.ArrowMemoryError("full")))
+        patch.setattr(admission, "compute_mask", raising(pa.ArrowMemoryError("full")))
         with pytest.raises(MemoryError):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -190,7 +190,7 @@ def test_stopped_query_is_stopped_after_restore(monkeypatch: pytest.MonkeyPatch)
     """It lacks rows: if it went on, nobody would be told."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "births", raising(pa.ArrowInvalid("cannot")))
+        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowInvalid("cannot")))
         with pytest.warns(RuntimeWarning, match="cannot"):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})["q"]
     again = ps.Engine.restore(engine.snapshot())

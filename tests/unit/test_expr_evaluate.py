@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr import BOOL, COMPARISONS, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, evaluate, mask
+from penstock.expr import BOOL, COMPARISONS, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, compute_mask, evaluate
 from penstock.expr.convert import decimal_to_decimal
-from penstock.expr.logic import comparison
+from penstock.expr.logic import choose_comparison
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, Op
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -213,7 +213,7 @@ def check(op: Op, kind: pa.DataType, to: pa.DataType, rows: list[tuple[Any, Any]
 
 def test_two_constants_that_are_nan_are_equal() -> None:
     nan = pa.scalar(float("nan"))
-    assert comparison("=", [DOUBLE, DOUBLE])(nan, nan).as_py() is True
+    assert choose_comparison("=", [DOUBLE, DOUBLE])(nan, nan).as_py() is True
 
 
 # Properties
@@ -416,7 +416,7 @@ def test_mask_is_the_rows_where_all_hold(rows: list[tuple[Any, Any]], limit: flo
     exprs = [call("<=", BOOL, a, b), call(">", BOOL, b, Literal(limit, DOUBLE))]
     expected = [None not in row and rank(row[0]) <= rank(row[1]) and rank(row[1]) > rank(limit) for row in rows]
     for predicates in (exprs, [call("and", BOOL, *exprs)]):
-        got = mask(predicates, lambda column: arrays[column.name], len(rows))
+        got = compute_mask(predicates, lambda column: arrays[column.name], len(rows))
         assert got.dtype == np.bool_
         assert got.tolist() == expected
 
@@ -432,7 +432,7 @@ def test_mask_of_a_comparison_with_a_constant_is_what_the_comparison_says(
     for limit, array in product(values, (pa.array(values, kind), pa.array([*values, None], kind))):
         predicate = call(op, BOOL, col("a", kind), Literal(limit, kind))
         said = run(predicate, a=array)
-        assert mask([predicate], lambda _, array=array: array, len(array)).tolist() == [x is True for x in said]
+        assert compute_mask([predicate], lambda _, array=array: array, len(array)).tolist() == [x is True for x in said]
 
 
 # Rules by name
@@ -645,13 +645,13 @@ def test_empty_batches() -> None:
     for op in INT_OPS:
         assert run(call(op, INT, a, a), a=nothing) == []
     assert run(call("cast", STRING, call("cast", DOUBLE, a)), a=nothing) == []
-    assert mask([call("<", BOOL, a, a)], lambda _: nothing, 0).tolist() == []
+    assert compute_mask([call("<", BOOL, a, a)], lambda _: nothing, 0).tolist() == []
 
 
 def test_mask_without_predicates_is_all_true_and_stops_when_nothing_is_left() -> None:
-    assert mask([], lambda _: pa.array([1]), 3).tolist() == [True] * 3
-    assert mask([Literal(True, BOOL)], lambda _: pa.array([1]), 2).tolist() == [True, True]
-    assert mask([Literal(None, BOOL)], lambda _: pa.array([1]), 2).tolist() == [False, False]
+    assert compute_mask([], lambda _: pa.array([1]), 3).tolist() == [True] * 3
+    assert compute_mask([Literal(True, BOOL)], lambda _: pa.array([1]), 2).tolist() == [True, True]
+    assert compute_mask([Literal(None, BOOL)], lambda _: pa.array([1]), 2).tolist() == [False, False]
     reads: list[str] = []
 
     def read(column: Column) -> pa.Array:
@@ -659,7 +659,7 @@ def test_mask_without_predicates_is_all_true_and_stops_when_nothing_is_left() ->
         return pa.array([1, None, 3])
 
     never = call("<", BOOL, col("a", INT), Literal(0, INT))
-    assert mask([never, call("<", BOOL, col("b", INT), Literal(9, INT))], read, 3).tolist() == [False] * 3
+    assert compute_mask([never, call("<", BOOL, col("b", INT), Literal(9, INT))], read, 3).tolist() == [False] * 3
     assert reads == ["a"]
 
 
@@ -667,5 +667,5 @@ def test_mask_of_a_slice() -> None:
     flags = pa.array([True, False, None] * 7)
     for offset in (0, 3, 8, 11):
         part = flags.slice(offset)
-        got = mask([col("a", BOOL)], lambda _, part=part: part, len(part))
+        got = compute_mask([col("a", BOOL)], lambda _, part=part: part, len(part))
         assert got.tolist() == [value is True for value in part.to_pylist()]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from penstock.errors import UnsupportedError
-from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, sql_type, to_sql
+from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, format_spark_type, to_sql
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, Op
 
 A, B, C = (Column("t", name, INT) for name in "abc")
@@ -130,9 +130,9 @@ def test_type_names() -> None:
         INTERVAL: "interval day to second",
         pa.decimal128(10, 2): "decimal(10,2)",
     }
-    assert {kind: sql_type(kind) for kind in names} == names
+    assert {kind: format_spark_type(kind) for kind in names} == names
     with pytest.raises(UnsupportedError):
-        sql_type(pa.list_(INT))
+        format_spark_type(pa.list_(INT))
     with pytest.raises(UnsupportedError):
         to_sql(Literal([1], pa.list_(INT)))
 

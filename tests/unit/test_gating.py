@@ -9,47 +9,58 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.join.demand.gate_cost import ASKED, BATCH, MARGIN, TAKEN, TESTED, Look, Sample, Work, may_pay, pays
+from penstock.join.demand.gate_cost import (
+    BATCH_COST,
+    KEY_COST,
+    MARGIN,
+    REQUEST_COST,
+    TEST_COST,
+    GateReview,
+    GateSample,
+    GateWork,
+    may_pay_off,
+    pays_off,
+)
 from penstock.state.maintenance import Maintenance
 
 
 def test_work_is_counted_since_the_last_look_and_in_rows() -> None:
-    work = Work(7, 900, 50, 30, 4_000, 60, 80).since(Work(5, 400, 20, 10, 1_000, 20, 70))
-    assert work == Work(2, 500, 30, 20, 3_000, 40, 80)
-    assert work.as_rows(shut=True) == 2 * BATCH + 3_000 * TESTED + 40 * ASKED + 80 * TAKEN
-    assert work.as_rows(shut=False) == 2 * BATCH + 500 * TESTED + 20 * ASKED + 80 * TAKEN
-    assert work.driven_per_batch == 10
+    work = GateWork(7, 900, 50, 30, 4_000, 60, 80).subtract(GateWork(5, 400, 20, 10, 1_000, 20, 70))
+    assert work == GateWork(2, 500, 30, 20, 3_000, 40, 80)
+    assert work.compute_cost(closed=True) == 2 * BATCH_COST + 3_000 * TEST_COST + 40 * REQUEST_COST + 80 * KEY_COST
+    assert work.compute_cost(closed=False) == 2 * BATCH_COST + 500 * TEST_COST + 20 * REQUEST_COST + 80 * KEY_COST
+    assert work.driver_rows_per_batch == 10
 
 
 def test_a_gate_that_would_spare_less_than_it_costs_is_not_measured() -> None:
-    assert not may_pay(Work(batches=1, built=round(BATCH)))
-    assert may_pay(Work(batches=1, built=round(2 * BATCH)))
+    assert not may_pay_off(GateWork(batches=1, built=round(BATCH_COST)))
+    assert may_pay_off(GateWork(batches=1, built=round(2 * BATCH_COST)))
 
 
 @pytest.mark.parametrize("balance", [0.5, 1.0, 2.0])
 def test_between_two_margins_a_gate_stays_as_it_is(balance: float) -> None:
-    work = Work(batches=1, arrived=1_000, tested=1_000)
-    sample = Sample(balance * work.as_rows(shut=True) / 1_000, 0.0)
-    assert pays(sample, work, shut=False) == (balance > MARGIN)
-    assert pays(sample, work, shut=True) == (balance > 1 / MARGIN)
+    work = GateWork(batches=1, arrived=1_000, tested=1_000)
+    sample = GateSample(balance * work.compute_cost(closed=True) / 1_000, 0.0)
+    assert pays_off(sample, work, closed=False) == (balance > MARGIN)
+    assert pays_off(sample, work, closed=True) == (balance > 1 / MARGIN)
 
 
 def test_what_must_be_looked_through_for_new_keys_counts_against_an_open_gate() -> None:
-    work = Work(batches=1, arrived=1_000)
-    assert pays(Sample(10.0, 0.0), work, shut=False)
-    assert not pays(Sample(10.0, 50_000.0), work, shut=False)
+    work = GateWork(batches=1, arrived=1_000)
+    assert pays_off(GateSample(10.0, 0.0), work, closed=False)
+    assert not pays_off(GateSample(10.0, 50_000.0), work, closed=False)
 
 
 def test_each_failure_doubles_the_rest() -> None:
-    look, rests = Look(), []
+    look, rests = GateReview(), []
     for _ in range(4):
-        look = look.measured(Work(), was_shut=False, shut=False)
-        rests.append(look.rests)
+        look = look.record(GateWork(), was_closed=False, closed=False)
+        rests.append(look.skips)
     assert rests == [2, 4, 8, 16]
-    assert look.rested(Work()).rests == 15
-    tried = look.measured(Work(), was_shut=False, shut=True)
-    assert tried.measured(Work(), was_shut=True, shut=False).rests == 32
-    assert tried.measured(Work(), was_shut=True, shut=True).failures == 0
+    assert look.skip(GateWork()).skips == 15
+    tried = look.record(GateWork(), was_closed=False, closed=True)
+    assert tried.record(GateWork(), was_closed=True, closed=False).skips == 32
+    assert tried.record(GateWork(), was_closed=True, closed=True).failures == 0
 
 
 def futile(state: str, **options: Any) -> ps.Engine:
@@ -99,4 +110,4 @@ def test_a_way_to_keep_demand_is_checked() -> None:
     with pytest.raises(ps.QueryError, match="jit and auto"):
         engine.query("other", "SELECT ts FROM A", state="eager", demand="bloom")
     engine = ps.Engine(demand="bloom", state="eager")
-    assert ps.Engine.restore(engine.snapshot())._starter.demand == "bloom"
+    assert ps.Engine.restore(engine.snapshot())._builder.demand == "bloom"

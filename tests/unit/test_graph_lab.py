@@ -6,8 +6,9 @@ import json
 
 from penstock.lab.papers.query_graph import experiments as graph
 
-TINY = graph.Scale(seconds=4, periods=(1_000, 100_000), bursts=(1, 20), slides=(1, 50), burst_sizes=(1, 7), pushes=4,
-                   rounds=1)  # fmt: skip
+TINY = graph.GraphScale(
+    seconds=4, periods=(1_000, 100_000), bursts=(1, 20), slides=(1, 50), burst_sizes=(1, 7), pushes=4, rounds=1
+)
 EXACT = (
     "burst_latency_exact",
     "latency_none_over_ets",

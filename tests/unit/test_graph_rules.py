@@ -6,43 +6,43 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.graph.rules import select
-from penstock.graph.state_table import Row, Table, state_table
+from penstock.graph.rules import select_next
+from penstock.graph.state_table import StateRow, StateTable, build_state_table
 
 
 class Seen:
     """What a rule sees, as the test says."""
 
-    def __init__(self, table: Table, more: str = "", helpers: dict[str, str] | None = None, low: str = "") -> None:
+    def __init__(self, table: StateTable, more: str = "", helpers: dict[str, str] | None = None, low: str = "") -> None:
         self._table = table
         self._more = more
         self._helpers = helpers or {}
         self._low = low
 
-    def row(self, state: str) -> Row:
+    def row(self, state: str) -> StateRow:
         return self._table.by_state[state]
 
-    def more(self, state: str) -> bool:
+    def has_work(self, state: str) -> bool:
         return state in self._more
 
-    def enabler(self, state: str) -> str | None:
+    def find_enabler(self, state: str) -> str | None:
         return self._helpers.get(state)
 
-    def moving(self, state: str) -> str | None:
-        return state if self.more(state) else self.enabler(state)
+    def find_runnable(self, state: str) -> str | None:
+        return state if self.has_work(state) else self.find_enabler(state)
 
-    def furthest_behind(self, fork: Row) -> Sequence[str]:
+    def list_lagging_readers(self, fork: StateRow) -> Sequence[str]:
         return fork.successors[::-1]
 
-    def holding_back(self, row: Row) -> str:
+    def find_lowest_input(self, row: StateRow) -> str:
         return self._low if self._low in row.predecessors else row.predecessors[0]
 
 
-def table(strategy: str, arcs: str, breaks: str = "") -> Table:
+def table(strategy: str, arcs: str, breaks: str = "") -> StateTable:
     """Arcs as in "ab bc": states are letters."""
     states = sorted(set(arcs) - {" "})
     successors = {state: tuple(arc[1] for arc in arcs.split() if arc[0] == state) for state in states}
-    return state_table(successors, dict.fromkeys(states, strategy), set(breaks))
+    return build_state_table(successors, dict.fromkeys(states, strategy), set(breaks))
 
 
 @pytest.mark.parametrize(
@@ -62,38 +62,38 @@ def table(strategy: str, arcs: str, breaks: str = "") -> Table:
 )
 def test_from_the_middle_of_a_path(strategy: str, more: str, chosen: str | None) -> None:
     path = table(strategy, "ab bc")
-    assert select(path.by_state["b"], Seen(path, more)) == chosen
+    assert select_next(path.by_state["b"], Seen(path, more)) == chosen
 
 
 def test_the_selection_is_repeated_on_the_predecessor() -> None:
     """Going back from d to b, b's other reader c is found before b itself."""
     forked = table("dfs", "ab bc bd")
-    assert select(forked.by_state["d"], Seen(forked, "bc")) == "c"
-    assert select(forked.by_state["d"], Seen(forked, "a")) == "a"
+    assert select_next(forked.by_state["d"], Seen(forked, "bc")) == "c"
+    assert select_next(forked.by_state["d"], Seen(forked, "a")) == "a"
 
 
 def test_a_fork_prefers_the_reader_that_is_furthest_behind() -> None:
     forked = table("dfs", "ab ac")
-    assert select(forked.by_state["a"], Seen(forked, "bc")) == "c"
+    assert select_next(forked.by_state["a"], Seen(forked, "bc")) == "c"
 
 
 def test_a_merge_goes_back_to_what_holds_it_back() -> None:
     merge = table("dfs", "ac bc")
-    assert select(merge.by_state["c"], Seen(merge, "ab", low="b")) == "b"
-    assert select(merge.by_state["c"], Seen(merge, "ab", low="a")) == "a"
+    assert select_next(merge.by_state["c"], Seen(merge, "ab", low="b")) == "b"
+    assert select_next(merge.by_state["c"], Seen(merge, "ab", low="a")) == "a"
 
 
 @pytest.mark.parametrize("strategy", ["dfs", "bfs"])
 def test_an_idle_merge_is_helped_by_the_source_that_holds_it_back(strategy: str) -> None:
     merge = table(strategy, "ac bc")
-    assert select(merge.by_state["a"], Seen(merge, helpers={"c": "b"})) == "b"
-    assert select(merge.by_state["c"], Seen(merge, helpers={"c": "b"})) == "b"
+    assert select_next(merge.by_state["a"], Seen(merge, helpers={"c": "b"})) == "b"
+    assert select_next(merge.by_state["c"], Seen(merge, helpers={"c": "b"})) == "b"
 
 
 def test_a_walk_does_not_cross_a_break_node() -> None:
     broken = table("dfs", "ab bc", breaks="b")
-    assert select(broken.by_state["b"], Seen(broken, "c")) is None
-    assert select(broken.by_state["c"], Seen(broken, "b")) is None
+    assert select_next(broken.by_state["b"], Seen(broken, "c")) is None
+    assert select_next(broken.by_state["c"], Seen(broken, "b")) is None
 
 
 def test_round_robin_runs_paths() -> None:
@@ -105,10 +105,10 @@ def test_round_robin_runs_paths() -> None:
 
 
 def test_parts_of_a_graph_have_their_own_strategies() -> None:
-    rows = state_table({"a": ("b",), "b": ("c",), "c": ()}, {"a": "dfs", "b": "bfs", "c": "dfs"})
+    rows = build_state_table({"a": ("b",), "b": ("c",), "c": ()}, {"a": "dfs", "b": "bfs", "c": "dfs"})
     assert [row.transition for row in rows.rows] == ["DFS-Source", "BFS-NOS", "DFS-Sink"]
-    assert select(rows.by_state["b"], Seen(rows, "bc")) == "b"
-    assert select(rows.by_state["a"], Seen(rows, "ab")) == "b"
+    assert select_next(rows.by_state["b"], Seen(rows, "bc")) == "b"
+    assert select_next(rows.by_state["a"], Seen(rows, "ab")) == "b"
 
 
 def test_the_table_as_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock import Engine
 from penstock.cql.catalog import Stream
 from penstock.errors import QueryError
-from penstock.ops.source import promise
+from penstock.ops.source import compute_clock_frontier
 from penstock.state.kernels import ALWAYS
 from penstock.testing import VirtualClock
 
@@ -198,4 +198,4 @@ def test_tuples_held_for_lateness_leave_when_the_clock_says_so() -> None:
 )
 def test_what_a_source_may_promise(declared: dict[str, Any], now: int, heard: int, promised: int) -> None:
     stream = Stream("A", pa.schema([("ts", pa.int64())]), "ts", **declared)
-    assert promise(stream, now, heard) == promised
+    assert compute_clock_frontier(stream, now, heard) == promised

@@ -34,7 +34,7 @@ def rows(*tuples: tuple[int, int]) -> pa.Table:
 
 
 def joins(eng: ps.Engine) -> int:
-    return len(list(eng._groups))
+    return len(list(eng._join_registry))
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ def test_results_looked_at_late_are_those_of_their_push() -> None:
 
 
 def test_a_filter_that_cannot_be_evaluated_stops_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = admission.mask
+    real = admission.compute_mask
 
     def breaking(filters: Any, read: Any, count: int) -> Any:
         if "13" in repr(filters):
             raise pa.ArrowInvalid("out of luck")
         return real(filters, read, count)
 
-    monkeypatch.setattr(admission, "mask", breaking)
+    monkeypatch.setattr(admission, "compute_mask", breaking)
     eng, alone = engine(), engine()
     for each in (eng, alone):
         each.query("good", pairs(10, " AND a.v <> 2"))
@@ -314,7 +314,7 @@ def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
         assert all(same_rows(one[name], two[name]) is None for name in one)
     least, merged = (each.metrics("q0")["window_rows"]["a"] for each in (eng, other))
     assert merged >= least
-    assert ps.Engine.restore(other.snapshot())._groups.slicing == "cpu-opt"
+    assert ps.Engine.restore(other.snapshot())._join_registry.slicing == "cpu-opt"
     with pytest.raises(ps.QueryError, match="unknown slicing 'fast'; known: mem-opt, cpu-opt"):
         eng.reslice("fast")
 
@@ -331,11 +331,13 @@ def test_a_snapshot_keeps_the_slicing_of_a_join_and_the_policies_of_its_nodes() 
     eng.policy("three0", "none", node="(l m)")
     again = ps.Engine.restore(eng.snapshot())
     for each in (eng, again):
-        pair, three = (next(join for join in each._groups if len(join.tree.stores) == items) for items in (2, 3))
-        assert (pair.group.slicing, three.group.slicing) == ("mem-opt", "cpu-opt")
-        assert [(set(node), policy.states) for node, policy in three.tree.exceptions.items()] == [({"l", "m"}, False)]
-        assert not pair.tree.exceptions
-        assert [node.state for node in three.tree.nodes()] == [None, None]
+        pair, three = (next(join for join in each._join_registry if len(join.tree.stores) == items) for items in (2, 3))
+        assert (pair.shared_join.slicing, three.shared_join.slicing) == ("mem-opt", "cpu-opt")
+        assert [(set(node), policy.states) for node, policy in three.tree.node_policies.items()] == [
+            ({"l", "m"}, False)
+        ]
+        assert not pair.tree.node_policies
+        assert [node.state for node in three.tree.walk_joins()] == [None, None]
     for start in range(0, 100, 10):
         data = {name: rows(*((start + n, n % 3) for n in range(10))) for name in "ABC"}
         one, two = eng.push(data), again.push(data)
@@ -410,7 +412,7 @@ def test_more_sets_of_tuples_than_a_byte_can_number() -> None:
         }  # fmt: skip
         one, other = eng.push(data), alone.push(data)
         assert all(same_rows(one[name], other[name]) is None for name in texts)
-    (join,) = eng._groups
+    (join,) = eng._join_registry
     assert join.tree.interest is not None
     assert len(join.tree.interest.sets) > 256
 
@@ -419,7 +421,7 @@ def test_merged_slices_keep_no_tuple_longer_than_the_longest_window_on_its_strea
     eng = engine()
     eng.query("near", pairs(20, " AND a.v > 0"))
     eng.query("far", "SELECT a.x FROM A [RANGE 40] AS a, B [RANGE 30] AS b WHERE a.x = b.x")
-    (join,) = eng._groups
-    near, far = join.group.sharing.interest((40,)).parties
-    assert near.reach == {"a": 40, "b": 30}
-    assert far.reach == {"a": 40, "b": 30}
+    (join,) = eng._join_registry
+    near, far = join.shared_join.needs.build_interest((40,)).filter_groups
+    assert near.longest == {"a": 40, "b": 30}
+    assert far.longest == {"a": 40, "b": 30}

@@ -8,18 +8,18 @@ import pytest
 
 from penstock.join.row_set import RowSet
 from penstock.join.sharing.code_ring import CodeRing
-from penstock.join.sharing.interest import Interest, Party, ends
-from penstock.join.sharing.interest_kernels import ascending, cut_lives, meet_codes, reach_ends
+from penstock.join.sharing.interest import GroupWindows, Interest, compute_ends
+from penstock.join.sharing.interest_kernels import clip_expirations, compute_window_ends, intersect_codes, is_ascending
 from penstock.state import bloom
-from penstock.state.alloc import copied, joined, room, taken
+from penstock.state.alloc import allocate, concat_arrays, copy_array, gather
 from penstock.state.bloom import BloomFilter
 from penstock.state.code_set import CodeSet
-from penstock.state.columns import ring_column
-from penstock.state.interning import CodeTable, KeySpace, interner
-from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_arrive
-from penstock.state.maintenance import SHIPPED
-from penstock.state.probe_blocks import Scratch, Stored, equal_pairs
-from penstock.state.sorted_index import SortedIndex, span
+from penstock.state.columns import make_ring_column
+from penstock.state.interning import CodeTable, KeySpace, make_interner
+from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
+from penstock.state.maintenance import DEFAULT_MAINTENANCE
+from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
+from penstock.state.sorted_index import SortedIndex, compute_ranges
 
 RANDOM = np.random.default_rng
 
@@ -36,12 +36,12 @@ def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
         assert table.lookup(np.array([1, 3])).tolist() == [-1, -1]
         if rng.random() < 0.3:
             kept = {key: code for key, code in twin.items() if rng.random() < 0.5}
-            marks = np.zeros(table.bound, np.uint8)
+            marks = np.zeros(table.code_limit, np.uint8)
             marks[list(kept.values())] = 1
             table.recycle(marks)
             twin = kept
-        assert table.live == len(twin)
-    assert table.bound <= 100
+        assert table.live_count == len(twin)
+    assert table.code_limit <= 100
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
     ],
 )
 def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], type_: pa.DataType) -> None:
-    codes = interner(type_, 1).intern(pa.array(values, type_)).tolist()
+    codes = make_interner(type_, 1).intern(pa.array(values, type_)).tolist()
     for value, code in zip(values, codes, strict=True):
         for other, its in zip(values, codes, strict=True):
             same = value == other or repr(value) == repr(other) == "nan"
@@ -63,19 +63,19 @@ def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], t
 
 def test_a_composite_key_is_exact() -> None:
     rng, space = RANDOM(1), KeySpace([pa.int64()] * 3)
-    parts = [space.classes[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
-    codes = space.codes((0, 1, 2), parts, 300, insert=True)
-    assert all((one == two).all() for one, two in zip(space.parts((0, 1, 2), codes), parts, strict=True))
+    parts = [space.interners[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
+    codes = space.encode((0, 1, 2), parts, 300, insert=True)
+    assert all((one == two).all() for one, two in zip(space.decode((0, 1, 2), codes), parts, strict=True))
     triples = list(zip(*(part.tolist() for part in parts), strict=True))
     assert len({*zip(triples, codes.tolist(), strict=True)}) == len(set(triples)) == len(set(codes.tolist()))
-    assert space.codes((0, 1, 2), [part[:1] * 0 + 5 for part in parts], 1, insert=False).size == 1
+    assert space.encode((0, 1, 2), [part[:1] * 0 + 5 for part in parts], 1, insert=False).size == 1
 
 
 @pytest.mark.parametrize(
     "type_", [pa.int32(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(22, 2), pa.date32()]
 )
 def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
-    rng, column, capacity = RANDOM(2), ring_column(type_, 64), 64
+    rng, column, capacity = RANDOM(2), make_ring_column(type_, 64), 64
     kept: list[object] = []
     base = 0
     for _ in range(60):
@@ -95,7 +95,7 @@ def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
 def test_a_view_of_a_column_stays_when_the_column_is_resized(type_: pa.DataType) -> None:
-    column, ids = ring_column(type_, 64), np.arange(40)
+    column, ids = make_ring_column(type_, 64), np.arange(40)
     values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
     column.append(0, 0, values)
     view = column.view()
@@ -125,7 +125,7 @@ def test_rows_die_at_the_nth_later_tuple_of_their_partition(seed: int) -> None:
     rings = [np.zeros(64, np.int64) for _ in range(2)]
     counts = np.zeros(4, np.int64)
     for cut in np.split(np.arange(n), [7, 20, 21]):
-        rows_arrive(parts[cut], cut * 10, ids[cut], size, counts, *nothing, 63, *rings, dies)
+        rows_window_append(parts[cut], cut * 10, ids[cut], size, counts, *nothing, 63, *rings, dies)
     for i in np.flatnonzero(stored):
         later = [j for j in range(i + 1, n) if parts[j] == parts[i]]
         assert dies[ids[i]] == (later[size - 1] * 10 if len(later) >= size else FOREVER)
@@ -162,11 +162,11 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
     born, dies = rng.integers(0, 50, 300), rng.integers(50, 100, 300)
     probe_born, probe_dies = rng.integers(0, 90, 40), np.full(40, 95)
     at = rng.normal(size=40).round(1)
-    lows, highs = span(at, -0.5, 0.25)
-    store = Stored(-1, 30, 280, born, dies, np.empty(0, np.uint8))
+    lows, highs = compute_ranges(at, -0.5, 0.25)
+    store = ProbeTarget(-1, 30, 280, born, dies, np.empty(0, np.uint8))
     found = {
         (int(i), int(row))
-        for block in index.probe(lows, highs, probe_born, probe_dies, store, Scratch(64))
+        for block in index.probe(lows, highs, probe_born, probe_dies, store, ProbeBuffer(64))
         for i, row in zip(block.probe, block.row, strict=True)
     }
     for i in range(40):
@@ -183,7 +183,7 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
 def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int) -> None:
     rng = RANDOM(seed)
     left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))
-    blocks = equal_pairs(left, right, 7)
+    blocks = find_equal_pairs(left, right, 7)
     found = [pair for one, two in blocks for pair in zip(one.tolist(), two.tolist(), strict=True)]
     wanted = [(i, j) for i, code in enumerate(left) for j, other in enumerate(right) if code == other]
     assert sorted(found) == wanted
@@ -196,7 +196,7 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
         [np.arange(first, first + keys, dtype=np.int32), *(rng.integers(0, 9, (classes - 1, keys)).astype(np.int32))]
         for first in (0, keys)
     )
-    demanded = BloomFilter(SHIPPED, keys)
+    demanded = BloomFilter(DEFAULT_MAINTENANCE, keys)
     assert not demanded.has(added).any()
     assert demanded.false_positives == 0
     demanded.add(added)
@@ -204,17 +204,17 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     bits = np.unpackbits(demanded._bytes)
     assert demanded.false_positives == pytest.approx(bits.mean() ** bloom.HASHES)
     assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
-    assert demanded.takes(keys)
-    assert not BloomFilter(SHIPPED).takes(keys)
+    assert demanded.has_room_for(keys)
+    assert not BloomFilter(DEFAULT_MAINTENANCE).has_room_for(keys)
 
 
 @pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
 def test_the_code_of_a_tuple_says_who_wants_it(claims: int) -> None:
     rng = RANDOM(claims)
-    interest = Interest([Party({"a": 9})] * (2 * claims + 1))
+    interest = Interest([GroupWindows({"a": 9})] * (2 * claims + 1))
     for _ in range(3):
         some = [(3 << 2 * place + 1, rng.random(40) < 0.5) for place in range(claims)]
-        codes = interest.codes(1, some, 40)
+        codes = interest.encode_rows(1, some, 40)
         wanted = [1 | sum(parties for parties, passing in some if passing[row]) for row in range(40)]
         assert [interest.sets[code] for code in codes] == wanted
 
@@ -225,23 +225,23 @@ def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
     meets = rng.integers(0, 3, (3, 3)).astype(np.int32)
     codes = rng.integers(0, 3, 50).astype(np.int32)
     narrowed = codes.copy()
-    meet_codes(ring, ids, meets, narrowed)
+    intersect_codes(ring, ids, meets, narrowed)
     assert (narrowed == meets[codes, ring[ids & 63]]).all()
     born, reach, dies = rng.integers(0, 30, 64), np.array([0, 7, FOREVER]), rng.integers(10, 40, 50)
     born[5] = FOREVER - 3
     cut = dies.copy()
-    cut_lives(born, ids, reach, codes, cut)
-    assert (cut == np.minimum(dies, ends(born[ids & 63], reach[codes]))).all()
+    clip_expirations(born, ids, reach, codes, cut)
+    assert (cut == np.minimum(dies, compute_ends(born[ids & 63], reach[codes]))).all()
     end = np.empty(50, np.int64)
-    reach_ends(born[:50], reach, codes, end)
-    assert (end == ends(born[:50], reach[codes])).all()
+    compute_window_ends(born[:50], reach, codes, end)
+    assert (end == compute_ends(born[:50], reach[codes])).all()
 
 
 @pytest.mark.parametrize(
     ("times", "after", "so"), [([], 3, True), ([3, 3, 4], 3, True), ([3], 4, False), ([4, 3], 0, False)]
 )
 def test_times_that_ascend(times: list[int], after: int, so: bool) -> None:
-    assert ascending(np.array(times, np.int64), after) is so
+    assert is_ascending(np.array(times, np.int64), after) is so
 
 
 def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
@@ -257,7 +257,7 @@ def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
 def test_rows_of_a_column_move_and_a_view_sees_them_where_they_were(type_: pa.DataType) -> None:
-    column = ring_column(type_, 64)
+    column = make_ring_column(type_, 64)
     values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
     column.append(0, 0, values)
     seen = column.view()
@@ -294,9 +294,9 @@ def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
 def test_room_for_large_arrays_changes_nothing(rows: int) -> None:
     values = RANDOM(rows).integers(0, 99, (3, rows))
     places = np.flatnonzero(values[0] < 60)
-    assert (taken(values, places) == values[:, places]).all()
-    assert (taken(values[1], places) == values[1][places]).all()
-    assert (copied(values[2]) == values[2]).all()
+    assert (gather(values, places) == values[:, places]).all()
+    assert (gather(values[1], places) == values[1][places]).all()
+    assert (copy_array(values[2]) == values[2]).all()
     for axis in (0, -1):
-        assert (joined([values, values], axis) == np.concatenate([values, values], axis)).all()
-    assert room(rows, np.int32).shape == (rows,)
+        assert (concat_arrays([values, values], axis) == np.concatenate([values, values], axis)).all()
+    assert allocate(rows, np.int32).shape == (rows,)

@@ -7,36 +7,38 @@ import json
 import pytest
 
 from penstock.errors import UnsupportedError
-from penstock.lab import chosen
+from penstock.lab import select_labs
 from penstock.lab.core import experiments as core
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
-from penstock.lab.report import Report, at_most, equals, fitting, together
-from penstock.lab.workloads import KeyedStreams, joined, steady, w3
+from penstock.lab.report import Report, check_at_most, check_equals, combine_reports, split_columns
+from penstock.lab.workloads import KeyedStreams, build_steady, build_w3, concat_pushes
 
-TINY = core.Scale(
+TINY = core.CoreScale(
     Grid(ways=(2, 3), windows=(200,), pushes=((50, 3), (200, 2))), rows=1_200, keys=40, seconds=600, rounds=1
 )
 
 
 def test_stretches_of_a_history_are_seeded_and_do_not_overlap() -> None:
-    streams = w3(rows=1_000, keys=10, seconds=100)
-    first, second = list(streams.pushes(2))
-    assert list(streams.pushes(2))[1]["b"].equals(second["b"])
+    streams = build_w3(rows=1_000, keys=10, seconds=100)
+    first, second = list(streams.generate_pushes(2))
+    assert list(streams.generate_pushes(2))[1]["b"].equals(second["b"])
     assert first["a"].column("ts")[-1].as_py() < second["a"].column("ts")[0].as_py()
     assert first["a"].num_rows + second["a"].num_rows == 1_000
-    assert len(list(streams.pushes(2, history=4))) == 8
+    assert len(list(streams.generate_pushes(2, history=4))) == 8
 
 
-@pytest.mark.parametrize("streams", [w3(600, 20, 900), steady(2, 100), steady(5, 60)], ids=lambda s: f"{s.ways}-way")
+@pytest.mark.parametrize(
+    "streams", [build_w3(600, 20, 900), build_steady(2, 100), build_steady(5, 60)], ids=lambda s: f"{s.ways}-way"
+)
 def test_engine_loop_and_database_agree(streams: KeyedStreams) -> None:
-    pushes = list(streams.pushes(4, history=3))
-    engine = streams.engine()
+    pushes = list(streams.generate_pushes(4, history=3))
+    engine = streams.build_engine()
     tables = [*(engine.push(push)["q"] for push in pushes), engine.flush()["q"]]
     from_engine = sorted(tuple(row.values())[:-1] for table in tables for row in table.to_pylist())
     loop = CompiledJoin(streams, streams.rows * 3)
     from_loop = sorted(tuple(row) for push in pushes for row in loop.push(push).tolist())
-    database = BatchDatabase(streams, joined(pushes))
+    database = BatchDatabase(streams, concat_pushes(pushes))
     from_database = sorted(tuple(row.values()) for row in database.join().to_pylist())
     assert from_engine == from_loop == from_database
     assert from_database
@@ -61,27 +63,27 @@ def test_core_measures_checks_and_draws(tmp_path) -> None:
 
 
 def test_checks_know_their_goal() -> None:
-    assert at_most("time", 1.5, 2, "times").ok
-    assert not at_most("time", 2.5, 2, "times").ok
-    assert equals("count", 3, 3, "rows").goal == "== 3"
-    report = Report("core", quick=True, checks=[equals("count", 3, 4, "rows")])
+    assert check_at_most("time", 1.5, 2, "times").ok
+    assert not check_at_most("time", 2.5, 2, "times").ok
+    assert check_equals("count", 3, 3, "rows").goal == "== 3"
+    report = Report("core", quick=True, checks=[check_equals("count", 3, 4, "rows")])
     assert not report.ok
-    both = together([report, report])
+    both = combine_reports([report, report])
     assert len(both["checks"]) == 2
     assert len(both["labs"]) == 2
 
 
 def test_a_lab_that_is_not_there_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"nonsense.*does not exist.*there is: core"):
-        chosen("nonsense")
+    with pytest.raises(UnsupportedError, match=r"nonsense.*choose core"):
+        select_labs("nonsense")
 
 
 def test_a_table_too_wide_is_shown_in_parts_that_tell_its_rows_apart() -> None:
     figures = {f"figure_{n}": n * 1000 for n in range(8)}
     rows: list[dict[str, object]] = [{"kind": kind, "rate": rate, **figures} for kind in "ab" for rate in (1, 2)]
-    parts = list(fitting(rows, 60))
+    parts = list(split_columns(rows, 60))
     assert len(parts) > 1
     assert all(part[:2] == ["kind", "rate"] for part in parts)
     assert [name for part in parts for name in part[2:]] == list(figures)
-    assert list(fitting(rows, 400)) == [list(rows[0])]
-    assert list(fitting([], 80)) == [[]]
+    assert list(split_columns(rows, 400)) == [list(rows[0])]
+    assert list(split_columns([], 80)) == [[]]

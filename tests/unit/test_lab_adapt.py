@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.adapt.decide import Command, Decision
-from penstock.lab.adapt.experiments import NAMES, Scale, arrivals, busiest_minute, overloads, run
+from penstock.adapt.decide import AdaptCommand, Decision
+from penstock.lab.adapt.experiments import (
+    NAMES,
+    AdaptScale,
+    count_busiest_minute,
+    find_overloads,
+    generate_arrivals,
+    run,
+)
 
-TINY = Scale(phase=20, window=8, rate=30, burst=4, times=2)
+TINY = AdaptScale(phase=20, window=8, rate=30, burst=4, burst_factor=2)
 
 
 def test_the_lab_has_all_checks_and_its_figure() -> None:
@@ -21,22 +28,22 @@ def test_the_lab_has_all_checks_and_its_figure() -> None:
 
 
 def decision(push: int, value: str | None = None, do: str = "budget") -> Decision:
-    return Decision(Command("q", do, value), float(push), {}, push)  # type: ignore[arg-type]
+    return Decision(AdaptCommand("q", do, value), float(push), {}, push)  # type: ignore[arg-type]
 
 
 def test_overload_lasts_from_a_budget_to_its_end() -> None:
-    assert overloads([], 10) == set()
+    assert find_overloads([], 10) == set()
     both = [decision(2, "5 ms"), decision(3, "6 ms"), decision(4, "auto", "policy"), decision(5), decision(8, "5 ms")]
-    assert overloads(both, 10) == {2, 3, 4, 8, 9}
+    assert find_overloads(both, 10) == {2, 3, 4, 8, 9}
 
 
 def test_the_busiest_minute() -> None:
-    assert busiest_minute([]) == 0
-    assert busiest_minute([decision(at) for at in (0, 30, 59, 60, 200)]) == 3
+    assert count_busiest_minute([]) == 0
+    assert count_busiest_minute([decision(at) for at in (0, 30, 59, 60, 200)]) == 3
 
 
 def test_a_second_is_the_same_whenever_it_is_made() -> None:
-    begin = TINY.bursting.start
-    assert arrivals(TINY, begin) == arrivals(TINY, begin)
-    assert {name: table.num_rows for name, table in arrivals(TINY, begin).items()} == dict.fromkeys(NAMES, 60)
-    assert arrivals(TINY, begin - 1)["a"].num_rows == 30
+    begin = TINY.burst_seconds.start
+    assert generate_arrivals(TINY, begin) == generate_arrivals(TINY, begin)
+    assert {name: table.num_rows for name, table in generate_arrivals(TINY, begin).items()} == dict.fromkeys(NAMES, 60)
+    assert generate_arrivals(TINY, begin - 1)["a"].num_rows == 30

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from penstock.adapt.allocate import HEURISTICS, allocate
-from penstock.adapt.steady import completeness, steady
-from penstock.lab.papers.jaqpot.experiments import Scale, run
+from penstock.adapt.steady import allocate_steady, compute_completeness
+from penstock.lab.papers.jaqpot.experiments import JaqpotScale, run
 from penstock.lab.papers.jaqpot.model import CountModel
-from penstock.lab.papers.jaqpot.plans import shaped, some_load
+from penstock.lab.papers.jaqpot.plans import build_tree, generate_load
 from penstock.lab.papers.jaqpot.streams import RATES, SELECTIVITIES, WINDOWS
-from penstock.plan.input_paths import Load, halfway_joins, joins, sides
-from penstock.plan.tree import Leaf, Pair, Tree, leaves, parse_tree
+from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins, list_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves, parse_tree
 
-TINY = Scale(
+TINY = JaqpotScale(
     minute=0.5, levels=(30, 60), selectivities=("SEL1",), seconds=5, sensor_hours=0.2, freshness=(3,), settings=1,
-    plans=5, all_shapes=40, warm=2,
+    plans=5, policy_plans=40, warm_seconds=2,
 )  # fmt: skip
 
 
@@ -42,37 +42,37 @@ def test_steady_is_the_best_that_lasts() -> None:
     for text in ("((A B) C)", "(((A B) C) D)", "((A B) (C D))", "(((A B) (C D)) E)"):
         tree = parse_tree(text, sorted(set(text) - set("( )")))
         for seed in range(30):
-            load = some_load(tree, random.Random(seed), (100, 500), (10, 100), (0.3, 6))
+            load = generate_load(tree, random.Random(seed), (100, 500), (10, 100), (0.3, 6))
             for part in (0.1, 0.4, 0.8):
                 mu = part * load.saturation
-                table = steady(load, mu)
+                table = allocate_steady(load, mu)
                 assert sum(table.values()) <= mu * 1.0001
                 rivals = (allocate(load, mu, policy).allowances for policy in ("jaqpot", "grepp", *HEURISTICS))
-                best = max(completeness(load, dict(rival)) for rival in rivals)
-                assert best <= completeness(load, table) * 1.02
-                beaten += best > completeness(load, table) * 1.01
+                best = max(compute_completeness(load, dict(rival)) for rival in rivals)
+                assert best <= compute_completeness(load, table) * 1.02
+                beaten += best > compute_completeness(load, table) * 1.01
     assert beaten <= 2
 
 
 @pytest.mark.parametrize("shape", ["linear", "bushy"])
 def test_steady_is_the_optimum_of_the_labs_workloads(shape: str) -> None:
     """By trial of all: the parts of its pairs that each join looks at, in steps of 1.5 %, as far as the budget goes."""
-    tree = shaped(shape)
+    tree = build_tree(shape)
     rows = {alias: RATES[alias] * WINDOWS[alias] for alias in RATES}
     selectivities = dict(zip(("AB", "BC", "CD"), SELECTIVITIES["SEL2"], strict=True))
 
     def state(node: Tree) -> float:
-        inside = [part for pair, part in selectivities.items() if set(pair) <= set(leaves(node))]
-        return prod([rows[alias] for alias in leaves(node)] + inside)
+        inside = [part for pair, part in selectivities.items() if set(pair) <= set(list_leaves(node))]
+        return prod([rows[alias] for alias in list_leaves(node)] + inside)
 
-    productivity = {side: state(join) / state(side) for join in joins(tree) for side, _ in sides(join)}
-    load = Load(tree, RATES, productivity)
-    looked_at = dict(zip(joins(tree), np.meshgrid(*[np.linspace(0.015, 1, 66)] * 3), strict=True))
+    productivity = {side: state(join) / state(side) for join in list_joins(tree) for side, _ in list_directions(join)}
+    load = PlanLoad(tree, RATES, productivity)
+    looked_at = dict(zip(list_joins(tree), np.meshgrid(*[np.linspace(0.015, 1, 66)] * 3), strict=True))
     made: dict[Tree, Any] = {Leaf(alias): 1.0 for alias in RATES}
     cost: Any = 0.0
     for join, v in looked_at.items():
-        offered = [load.full[side] * made[side] for side, _ in sides(join)]
-        share = [load.full[side] * productivity[side] for side, _ in sides(join)]
+        offered = [load.full_allowances[side] * made[side] for side, _ in list_directions(join)]
+        share = [load.full_allowances[side] * productivity[side] for side, _ in list_directions(join)]
         share = [each / sum(share) for each in share]
         # either direction first: its share of the pairs, then the other's
         ways = [
@@ -85,25 +85,28 @@ def test_steady_is_the_optimum_of_the_labs_workloads(shape: str) -> None:
     for part in (0.1, 0.3, 0.5, 0.7, 0.9):
         mu = part * load.saturation
         best = float(made[tree][cost <= mu].max())
-        assert best <= completeness(load, steady(load, mu)) * 1.01
+        assert best <= compute_completeness(load, allocate_steady(load, mu)) * 1.01
 
 
 def test_steady_by_hand() -> None:
     """One join: the direction that finds more per probe first, then the other."""
     a, b = Leaf("A"), Leaf("B")
-    load = Load(Pair(a, b), {"A": 10, "B": 40}, {a: 4, b: 1})
-    assert steady(load, 8) == pytest.approx({a: 8, b: 0}, abs=0.1)
-    assert steady(load, 30) == pytest.approx({a: 10, b: 20}, abs=0.3)
-    assert completeness(load, {a: 10, b: 20}) == pytest.approx(0.75)
-    assert steady(load, 50) == {a: 10, b: 40}
+    load = PlanLoad(JoinPair(a, b), {"A": 10, "B": 40}, {a: 4, b: 1})
+    assert allocate_steady(load, 8) == pytest.approx({a: 8, b: 0}, abs=0.1)
+    assert allocate_steady(load, 30) == pytest.approx({a: 10, b: 20}, abs=0.3)
+    assert compute_completeness(load, {a: 10, b: 20}) == pytest.approx(0.75)
+    assert allocate_steady(load, 50) == {a: 10, b: 40}
 
 
 def test_a_starved_state_goes_stale_in_the_papers_model() -> None:
     tree = parse_tree("((A B) C)", "ABC")
-    ab = Pair(Leaf("A"), Leaf("B"))
+    ab = JoinPair(Leaf("A"), Leaf("B"))
     states = {Leaf("A"): 100.0, Leaf("B"): 100.0, Leaf("C"): 100.0, ab: 50.0}
-    load = Load(tree, dict.fromkeys("ABC", 50.0), dict.fromkeys(halfway_joins(tree), 1.0), states)
-    fresh, starved = dict.fromkeys(load.full, 100.0), {**dict.fromkeys(load.full, 0.0), Leaf("C"): 50.0}
+    load = PlanLoad(tree, dict.fromkeys("ABC", 50.0), dict.fromkeys(list_halfway_joins(tree), 1.0), states)
+    fresh, starved = (
+        dict.fromkeys(load.full_allowances, 100.0),
+        {**dict.fromkeys(load.full_allowances, 0.0), Leaf("C"): 50.0},
+    )
     bounds = dict.fromkeys("ABC", 5.0)
-    assert CountModel(load, fresh).stale_fraction(bounds, 10, 5) == 0
-    assert CountModel(load, starved).stale_fraction(bounds, 10, 5) == 1
+    assert CountModel(load, fresh).compute_stale_fraction(bounds, 10, 5) == 0
+    assert CountModel(load, starved).compute_stale_fraction(bounds, 10, 5) == 1

@@ -7,34 +7,43 @@ import json
 import pytest
 
 from penstock.lab.papers.jisc import experiments as jisc
-from penstock.lab.papers.jisc.stopwatch import filled, timed
-from penstock.lab.papers.jisc.streams import RoundRobin
+from penstock.lab.papers.jisc.stopwatch import build_filled, time_batches
+from penstock.lab.papers.jisc.streams import RoundRobinStreams
 
-TINY = jisc.Scale(
-    joins=(3, 4), window=40, batch=25, rounds=1, latency_windows=(40,), large_window=60, large_joins=2, often_joins=3,
-    every=(0.5, 1), paces=(0, 2), draws=1_000,
-)  # fmt: skip
+TINY = jisc.JiscScale(
+    joins=(3, 4),
+    window=40,
+    batch=25,
+    rounds=1,
+    latency_windows=(40,),
+    large_window=60,
+    large_joins=2,
+    frequent_joins=3,
+    change_periods=(0.5, 1),
+    paces=(0, 2),
+    draws=1_000,
+)
 
 
 @pytest.mark.parametrize("states", ["one", "all"])
-@pytest.mark.parametrize("name", jisc.CONTENDERS)
+@pytest.mark.parametrize("name", jisc.STRATEGIES)
 def test_every_tuple_finds_its_partners_in_every_plan(name: str, states: str) -> None:
-    streams = RoundRobin(joins=4, window=40)
-    batches = list(streams.cut(40, 160, 23))
-    changes = {3: streams.swapped(states), 5: streams.names, 14: streams.swapped(states)}
-    found = timed(filled(jisc.CONTENDERS[name], streams), batches, changes)
-    plain = timed(filled(jisc.MovingState, streams), batches, {})
+    streams = RoundRobinStreams(joins=4, window=40)
+    batches = list(streams.cut_batches(40, 160, 23))
+    changes = {3: streams.swap_order(states), 5: streams.names, 14: streams.swap_order(states)}
+    found = time_batches(build_filled(jisc.STRATEGIES[name], streams), batches, changes)
+    plain = time_batches(build_filled(jisc.MovingState, streams), batches, {})
     assert found.results == plain.results > 0
 
 
 def test_one_state_or_all_are_new() -> None:
-    streams = RoundRobin(joins=5, window=10)
+    streams = RoundRobinStreams(joins=5, window=10)
     running = jisc.Jisc(streams, streams.names)
-    running.migrate(streams.swapped("one"))
-    assert [node.complete_keys is None for node in running.tree.nodes()] == [True, True, True, False, True]
+    running.migrate(streams.swap_order("one"))
+    assert [node.complete_keys is None for node in running.tree.walk_joins()] == [True, True, True, False, True]
     running = jisc.Jisc(streams, streams.names)
-    running.migrate(streams.swapped("all"))
-    assert [node.complete_keys is None for node in running.tree.nodes()] == [False] * 4 + [True]
+    running.migrate(streams.swap_order("all"))
+    assert [node.complete_keys is None for node in running.tree.walk_joins()] == [False] * 4 + [True]
 
 
 def test_the_report_has_its_checks_tables_and_figures() -> None:

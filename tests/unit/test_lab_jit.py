@@ -8,21 +8,21 @@ from dataclasses import replace
 import pytest
 
 from penstock.lab.papers.jit import experiments as jit
-from penstock.lab.papers.jit.clique import FRUITFUL, SWEEPS, Clique
-from penstock.lab.papers.jit.runs import POLICIES, outcomes
+from penstock.lab.papers.jit.clique import SWEEPS, WITH_RESULTS, Clique
+from penstock.lab.papers.jit.runs import POLICIES, run_policies
 
-TINY = jit.Scale(
+TINY = jit.JitScale(
     sweeps=(replace(SWEEPS[0], values=(10, 20)), replace(SWEEPS[4], values=(5, 10))), windows=0.3, default_windows=0.4,
-    rounds=1, fast_hours=0.02, fast_rounds=1, fruitful=tuple(replace(point, hours=0.04) for point in FRUITFUL),
+    rounds=1, fast_hours=0.02, fast_rounds=1, with_results=tuple(replace(point, hours=0.04) for point in WITH_RESULTS),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("point", FRUITFUL, ids=lambda point: point.shape)
+@pytest.mark.parametrize("point", WITH_RESULTS, ids=lambda point: point.shape)
 def test_every_policy_gives_the_rows_of_ref(point: Clique) -> None:
-    found = outcomes(replace(point, hours=0.06), rounds=1)
+    found = run_policies(replace(point, hours=0.06), rounds=1)
     ref = found["eager"].tally
     assert ref.results > 0
-    assert all(found[state].tally.same_answer(ref) for state in POLICIES)
+    assert all(found[state].tally.has_same_answer(ref) for state in POLICIES)
     jit_ = found["jit"].tally
     assert jit_.built < ref.built
     assert jit_.resumed > 0
@@ -32,7 +32,7 @@ def test_every_policy_gives_the_rows_of_ref(point: Clique) -> None:
 
 
 def test_a_point_where_a_sweep_passes_the_defaults_is_the_default_point() -> None:
-    assert [point for sweep in TINY.sweeps for point in TINY.points(sweep)][1::2] == list(TINY.defaults.values())
+    assert [point for sweep in TINY.sweeps for point in TINY.list_points(sweep)][1::2] == list(TINY.defaults.values())
 
 
 def test_the_report_has_its_checks_tables_and_figures() -> None:
@@ -46,4 +46,4 @@ def test_the_report_has_its_checks_tables_and_figures() -> None:
     assert next(check for check in report.checks if check.name == "answers_as_ref").ok
     assert set(report.figures) == {"jit-figure-10.png", "jit-figure-14.png"}
     assert {row["shape"] for row in value["mns"]} == {"bushy", "left-deep"}
-    assert len(value["gains"]) == 4 + len(FRUITFUL) + 1
+    assert len(value["gains"]) == 4 + len(WITH_RESULTS) + 1

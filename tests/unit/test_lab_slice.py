@@ -8,28 +8,34 @@ import numpy as np
 import pytest
 
 from penstock.lab.papers.state_slice import experiments as lab
-from penstock.lab.papers.state_slice.rivals import CONTENDERS
-from penstock.lab.papers.state_slice.runs import Crowd, mean_least, scaled, side_by_side
-from penstock.lab.papers.state_slice.streams import SECOND, Asked, Streams, key_odds, least_rows
+from penstock.lab.papers.state_slice.rivals import SHARING_STRATEGIES
+from penstock.lab.papers.state_slice.runs import QueryMix, compute_mean_minimum, measure_scaling, run_side_by_side
+from penstock.lab.papers.state_slice.streams import (
+    SECOND,
+    PoissonStreams,
+    SliceQuery,
+    compute_key_odds,
+    count_least_rows,
+)
 
-TINY = lab.Scale(
-    seconds=8, rates=(20,), memory_rates=(30,), sigmas=(0.5,), joins=(0.1, 0.4), counts=(12, 24), crowds=(1, 30),
-    crowd_streams=Streams(60, 22, 0.05), crowd_window=2, sample=3, changing=5, rounds=1,
+TINY = lab.SliceScale(
+    seconds=8, rates=(20,), memory_rates=(30,), sigmas=(0.5,), joins=(0.1, 0.4), counts=(12, 24), query_counts=(1, 30),
+    scaling_streams=PoissonStreams(60, 22, 0.05), scaling_window=2, sample=3, changing_queries=5, rounds=1,
 )  # fmt: skip
 
-QUERIES = [Asked(SECOND), Asked(3 * SECOND, 0.5), Asked(2 * SECOND, 0.2), Asked(4 * SECOND, 0.5)]
+QUERIES = [SliceQuery(SECOND), SliceQuery(3 * SECOND, 0.5), SliceQuery(2 * SECOND, 0.2), SliceQuery(4 * SECOND, 0.5)]
 
 
 @pytest.mark.parametrize("joins", [0.005, 0.025, 0.1, 0.4, 0.5, 1])
 def test_two_keys_are_equal_as_often_as_asked(joins: float) -> None:
-    odds = key_odds(joins)
+    odds = compute_key_odds(joins)
     assert odds.sum() == pytest.approx(1)
     assert (odds**2).sum() == pytest.approx(joins)
 
 
 def test_all_contenders_give_every_query_the_same_rows_in_temporal_order() -> None:
-    pushes = list(Streams(30, 8, 0.2).pushes())
-    running = {name: make(QUERIES) for name, make in CONTENDERS.items()}
+    pushes = list(PoissonStreams(30, 8, 0.2).generate_pushes())
+    running = {name: make(QUERIES) for name, make in SHARING_STRATEGIES.items()}
     found = 0
     for push in pushes:
         answers = {name: contender.push(push) for name, contender in running.items()}
@@ -43,37 +49,39 @@ def test_all_contenders_give_every_query_the_same_rows_in_temporal_order() -> No
 
 def test_pull_up_holds_all_of_the_largest_window_and_push_down_a_copy_of_b_for_each_part() -> None:
     queries = QUERIES[:2]
-    pushes = list(Streams(100, 8, 0.01).pushes())
-    states = {name: outcome.state.rows for name, outcome in side_by_side(queries, pushes, 1).items()}
+    pushes = list(PoissonStreams(100, 8, 0.01).generate_pushes())
+    states = {name: outcome.state.rows for name, outcome in run_side_by_side(queries, pushes, 1).items()}
     ends = [push["A"].column("ts")[-1].as_py() for push in pushes]
-    plain = np.mean([least_rows(pushes[: at + 1], [Asked(3 * SECOND)], ends[at]) for at in range(3, 8)])
+    plain = np.mean([count_least_rows(pushes[: at + 1], [SliceQuery(3 * SECOND)], ends[at]) for at in range(3, 8)])
     assert states["pull_up"] == pytest.approx(plain, abs=1)
-    assert round(mean_least(queries, pushes)) <= states["state_slice"] < states["push_down"] < states["unshared"]
+    assert (
+        round(compute_mean_minimum(queries, pushes)) <= states["state_slice"] < states["push_down"] < states["unshared"]
+    )
     assert states["state_slice"] < states["pull_up"]
 
 
 def test_what_must_be_held_is_what_a_query_can_still_use() -> None:
-    pushes = list(Streams(50, 5, 0.1).pushes())
+    pushes = list(PoissonStreams(50, 5, 0.1).generate_pushes())
     now = 5 * SECOND - 1
     rows = [row for push in pushes for row in push["A"].to_pylist()]
     needed = sum(r["ts"] + SECOND > now or (r["v"] < 0.5 and r["ts"] + 3 * SECOND > now) for r in rows)
     needed += sum(r["ts"] + 3 * SECOND > now for push in pushes for r in push["B"].to_pylist())
-    assert least_rows(pushes, QUERIES[:2], now) == needed
+    assert count_least_rows(pushes, QUERIES[:2], now) == needed
 
 
 def test_a_crowd_answers_as_each_alone_and_differs_in_window() -> None:
-    queries = Crowd(40, 2 * SECOND, 20).queries()
+    queries = QueryMix(40, 2 * SECOND, 20).build_queries()
     assert len({query.window for query in queries}) == 40
     assert len({query.share for query in queries}) == 20
-    assert queries[0] == Asked(2 * SECOND)
-    found = scaled(queries, list(Streams(60, 10, 0.05).pushes()), [0, 7, 39], 2)
+    assert queries[0] == SliceQuery(2 * SECOND)
+    found = measure_scaling(queries, list(PoissonStreams(60, 10, 0.05).generate_pushes()), [0, 7, 39], 2)
     assert found.wrong == 0
 
 
 @pytest.mark.parametrize("count", [12, 24, 36])
 def test_windows_for_more_queries_keep_their_distribution(count: int) -> None:
     for ends in lab.TABLE_4.values():
-        more = lab.spread(ends, count)
+        more = lab.spread_windows(ends, count)
         assert len(set(more)) == count
         assert set(ends) <= set(more)
 

@@ -25,14 +25,14 @@ MEASURES = """
 import json, subprocess, sys
 from penstock.lab.meters import Meter
 meter = Meter()
-start = meter.usage().seconds
+start = meter.read_usage().seconds
 with subprocess.Popen([sys.executable, "-c", {parent!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
     parent.stdout.readline()
-    working = meter.usage().seconds - start
+    working = meter.read_usage().seconds - start
     parent.stdin.write(b"\\n")
     parent.stdin.flush()
     parent.stdout.readline()
-    ended = meter.usage().seconds - start
+    ended = meter.read_usage().seconds - start
     parent.kill()
 print(json.dumps([working, ended]))
 """

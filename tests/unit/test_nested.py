@@ -36,7 +36,7 @@ def nested(**options: Any) -> ps.Engine:
 
 
 def joins(eng: ps.Engine) -> int:
-    return len(list(eng._groups))
+    return len(list(eng._join_registry))
 
 
 def pushes(count: int = 24, seed: int = 1) -> Iterator[dict[str, pa.Table]]:
@@ -215,8 +215,8 @@ def test_a_filter_that_fails_stops_its_own_query_only(monkeypatch: pytest.Monkey
             raise ValueError("no")
         return whole(exprs, read, length)
 
-    whole = admission.mask
-    monkeypatch.setattr(admission, "mask", failing)
+    whole = admission.compute_mask
+    monkeypatch.setattr(admission, "compute_mask", failing)
     eng, alone = nested(), nested(share=False)
     for each in (eng, alone):
         each.query("bad", NARROW.replace("p.y > 1", "p.y > 777"))

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
-from penstock.ops.aggregate.accumulators import accumulator
-from penstock.ops.kernels import choose, count_slices, limbs_to_double, sequence_limits
-from penstock.ops.row_groups import Answer, Counts, Groups, points
+from penstock.ops.aggregate.accumulators import make_accumulator
+from penstock.ops.kernels import compute_sequence_limits, count_slices, limbs_to_double, select_by_age
+from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
 from penstock.state.maintenance import Maintenance
-from penstock.testing.interval_operators import exact_sum
-from penstock.testing.row_evaluator import key, values
+from penstock.testing.interval_operators import sum_exactly
+from penstock.testing.row_evaluator import to_comparison_key, to_plain
 
 
 def floats(rng: random.Random) -> float:
@@ -56,8 +56,8 @@ def wanted(function: str, members: list[object], type_: pa.DataType) -> object:
     if not members:
         return None
     if function in ("min", "max"):
-        return (min if function == "min" else max)(members, key=key)
-    total = exact_sum(members)
+        return (min if function == "min" else max)(members, key=to_comparison_key)
+    total = sum_exactly(members)
     if function == "avg":
         over = isinstance(total, Decimal) and abs(total) >= Decimal(10) ** 36
         return None if over else float(total) / len(members)
@@ -83,7 +83,7 @@ def test_accumulators_against_plain_python(function: str, kind: str) -> None:
     result = {"count": INT, "avg": DOUBLE}.get(function, type_)
     for seed in range(8):
         rng = random.Random(f"{function} {kind} {seed}")
-        made = accumulator(Aggregate(function, (Column("a", "x", type_),), False, result), upkeep)
+        made = make_accumulator(Aggregate(function, (Column("a", "x", type_),), False, result), upkeep)
         members: defaultdict[int, list[object]] = defaultdict(list)
         for _ in range(30):
             changes: list[tuple[int, int, int, object]] = []
@@ -109,11 +109,11 @@ def check_batch(made, function, type_, changes, members) -> None:  # type: ignor
             before[code].pop(place)
         else:
             before[code].append(value)
-    at = points(np.array([c for _, c, _, _ in changes], np.int32), np.array([t for t, _, _, _ in changes]))
+    at = find_change_points(np.array([c for _, c, _, _ in changes], np.int32), np.array([t for t, _, _, _ in changes]))
     signs = np.array([s for _, _, s, _ in changes], np.int8)[at.order]
     column = pa.array([v for _, _, _, v in changes], pa.int32() if type_ == pa.date32() else type_)
     column = column.cast(type_).take(pa.array(at.order))
-    out = values(made.apply(at, signs, column, 3))
+    out = to_plain(made.apply(at, signs, column, 3))
     for code, time, first, got in zip(at.codes, at.times, at.first, out, strict=True):
         now = Counter(map(key_of, before[code]))
         plain = {key_of(v): v for v in before[code]}
@@ -124,11 +124,11 @@ def check_batch(made, function, type_, changes, members) -> None:  # type: ignor
         rows = [plain[name] for name, count in now.items() for _ in range(count) if plain[name] is not None]
         want = wanted(function, rows, type_)
         assert (got is None) == (want is None), (got, want)
-        assert got is None or key(got) == key(want), (got, want)
+        assert got is None or to_comparison_key(got) == to_comparison_key(want), (got, want)
 
 
 def key_of(value: object) -> object:
-    return None if value is None else key(value)
+    return None if value is None else to_comparison_key(value)
 
 
 def test_sums_are_rounded_once_and_to_even() -> None:
@@ -146,7 +146,7 @@ def test_sums_are_rounded_once_and_to_even() -> None:
 
 
 def test_points_show_each_group_before_and_at_every_instant() -> None:
-    at = points(np.array([1, 0, 1, 1], np.int32), np.array([5, 5, 5, 6]))
+    at = find_change_points(np.array([1, 0, 1, 1], np.int32), np.array([5, 5, 5, 6]))
     assert at.codes.tolist() == [0, 0, 1, 1, 1]
     assert at.first.tolist() == [True, False, True, False, False]
     assert at.times.tolist() == [5, 5, 5, 5, 6]
@@ -155,12 +155,12 @@ def test_points_show_each_group_before_and_at_every_instant() -> None:
 
 
 def test_numbers_pair_ends_with_beginnings() -> None:
-    answer, counts = Answer(), Counts()
+    answer, counts = AnswerDiffer(), GroupCounts()
 
     def changed(codes: list[int], times: list[int], signs: list[int]) -> list[tuple[int, int, int, int]]:
-        at = points(np.array(codes, np.int32), np.array(times))
+        at = find_change_points(np.array(codes, np.int32), np.array(times))
         rows = counts.apply(at, np.array(signs, np.int8)[at.order], 2)
-        batch = answer.changes(at, rows > 0, {"n": pa.array(rows)}, 2)
+        batch = answer.compute_changes(at, rows > 0, {"n": pa.array(rows)}, 2)
         assert batch is not None
         assert batch.signs is not None
         assert batch.numbers is not None
@@ -172,7 +172,7 @@ def test_numbers_pair_ends_with_beginnings() -> None:
 
 
 def test_groups_of_several_columns_come_back_and_are_recycled() -> None:
-    groups, counts = Groups([INT, pa.string(), DOUBLE], Maintenance(recycle_codes=4)), Counts()
+    groups, counts = RowGroups([INT, pa.string(), DOUBLE], Maintenance(recycle_codes=4)), GroupCounts()
     rng = random.Random(1)
     living: list[tuple[object, ...]] = []
     for _ in range(200):
@@ -183,10 +183,10 @@ def test_groups_of_several_columns_come_back_and_are_recycled() -> None:
         rows, signs = gone + new, [-1] * len(gone) + [1] * len(new)
         columns = [pa.array(column, type_) for column, type_ in
                    zip(zip(*rows, strict=True), (INT, pa.string(), DOUBLE), strict=True)]  # fmt: skip
-        codes = groups.codes(columns, len(rows))
-        back = list(zip(*(column.to_pylist() for column in groups.keys(codes)), strict=True))
+        codes = groups.encode(columns, len(rows))
+        back = list(zip(*(column.to_pylist() for column in groups.decode(codes)), strict=True))
         assert [tuple(map(key_of, row)) for row in back] == [tuple(map(key_of, row)) for row in rows]
-        at = points(codes, np.zeros(len(rows), np.int64))
+        at = find_change_points(codes, np.zeros(len(rows), np.int64))
         counts.apply(at, np.array(signs, np.int8)[at.order], groups.bound)
         living += new
         assert int((counts.counts > 0).sum()) <= len(living)
@@ -202,7 +202,7 @@ def test_limits_follow_the_order_of_time_stream_and_arrival() -> None:
             out = np.empty(len(right), np.int64)
             times, numbers = (np.array([row[i] for row in left], np.int64) for i in (0, 1))
             others = (np.array([row[i] for row in right], np.int64) for i in (0, 1))
-            sequence_limits(times, numbers, 7, *others, tie, out)
+            compute_sequence_limits(times, numbers, 7, *others, tie, out)
             for (time, number), limit in zip(right, out, strict=True):
                 before = [t < time or (t == time and (tie < 0 or (tie == 0 and n < number))) for t, n in left]
                 assert limit == 7 + sum(before)
@@ -216,7 +216,7 @@ def test_combinations_are_chosen_and_counted_by_age_and_by_who_wants_them(partie
     of = codes.tolist() if parties else [0] * 200
     has = rng.random(1 + parties) < 0.5
     out = np.empty(200, np.int64)
-    chosen = out[: choose(age, 20, codes, has, out)].tolist()
+    chosen = out[: select_by_age(age, 20, codes, has, out)].tolist()
     assert chosen == [i for i in range(200) if age[i] < 20 and (not parties or has[of[i]])]
     tally = np.zeros((1 + parties, 4), np.int64)
     count_slices(age, codes, windows, tally)

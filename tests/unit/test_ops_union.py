@@ -29,7 +29,7 @@ def union(count: int = 2, *, whole: bool = False) -> tuple[UnionOperator, list[B
 
 
 def drained(operator: UnionOperator, reader: Reader, budget: int = 100) -> list[int]:
-    while operator.more():
+    while operator.has_work():
         operator.run(budget)
     return [int(time) for each in reader.read(FOREVER) for time in each.times]
 

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import NOW, UNBOUNDED, Item, Query, Select, Source, Window
+from penstock.cql.bound import NOW, UNBOUNDED, Query, Select, SelectItem, Source, Window
 from penstock.cql.catalog import Stream, Table
 from penstock.expr.nodes import BOOL, INT, TIMESTAMP, Call, Column, Expr
 from penstock.testing import expected, same_rows
@@ -86,7 +86,7 @@ def make(seed: int) -> Random:
             sources.append(Source(alias, Stream(alias.upper(), table.schema, "ts"), shape))
     where, conditions = predicates(rng, names)
     emit = rng.choice(("istream", "istream", "dstream"))
-    items = tuple(Item(f"{a}{c}", Column(a, c, INT)) for a in names for c in "xy")
+    items = tuple(SelectItem(f"{a}{c}", Column(a, c, INT)) for a in names for c in "xy")
     query = Query("", emit, Select(tuple(sources), tuple(where), items))
     return Random(query, statement(names, deaths, conditions, emit, time_type), streams, tables)
 

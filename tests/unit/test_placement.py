@@ -13,9 +13,9 @@ import pytest
 
 from penstock.cql import Catalog, bind_query
 from penstock.cql.catalog import Stream, Table
-from penstock.expr.nodes import Column, columns
-from penstock.spark.hashing import hashed, hashed_rows
-from penstock.spark.placement import Hashed, Placement, Route, cell_keys, place
+from penstock.expr.nodes import Column, find_columns
+from penstock.spark.hashing import hash_column, hash_rows
+from penstock.spark.placement import HashCoordinate, Placement, Route, find_cell_keys, place_query
 from penstock.testing import random_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])
@@ -26,17 +26,17 @@ def placed(text: str, cells: int, rates: dict[str, float] | None = None) -> Plac
     for name in "ABCD":
         catalog.relations.add(Stream(name, SCHEMA, "ts"))
     catalog.relations.add(Table("rooms", SCHEMA))
-    return place(bind_query(text, catalog), cells, rates)
+    return place_query(bind_query(text, catalog), cells, rates)
 
 
 def shares(placement: Placement) -> tuple[int, ...]:
-    return tuple(step.share for step in next(iter(placement.routes.values())).steps)
+    return tuple(step.share for step in next(iter(placement.routes.values())).dimensions)
 
 
 def test_a_join_on_one_key_is_cut_by_it_without_copies() -> None:
     placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.x = C.y", 7)
     assert shares(placement) == (7,)
-    assert placement.replication() == 1
+    assert placement.compute_replication() == 1
     assert str(placement) == "7 cells, each row in 1 of them on average"
 
 
@@ -81,10 +81,10 @@ def test_one_stream_is_spread() -> None:
 )
 def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
     placement = placed(text, 8)
-    assert placement.pinned is not None
+    assert placement.pin_reason is not None
     assert why in str(placement)
     assert placement.cells == 1
-    assert len({route.first for route in placement.routes.values()}) == 1
+    assert len({route.first_cell for route in placement.routes.values()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
 )
 def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
     placement = placed(text, 6)
-    assert placement.pinned is None
+    assert placement.pin_reason is None
     assert placement.cells == 6
     assert [route.copies for route in placement.routes.values()] == copies
 
@@ -115,9 +115,11 @@ def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
 )
 def test_a_sequence_is_cut_by_a_key_that_each_step_asks_for(text: str, terms: str) -> None:
     placement = placed(text, 6)
-    assert placement.pinned is None
-    found = [step.coordinate.term for route in placement.routes.values() for step in route.steps if step.coordinate]
-    assert [column.name for term in found if term is not None for column in columns(term)] == terms.split()
+    assert placement.pin_reason is None
+    found = [
+        step.coordinate.term for route in placement.routes.values() for step in route.dimensions if step.coordinate
+    ]
+    assert [column.name for term in found if term is not None for column in find_columns(term)] == terms.split()
 
 
 def test_sides_of_a_union_are_cut_each_by_itself() -> None:
@@ -126,27 +128,27 @@ def test_sides_of_a_union_are_cut_each_by_itself() -> None:
         "UNION ALL SELECT x FROM D [RANGE 3] GROUP BY x",
         6,
     )
-    assert placement.pinned is None
-    terms = {item[1]: [step.coordinate for step in route.steps] for item, route in placement.routes.items()}
-    assert terms["A"] == [Hashed(None)]
-    assert terms["B"] == terms["C"] == [Hashed(Column("", "y", pa.int64()))]
-    assert terms["D"] == [Hashed(Column("", "x", pa.int64()), nulls=True)]
+    assert placement.pin_reason is None
+    terms = {item[1]: [step.coordinate for step in route.dimensions] for item, route in placement.routes.items()}
+    assert terms["A"] == [HashCoordinate(None)]
+    assert terms["B"] == terms["C"] == [HashCoordinate(Column("", "y", pa.int64()))]
+    assert terms["D"] == [HashCoordinate(Column("", "x", pa.int64()), keeps_nulls=True)]
 
 
 def test_sides_of_a_difference_are_cut_by_a_column_they_share() -> None:
     placement = placed(
         "SELECT 1 AS n, x FROM A [RANGE 3] EXCEPT SELECT B.x + C.x AS n, C.y FROM B [RANGE 3], C [RANGE 3]", 6
     )
-    assert placement.pinned is None
-    terms = {item[1]: [step.coordinate for step in route.steps] for item, route in placement.routes.items()}
-    assert terms["A"] == [Hashed(Column("", "x", pa.int64()), nulls=True)]
+    assert placement.pin_reason is None
+    terms = {item[1]: [step.coordinate for step in route.dimensions] for item, route in placement.routes.items()}
+    assert terms["A"] == [HashCoordinate(Column("", "x", pa.int64()), keeps_nulls=True)]
     assert terms["B"] == [None]
-    assert terms["C"] == [Hashed(Column("", "y", pa.int64()), nulls=True)]
+    assert terms["C"] == [HashCoordinate(Column("", "y", pa.int64()), keeps_nulls=True)]
 
 
 def test_a_matching_partition_is_cut() -> None:
     placement = placed("SELECT A.x FROM A [PARTITION BY x, y ROWS 3], B [RANGE 5] WHERE A.x = B.x AND A.s = B.s", 6)
-    assert placement.pinned is None
+    assert placement.pin_reason is None
     assert [route.copies for route in placement.routes.values()] == [1, 1]
 
 
@@ -160,12 +162,12 @@ def test_random_queries_never_use_more_cells_than_there_are() -> None:
             catalog.relations.add(Table(name, table.schema))
         query = bind_query(case.query, catalog)
         for cells in (1, 2, 7, 100):
-            placement = place(query, cells)
-            assert placement == place(query, cells)
+            placement = place_query(query, cells)
+            assert placement == place_query(query, cells)
             for route in placement.routes.values():
-                assert route.first + prod(step.share for step in route.steps) <= cells
-                owners = [cell for cell in range(cells) if route.owner(cell)]
-                assert len(owners) * route.copies == prod(step.share for step in route.steps)
+                assert route.first_cell + prod(step.share for step in route.dimensions) <= cells
+                owners = [cell for cell in range(cells) if route.is_owner(cell)]
+                assert len(owners) * route.copies == prod(step.share for step in route.dimensions)
 
 
 def test_offsets_are_a_mixed_radix() -> None:
@@ -173,38 +175,38 @@ def test_offsets_are_a_mixed_radix() -> None:
         0, "B"
     ]
     assert isinstance(route, Route)
-    sizes = [range(step.share) for step in route.steps]
-    cells = {sum(o * c for o, c in zip(route.offsets(), at, strict=True)) for at in itertools.product(*sizes)}
+    sizes = [range(step.share) for step in route.dimensions]
+    cells = {sum(o * c for o, c in zip(route.compute_strides(), at, strict=True)) for at in itertools.product(*sizes)}
     assert cells == set(range(6))
 
 
 def test_cell_keys_fill_the_partitions_of_spark() -> None:
     """Checked against `SELECT pmod(hash(i), 5)` of Spark 4.3 in tests/spark."""
-    assert [len(set(cell_keys(cells))) for cells in (1, 2, 5, 16)] == [1, 2, 5, 16]
-    assert cell_keys(1) == (0,)
+    assert [len(set(find_cell_keys(cells))) for cells in (1, 2, 5, 16)] == [1, 2, 5, 16]
+    assert find_cell_keys(1) == (0,)
 
 
 def test_equal_values_have_equal_hashes() -> None:
     rng = random.Random(1)
     numbers = [rng.randrange(-(2**31), 2**31) for _ in range(50)]
-    assert (hashed(pa.array(numbers, pa.int32()), 3) == hashed(pa.array(numbers, pa.int64()), 3)).all()
+    assert (hash_column(pa.array(numbers, pa.int32()), 3) == hash_column(pa.array(numbers, pa.int64()), 3)).all()
     floats = pa.array([0.0, -0.0, nan, -nan, 1.5])
-    found = hashed(floats)
+    found = hash_column(floats)
     assert found[0] == found[1]
     assert found[2] == found[3]
-    assert (hashed(pa.array([1.5, 2.5], pa.float32())) == hashed(pa.array([1.5, 2.5]))).all()
+    assert (hash_column(pa.array([1.5, 2.5], pa.float32())) == hash_column(pa.array([1.5, 2.5]))).all()
     words = pa.array(["", "a", "b", "ab", "ba", None, "a\0", "ä", "ab"])
-    found = hashed(words)
+    found = hash_column(words)
     assert len(set(found.tolist())) == 7
-    assert (hashed(words.slice(2, 5)) == found[2:7]).all()
+    assert (hash_column(words.slice(2, 5)) == found[2:7]).all()
     amounts = pa.array([Decimal("1.50"), None, Decimal("-2.25"), Decimal("1.50")], pa.decimal128(10, 2))
-    found = hashed(amounts.slice(1))
-    assert found[2] == hashed(amounts)[0]
-    assert hashed(pa.array([True, False])).size == 2
-    assert hashed_rows([words, pa.array(range(9))], 9).size == 9
+    found = hash_column(amounts.slice(1))
+    assert found[2] == hash_column(amounts)[0]
+    assert hash_column(pa.array([True, False])).size == 2
+    assert hash_rows([words, pa.array(range(9))], 9).size == 9
 
 
 def test_hashes_spread() -> None:
     for column in (pa.array(range(10_000)), pa.array([f"key {i}" for i in range(10_000)])):
-        counts = np.bincount((hashed(column, 1) >> np.uint64(11)) % np.uint64(8), minlength=8)
+        counts = np.bincount((hash_column(column, 1) >> np.uint64(11)) % np.uint64(8), minlength=8)
         assert counts.min() > 1000

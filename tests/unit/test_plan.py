@@ -7,21 +7,27 @@ from itertools import permutations
 
 import pytest
 
-from penstock.cql import Catalog, bind_query, stream_schema
+from penstock.cql import Catalog, bind_query, build_schema
 from penstock.cql.bound import Select
 from penstock.cql.catalog import Stream
 from penstock.errors import QueryError
 from penstock.expr.sql import to_sql
-from penstock.plan.cost import Statistics, assumed_statistics, output_rate, state_rows, tree_cost
-from penstock.plan.explain import as_mermaid, as_text, describe
-from penstock.plan.join_graph import JoinGraph, join_graph
-from penstock.plan.join_order import best_tree
+from penstock.plan.cost import (
+    Statistics,
+    assume_statistics,
+    compute_tree_cost,
+    estimate_output_rate,
+    estimate_state_rows,
+)
+from penstock.plan.explain import as_mermaid, as_text, describe_join
+from penstock.plan.join_graph import JoinGraph, build_join_graph
+from penstock.plan.join_order import choose_tree
 from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.ranges import RangeCondition, range_condition
-from penstock.plan.routing import cheapest_route
-from penstock.plan.tree import Tree, leaves, left_deep, parse_tree, right_deep
+from penstock.plan.ranges import RangeCondition, find_range_condition
+from penstock.plan.routing import choose_route
+from penstock.plan.tree import Tree, build_left_deep, build_right_deep, list_leaves, parse_tree
 
-COLUMNS = stream_schema({"ts": "bigint", "x": "bigint", "y": "bigint", "v": "double", "i": "int"})
+COLUMNS = build_schema({"ts": "bigint", "x": "bigint", "y": "bigint", "v": "double", "i": "int"})
 
 
 def bound(text: str) -> Select:
@@ -34,7 +40,7 @@ def bound(text: str) -> Select:
 
 
 def graph_of(select: Select) -> JoinGraph:
-    return join_graph(tuple(source.alias for source in select.sources), select.where)
+    return build_join_graph(tuple(source.alias for source in select.sources), select.where)
 
 
 def planned(text: str, shape: str) -> JoinPlan:
@@ -74,8 +80,8 @@ def test_a_plan_that_does_not_fit_says_why(text: str) -> None:
 
 
 def test_deep_shapes() -> None:
-    assert str(left_deep("ABCD")) == "(((A B) C) D)"
-    assert str(right_deep("ABCD")) == "(A (B (C D)))"
+    assert str(build_left_deep("ABCD")) == "(((A B) C) D)"
+    assert str(build_right_deep("ABCD")) == "(A (B (C D)))"
 
 
 # Classes and predicates
@@ -134,20 +140,20 @@ def test_a_residual_sits_at_the_lowest_node_with_its_columns() -> None:
     ],
 )
 def test_inequalities_bound_a_difference(where: str, low: float, high: float) -> None:
-    condition = range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes()))
+    condition = find_range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes()))
     assert condition is not None
     assert (condition.left.alias, condition.right.alias, condition.low, condition.high) == ("A", "B", low, high)
 
 
 @pytest.mark.parametrize("where", ["A.x <> B.x", "A.v * 2 < B.v", "A.v + B.v < 3", "A.x = 1 OR B.x = 2"])
 def test_other_predicates_bound_nothing(where: str) -> None:
-    assert range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes())) is None
+    assert find_range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes())) is None
 
 
 def test_conditions_compare_by_value() -> None:
     node = next(planned("SELECT A.x FROM A, B WHERE A.v < B.v", "(A B)").nodes())
-    assert isinstance(range_condition(node), RangeCondition)
-    assert range_condition(node) == range_condition(node)
+    assert isinstance(find_range_condition(node), RangeCondition)
+    assert find_range_condition(node) == find_range_condition(node)
 
 
 # Cost and order
@@ -159,7 +165,7 @@ CHAIN = bound(
 
 def every_tree(aliases: tuple[str, ...]) -> list[Tree]:
     if len(aliases) == 1:
-        return [left_deep(aliases)]
+        return [build_left_deep(aliases)]
     found = {}
     for order in permutations(aliases):
         for cut in range(1, len(order)):
@@ -178,27 +184,27 @@ def test_dynamic_programming_finds_the_cheapest_tree(seed: int) -> None:
         {alias: rng.uniform(1, 100) for alias in "ABCD"},
         {c.id: rng.uniform(1, 100) for c in graph.classes},
     )
-    best = tree_cost(best_tree(graph, stats), graph, stats)
-    assert best == pytest.approx(min(tree_cost(tree, graph, stats) for tree in every_tree(graph.aliases)))
+    best = compute_tree_cost(choose_tree(graph, stats), graph, stats)
+    assert best == pytest.approx(min(compute_tree_cost(tree, graph, stats) for tree in every_tree(graph.aliases)))
 
 
 def test_shapes_can_be_asked_for_and_cross_products_are_avoided() -> None:
     graph = graph_of(CHAIN)
-    stats = assumed_statistics(graph, CHAIN.sources, {})
-    assert str(best_tree(graph, stats, "left-deep")) == "(((A B) C) D)"
-    assert str(best_tree(graph, stats, "bushy")) == "((A B) (C D))"
-    right = best_tree(graph, stats, "right-deep")
-    assert sorted(leaves(right)) == ["A", "B", "C", "D"]
+    stats = assume_statistics(graph, CHAIN.sources, {})
+    assert str(choose_tree(graph, stats, "left-deep")) == "(((A B) C) D)"
+    assert str(choose_tree(graph, stats, "bushy")) == "((A B) (C D))"
+    right = choose_tree(graph, stats, "right-deep")
+    assert sorted(list_leaves(right)) == ["A", "B", "C", "D"]
     star = bound("SELECT A.x FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = C.x AND B.y = C.y")
     graph = graph_of(star)
-    assert "(A B)" not in str(best_tree(graph, assumed_statistics(graph, star.sources, {})))
+    assert "(A B)" not in str(choose_tree(graph, assume_statistics(graph, star.sources, {})))
 
 
 def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
     graph = graph_of(CHAIN)
     stats = Statistics(dict.fromkeys("ABCD", 2.0), dict.fromkeys("ABCD", 10.0), dict.fromkeys(range(3), 5.0))
-    assert state_rows(frozenset("AB"), graph, stats) == 10 * 10 / 5
-    assert output_rate(frozenset("AB"), graph, stats) == 2 * 20 / 10 + 2 * 20 / 10
+    assert estimate_state_rows(frozenset("AB"), graph, stats) == 10 * 10 / 5
+    assert estimate_output_rate(frozenset("AB"), graph, stats) == 2 * 20 / 10 + 2 * 20 / 10
 
 
 # Pictures
@@ -206,11 +212,11 @@ def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
 
 def test_pictures_name_keys_predicates_and_windows() -> None:
     plan = planned("SELECT A.x FROM A [ROWS 3], B [RANGE 5], C WHERE A.x = B.x AND A.v < C.v AND B.y > 0", "((A B) C)")
-    text = as_text(describe(plan, {"(A B)": (("state", "keeps its rows"),)}))
+    text = as_text(describe_join(plan, {"(A B)": (("state", "keeps its rows"),)}))
     for part in ("on: A.x = B.x", "where: A.v < C.v", "[ROWS 3]", "[RANGE 5]", "[UNBOUNDED]", "filter: B.y > 0",
                  "state: keeps its rows", "cross product"):  # fmt: skip
         assert part in text
-    mermaid = as_mermaid(describe(plan, {}))
+    mermaid = as_mermaid(describe_join(plan, {}))
     assert mermaid.startswith("flowchart BT")
     assert "A.v &lt; C.v" in mermaid
 
@@ -221,14 +227,14 @@ def test_pictures_name_keys_predicates_and_windows() -> None:
 def test_a_route_visits_the_cheapest_stem_that_is_left() -> None:
     classes = {"A": frozenset({0}), "B": frozenset({0, 1}), "C": frozenset({1, 2}), "D": frozenset({2})}
     costs = {("B", (0,)): 3.0, ("C", ()): 100.0, ("D", ()): 50.0, ("C", (1,)): 2.0, ("D", (2,)): 0.1}
-    assert cheapest_route("A", classes, lambda *step: costs[step]) == ("A", "B", "C", "D")
+    assert choose_route("A", classes, lambda *step: costs[step]) == ("A", "B", "C", "D")
     costs |= {("D", ()): 1.0, ("B", (0,)): 2.0, ("C", (2,)): 0.5, ("B", (0, 1)): 1.0}
-    assert cheapest_route("A", classes, lambda *step: costs[step]) == ("A", "D", "C", "B")
+    assert choose_route("A", classes, lambda *step: costs[step]) == ("A", "D", "C", "B")
 
 
 def test_the_half_joins_of_a_route_answer_each_predicate_once() -> None:
     plan = planned("SELECT A.x FROM A, B, C WHERE A.x = B.x AND A.v < C.v AND B.v < C.v", "{A B C}")
-    path = plan.root.path(("C", "A", "B"))
+    path = plan.root.plan_route(("C", "A", "B"))
     assert str(path.tree) == "((C A) B)"
     assert [to_sql(term) for term in path.left.residuals] == ["A.v < C.v"]
     assert [to_sql(term) for term in path.residuals] == ["B.v < C.v"]

@@ -138,7 +138,7 @@ def other_content(blob: bytes, rng: random.Random) -> bytes:
     with zipfile.ZipFile(out, "w") as archive:
         for name, data in {**files, "index.json": json.dumps(index).encode()}.items():
             archive.writestr(name, data)
-    return snapshot.seal(out.getvalue())
+    return snapshot.add_header(out.getvalue())
 
 
 def test_content_that_does_not_fit_is_an_error_of_ours(blob: bytes) -> None:
@@ -153,10 +153,10 @@ def test_older_version_is_named() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("index.json", json.dumps({"version": 5}))
-    with pytest.raises(ps.DataError, match=r"BAD_SNAPSHOT.*version 5 or older.*reads version 6"):
+    with pytest.raises(ps.DataError, match=r"BAD_SNAPSHOT.*version 5 or older.*reads version 7"):
         restored(out.getvalue())
 
 
 def test_other_version_is_named(blob: bytes) -> None:
-    with pytest.raises(ps.DataError, match=r"version 7.*reads version 6"):
-        restored(blob[:8] + (7).to_bytes(4, "big") + blob[12:])
+    with pytest.raises(ps.DataError, match=r"version 8.*reads version 7"):
+        restored(blob[:8] + (8).to_bytes(4, "big") + blob[12:])

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cql.catalog import Stream
 from penstock.testing import Advance, Case, Push, another_query, difference, expected, random_case, run, shrink
-from penstock.testing.oracle import bind
+from penstock.testing.oracle import bind_text
 from penstock.testing.query_text import SHAPES, WINDOWS
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
@@ -45,7 +45,7 @@ class OracleEngine:
         self.steps.append(Push(batches))
         empty = {stream.name: stream.schema.empty_table() for stream in self.streams}
         times = {stream.name: stream.time for stream in self.streams}
-        return {"q": bind(self.text, empty, self.tables, times).schema.empty_table()}
+        return {"q": bind_text(self.text, empty, self.tables, times).schema.empty_table()}
 
     def advance(self, stream: str, value: Any) -> None:
         self.steps.append(Advance(stream, value))

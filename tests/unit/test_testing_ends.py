@@ -69,7 +69,7 @@ def test_the_difference_of_types() -> None:
     assert "x double" in str(difference(pa.table({"x": [1.0]}), pa.table({"x": [1]})))
 
 
-@pytest.mark.parametrize("name", ["naive", "oracle", "clock", "ends", "compare", "querytext", "generate"])
+@pytest.mark.parametrize("name", ["row_evaluator", "oracle", "clock", "memory", "compare", "query_text", "generate"])
 def test_doc_examples(name: str) -> None:
     module = importlib.import_module(f"penstock.testing.{name}")
     assert doctest.testmod(module).failed == 0

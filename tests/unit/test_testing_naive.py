@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Column, Expr, Literal
-from penstock.testing.row_evaluator import column, naive, values
+from penstock.testing.row_evaluator import compile_expr, from_plain, to_plain
 
 NAN = math.nan
 BIG = 2**63 - 1
 
 
 def value(expr: Expr) -> Any:
-    return naive(expr)({})
+    return compile_expr(expr)({})
 
 
 def call(op: Any, *args: Any, type: pa.DataType = INT, of: pa.DataType = INT) -> Any:
@@ -155,9 +155,9 @@ def test_decimals_keep_their_scale() -> None:
 
 
 def test_columns_come_from_their_alias_and_aggregates_have_no_value() -> None:
-    assert naive(Column("b", "x", INT))({"a": {"x": 1}, "b": {"x": 2}}) == 2
+    assert compile_expr(Column("b", "x", INT))({"a": {"x": 1}, "b": {"x": 2}}) == 2
     with pytest.raises(ValueError, match="sum is an aggregate"):
-        naive(Aggregate("sum", (Column("a", "x", INT),), False, INT))
+        compile_expr(Aggregate("sum", (Column("a", "x", INT),), False, INT))
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_columns_come_from_their_alias_and_aggregates_have_no_value() -> None:
     ],
 )
 def test_plain_values_and_back(array: pa.Array) -> None:
-    assert column(values(array), array.type).equals(array)
+    assert from_plain(to_plain(array), array.type).equals(array)

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import NOW, UNBOUNDED, Body, Emit, Item, Query, Select, SetOperation, Source, Window
+from penstock.cql.bound import NOW, UNBOUNDED, Emit, Query, QueryBody, Select, SelectItem, SetOperation, Source, Window
 from penstock.cql.catalog import Stream, Table
 from penstock.errors import QueryError
 from penstock.expr.nodes import BOOL, INT, Aggregate, Call, Column
 from penstock.testing import TooManyRows, expected
-from penstock.testing.oracle import time_column
+from penstock.testing.oracle import guess_time_column
 
 SCHEMA = pa.schema([("ts", INT), ("x", INT)])
 
@@ -37,10 +37,10 @@ def equal(a: str, b: str) -> Call:
 
 
 def select(window: Window, **other: Any) -> Select:
-    return Select((source("a", window),), (), (Item("x", col("a")),), **other)
+    return Select((source("a", window),), (), (SelectItem("x", col("a")),), **other)
 
 
-def answer(body: Body, emit: Emit = "istream", **given: pa.Table) -> list[tuple[Any, ...]]:
+def answer(body: QueryBody, emit: Emit = "istream", **given: pa.Table) -> list[tuple[Any, ...]]:
     streams = {name.upper(): table for name, table in given.items()}
     return as_rows(expected(Query("", emit, body), streams))
 
@@ -79,14 +79,14 @@ def test_partitions_have_their_own_rows_and_null_is_one_of_them() -> None:
 
 def test_rows_are_counted_before_the_filter() -> None:
     body = Select((source("a", Window("rows", 1)),), (Call("<>", (col("a"), col("a", "ts")), BOOL),),
-                  (Item("x", col("a")),))  # fmt: skip
+                  (SelectItem("x", col("a")),))  # fmt: skip
     assert answer(body, "dstream", a=stream((1, 9), (2, 2), (3, 9))) == [(9, 2)]
 
 
 def join(*windows: Window | None) -> Select:
     names = "abc"[: len(windows)]
     where = tuple(equal(x, y) for x, y in itertools.pairwise(names))
-    items = tuple(Item(alias, col(alias, "ts")) for alias in names)
+    items = tuple(SelectItem(alias, col(alias, "ts")) for alias in names)
     return Select(tuple(map(source, names, windows)), where, items)
 
 
@@ -121,7 +121,7 @@ def test_the_limit() -> None:
 
 def test_union_all_keeps_both_and_except_takes_values_away() -> None:
     left = select(Window("range", 5))
-    right = Select((source("b", Window("range", 2)),), (), (Item("x", col("b")),))
+    right = Select((source("b", Window("range", 2)),), (), (SelectItem("x", col("b")),))
     given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
     assert answer(SetOperation("union all", left, right), **given) == [(1, 0), (1, 1), (2, 1)]
     # 1 is hidden during [1, 3) and back until 5
@@ -141,21 +141,27 @@ def test_distinct_holds_a_value_while_any_row_has_it() -> None:
 def test_groups_report_when_their_values_change() -> None:
     count = Aggregate("count", (), False, INT)
     total = Aggregate("sum", (col("a", "ts"),), False, INT)
-    body = Select((source("a", Window("range", 5)),), (), (Item("x", col("a")), Item("n", count), Item("s", total)),
-                  group_by=(col("a"),))  # fmt: skip
+    body = Select(
+        (source("a", Window("range", 5)),),
+        (),
+        (SelectItem("x", col("a")), SelectItem("n", count), SelectItem("s", total)),
+        group_by=(col("a"),),
+    )
     assert answer(body, a=stream((0, 7), (3, 7), (3, 8))) == [(7, 1, 0, 0), (7, 2, 3, 3), (8, 1, 3, 3), (7, 1, 3, 5)]
 
 
 def test_a_global_aggregate_without_rows_has_no_row() -> None:
-    body = Select((source("a", Window("range", 5)),), (), (Item("n", Aggregate("count", (), False, INT)),), group_by=())
+    body = Select(
+        (source("a", Window("range", 5)),), (), (SelectItem("n", Aggregate("count", (), False, INT)),), group_by=()
+    )
     assert answer(body, a=stream((0, 7))) == [(1, 0)]
     assert answer(body, "dstream", a=stream((0, 7))) == [(1, 5)]
 
 
 def test_the_time_column_by_default() -> None:
     stamp = pa.timestamp("us")
-    assert time_column("s", pa.schema([("n", INT), ("at", stamp), ("TS", INT)])) == "TS"
-    assert time_column("s", pa.schema([("n", INT), ("at", stamp)])) == "at"
-    assert time_column("s", pa.schema([("v", pa.float64()), ("n", INT)])) == "n"
+    assert guess_time_column("s", pa.schema([("n", INT), ("at", stamp), ("TS", INT)])) == "TS"
+    assert guess_time_column("s", pa.schema([("n", INT), ("at", stamp)])) == "at"
+    assert guess_time_column("s", pa.schema([("v", pa.float64()), ("n", INT)])) == "n"
     with pytest.raises(QueryError, match="it has v"):
-        time_column("s", pa.schema([("v", pa.float64())]))
+        guess_time_column("s", pa.schema([("v", pa.float64())]))

@@ -21,57 +21,57 @@ from penstock.state.kernels import I32
 
 
 @dataclass
-class Missing:
+class MissingRows:
     """What an incomplete node may lack: rows made of leaf rows before these ids only.
 
     `pace` pushes the old rows of one leaf; those before `cursor` are done.
     """
 
     marks: dict[str, int]
-    leaf: str | None = None
+    pushed_leaf: str | None = None
     cursor: int = 0
 
     def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
         for alias in self.marks.keys() & renumbered.keys():
-            self.marks[alias] = renumbered[alias].place(self.marks[alias])
-            if alias == self.leaf:
-                self.cursor = renumbered[alias].place(self.cursor)
+            self.marks[alias] = renumbered[alias].map_mark(self.marks[alias])
+            if alias == self.pushed_leaf:
+                self.cursor = renumbered[alias].map_mark(self.cursor)
 
 
-class Completion:
+class CompletionTracker:
     """The incomplete nodes of a tree, lower ones first."""
 
     def __init__(self, stores: Mapping[str, LeafStore], first_row: Callable[[str], int]) -> None:
         """`first_row`: by alias, the first row of a leaf that the tree sees."""
         self._stores = stores
         self._first_row = first_row
-        self._missing: dict[JoinNode, Missing] = {}
+        self._missing: dict[JoinNode, MissingRows] = {}
 
     def __bool__(self) -> bool:
         """Whether a state may lack rows."""
         return bool(self._missing)
 
-    def mark(self, node: JoinNode) -> None:
+    def mark_incomplete(self, node: JoinNode) -> None:
         """The node may lack any row made of the tuples there are now."""
         node.complete_keys = CodeSet()
-        self._missing[node] = Missing({alias: self._stores[alias].end for alias in node.plan.aliases})
+        self._missing[node] = MissingRows({alias: self._stores[alias].end for alias in node.plan.aliases})
 
-    def inherit(self, node: JoinNode, former: JoinNode | None, before: Completion, *, complete: bool) -> None:
+    def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
         """A node over the same leaves as a former one, or as none, takes over its state and what that lacked.
 
         Rows can always be kept; what they are complete for only if no gate held anything back.
         """
         if former is not None:
-            node.adopt(former)
+            node.take_over_state(former)
         if complete:
             return
-        if former is not None and former in before._missing and former.whole:
+        if former is not None and former in before._missing and former.ungated:
             self._missing[node] = before._missing[former]
             node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
         else:
-            self.mark(node)
+            self.mark_incomplete(node)
 
-    def lose(self, nodes: Iterable[JoinNode], shed_at: Collection[Tree]) -> None:
+    def record_losses(self, nodes: Iterable[JoinNode], shed_at: Collection[Tree]) -> None:
         """Note what states lack after a batch under a budget.
 
         A join that shed probes may lack any row made of the tuples there are now. One above a state that lacks rows
@@ -90,16 +90,16 @@ class Completion:
                 causes.append({alias: ends[alias] for alias in node.plan.aliases})
             if node.state is None:
                 if causes:
-                    lacking[node] = _later(causes)
+                    lacking[node] = _merge_marks(causes)
                 continue
             if causes:
                 before = [self._missing[node].marks] if node in self._missing else []
                 node.complete_keys = CodeSet()
-                self._missing[node] = Missing(_later([*causes, *before]))
+                self._missing[node] = MissingRows(_merge_marks([*causes, *before]))
             if node in self._missing:
                 lacking[node] = self._missing[node].marks
 
-    def complete_ahead(self, nodes: Sequence[JoinNode]) -> None:
+    def complete_batch_keys(self, nodes: Sequence[JoinNode]) -> None:
         """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
 
         Left to the deltas, every node would ask on its own, and each of n asks would go down through up to n states.
@@ -111,7 +111,7 @@ class Completion:
                 continue
             keys = asked.get(node, []) if node.state_key == lazy.state_key else []
             if isinstance(driver, LeafNode):
-                rows = driver.demanded(driver.fresh())
+                rows = driver.filter_demanded(driver.fresh_rows())
                 keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
             asked[lazy] = keys
         for node in reversed(asked):
@@ -119,41 +119,41 @@ class Completion:
             if parts:
                 node.complete_for(parts, parts[0].size, old_only=True)
 
-    def follow(self, renumbered: Mapping[str, Renumbering]) -> None:
+    def apply_renumbering(self, renumbered: Mapping[str, Renumbering]) -> None:
         """A node lacks nothing once all tuples of one of its leaves from before have died."""
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
             if any(self._stores[alias].base >= mark for alias, mark in missing.marks.items()):
-                self._is_complete(node)
+                self._mark_complete(node)
 
     def forget_keys(self) -> None:
         """Codes mean other values from now on."""
         for node in self._missing:
             node.complete_keys = CodeSet()
 
-    def pace(self, rows: int) -> None:
+    def complete_some(self, rows: int) -> None:
         """Complete a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
         while rows > 0 and self._missing:
             node, missing = next(iter(self._missing.items()))
-            alias = missing.leaf or self._pushed_leaf(node, missing)
+            alias = missing.pushed_leaf or self._choose_leaf(node, missing)
             first = max(missing.cursor, self._first_row(alias))
             end = max(first, min(first + rows, missing.marks[alias]))
-            node.insert_absent(node.demanded(node.expand(alias, np.arange(first, end))))
-            missing.leaf, missing.cursor = alias, end
+            node.insert_absent(node.filter_demanded(node.expand(alias, np.arange(first, end))))
+            missing.pushed_leaf, missing.cursor = alias, end
             rows -= end - first
             if end >= missing.marks[alias]:
-                self._is_complete(node)
+                self._mark_complete(node)
 
-    def _pushed_leaf(self, node: JoinNode, missing: Missing) -> str:
+    def _choose_leaf(self, node: JoinNode, missing: MissingRows) -> str:
         """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
         near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
         return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].base)
 
-    def _is_complete(self, node: JoinNode) -> None:
+    def _mark_complete(self, node: JoinNode) -> None:
         node.complete_keys = None
         del self._missing[node]
 
 
-def _later(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _merge_marks(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """For each alias the latest of its marks."""
     return {alias: max(each[alias] for each in marks) for alias in marks[0]}

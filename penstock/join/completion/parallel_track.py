@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.errors import UnsupportedError
-from penstock.join.join_rows import Rows, concat
+from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.tree import JoinTree
 from penstock.plan.physical import JoinPlan, LeafPlan
 
@@ -25,33 +25,33 @@ class ParallelTrack:
     """The new tree beside an old one. `tree` takes the old one's place when `settle` says so."""
 
     def __init__(self, old: JoinTree, plan: JoinPlan) -> None:
-        self._old = old
-        self.tree = JoinTree(plan, old.policy, old.maintenance, beside=old)
+        self._old_tree = old
+        self.new_tree = JoinTree(plan, old.policy, old.maintenance, beside=old)
 
-    def step(self, rows: Rows, until: int) -> Rows:
+    def step(self, rows: JoinRows, until: int) -> JoinRows:
         """The new rows of both trees without duplicates, given those of the old one; aliases in the old order."""
-        aliases = self._old.plan.root.aliases
+        aliases = self._old_tree.plan.root.aliases
         older = np.zeros(len(rows), np.bool_)
         for place, alias in enumerate(aliases):
-            older |= rows.ids[place] < self.tree.first_row(alias)
-        new = self.tree.step(until)
-        order = [self.tree.plan.root.aliases.index(alias) for alias in aliases]
-        return concat([rows.take(older), Rows(new.ids[order], new.born, new.dies)], len(aliases))
+            older |= rows.ids[place] < self.new_tree.first_row(alias)
+        new = self.new_tree.step(until)
+        order = [self.new_tree.plan.root.aliases.index(alias) for alias in aliases]
+        return concat_rows([rows.take(older), JoinRows(new.ids[order], new.born, new.dies)], len(aliases))
 
     @property
-    def ends(self) -> bool:
+    def finished(self) -> bool:
         """Whether the old tree has nothing left that the new one lacks."""
-        stores = self.tree.stores
-        return all(stores[alias].base >= self.tree.first_row(alias) for alias in stores)
+        stores = self.new_tree.stores
+        return all(stores[alias].base >= self.new_tree.first_row(alias) for alias in stores)
 
 
 def refuse_endless(plan: JoinPlan) -> None:
     """Refuse a plan under which two tracks would never be one again."""
     for leaf in plan.leaves:
-        _refuse_endless(leaf)
+        _refuse_endless_leaf(leaf)
 
 
-def _refuse_endless(leaf: LeafPlan) -> None:
+def _refuse_endless_leaf(leaf: LeafPlan) -> None:
     """Old tuples must die for certain, and in the order of their ids; else the two tracks would never be one again."""
     window = leaf.source.window
     if window is not None and (window.kind == "unbounded" or window.partition):

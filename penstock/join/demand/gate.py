@@ -23,10 +23,10 @@ from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32
 from penstock.state.maintenance import Maintenance
 
-CodesOf = Callable[[int], I32]
+CodeReader = Callable[[int], I32]
 """The codes of some rows in a class."""
 
-Kept = Literal["exact", "bloom"]
+DemandFilter = Literal["exact", "bloom"]
 """How the test for demand is kept."""
 
 
@@ -34,64 +34,69 @@ class Gate:
     """The demanded keys of one state, with their projections on everything below it."""
 
     def __init__(
-        self, key: Key, below: Iterable[frozenset[int]], keys: KeySpace, maintenance: Maintenance, kept: Kept = "exact"
+        self,
+        key: Key,
+        below: Iterable[frozenset[int]],
+        keys: KeySpace,
+        maintenance: Maintenance,
+        demand_filter: DemandFilter = "exact",
     ) -> None:
         self.key = key
-        self.shut = False
+        self.closed = False
         """Whether the gate holds anything back; an open gate demands everything."""
         self.tested = 0
-        self.asked = 0
+        self.demand_requests = 0
         """Rows of the driver that came and asked for theirs."""
-        self.unwanted = self.mistaken = 0
+        self.undemanded = self.wrongly_passed = 0
         """Rows tested by a filter that nobody demands, and how many of these passed it."""
         self.keys = keys
         self.maintenance = maintenance
         self._demanded = CodeSet()
-        parts = dict.fromkeys([key, *(self.projection(classes) for classes in below)])
+        parts = dict.fromkeys([key, *(self.project_key(classes) for classes in below)])
         self._sets = {part: CodeSet() for part in parts if part not in (key, ())}
-        self._filters = {part: BloomFilter(maintenance) for part in parts if part} if kept == "bloom" else {}
+        self._filters = {part: BloomFilter(maintenance) for part in parts if part} if demand_filter == "bloom" else {}
 
-    def projection(self, classes: frozenset[int]) -> Key:
+    def project_key(self, classes: frozenset[int]) -> Key:
         return tuple(id_ for id_ in self.key if id_ in classes)
 
-    def admits(self, classes: frozenset[int], codes_of: CodesOf, rows: int) -> Mask:
+    def find_demanded(self, classes: frozenset[int], read: CodeReader, rows: int) -> Mask:
         """Which rows of a part below the gate are demanded."""
         self.tested += rows
-        part = self.projection(classes)
+        part = self.project_key(classes)
         if part == ():
             return np.full(rows, not self.empty)
-        parts = [codes_of(id_) for id_ in part]
+        parts = [read(id_) for id_ in part]
         if part not in self._filters:
-            return self._has(part, parts, rows)
+            return self._test_exactly(part, parts, rows)
         passed = self._filters[part].has(parts)
         places = np.flatnonzero(passed)
-        passed[places] = self._has(part, [codes[places] for codes in parts], places.size)
-        self.unwanted += rows - int(np.count_nonzero(passed))
-        self.mistaken += places.size - int(np.count_nonzero(passed))
+        passed[places] = self._test_exactly(part, [codes[places] for codes in parts], places.size)
+        self.undemanded += rows - int(np.count_nonzero(passed))
+        self.wrongly_passed += places.size - int(np.count_nonzero(passed))
         return passed
 
-    def _has(self, part: Key, parts: Sequence[I32], rows: int) -> Mask:
+    def _test_exactly(self, part: Key, parts: Sequence[I32], rows: int) -> Mask:
         demanded = self._demanded if part == self.key else self._sets[part]
-        return demanded.has(self.keys.codes(part, list(parts), rows, insert=False))
+        return demanded.has(self.keys.encode(part, list(parts), rows, insert=False))
 
-    def add(self, codes_of: CodesOf, rows: int) -> dict[int, I32]:
+    def add(self, read: CodeReader, rows: int) -> dict[int, I32]:
         """Demand the keys of driver rows; returns the new ones, each once, as codes per class."""
-        parts = {id_: codes_of(id_) for id_ in self.key}
-        full = self.keys.codes(self.key, list(parts.values()), rows, insert=True)
+        parts = {id_: read(id_) for id_ in self.key}
+        full = self.keys.encode(self.key, list(parts.values()), rows, insert=True)
         new = self._demanded.add(full)
         distinct, places = np.unique(full, return_index=True)
         chosen = places[np.isin(distinct, new)]
         fresh = {id_: codes[chosen] for id_, codes in parts.items()}
         for part, demanded in self._sets.items():
-            demanded.add(self.keys.codes(part, [fresh[id_] for id_ in part], chosen.size, insert=True))
+            demanded.add(self.keys.encode(part, [fresh[id_] for id_ in part], chosen.size, insert=True))
         self._add_to_filters(fresh)
         return fresh
 
     def _add_to_filters(self, new: dict[int, I32]) -> None:
         """A filter that becomes too small for its keys is made anew from them."""
-        if not all(each.takes(len(self)) for each in self._filters.values()):
+        if not all(each.has_room_for(len(self)) for each in self._filters.values()):
             codes = self._demanded.codes()
-            new = dict(zip(self.key, self.keys.parts(self.key, codes), strict=True))
+            new = dict(zip(self.key, self.keys.decode(self.key, codes), strict=True))
             self._filters = {part: BloomFilter(self.maintenance, len(self)) for part in self._filters}
         for part, demanded in self._filters.items():
             demanded.add([new[id_] for id_ in part])
@@ -108,23 +113,23 @@ class Gate:
         """How often a filter lets a row pass that nobody demands: by the bits that are set, and as measured."""
         if self.key not in self._filters:
             return None
-        measured = self.mistaken / self.unwanted if self.unwanted else 0.0
-        return {"estimated": self._filters[self.key].false_positives, "measured": measured, "tested": self.unwanted}
+        measured = self.wrongly_passed / self.undemanded if self.undemanded else 0.0
+        return {"estimated": self._filters[self.key].false_positives, "measured": measured, "tested": self.undemanded}
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._all())
+        return sum(part.nbytes for part in self._list_sets())
 
     def clear(self) -> None:
-        for part in self._all():
+        for part in self._list_sets():
             part.clear()
 
-    def _all(self) -> Iterator[CodeSet | BloomFilter]:
+    def _list_sets(self) -> Iterator[CodeSet | BloomFilter]:
         yield self._demanded
         yield from self._sets.values()
         yield from self._filters.values()
 
-    def used(self, key: Key) -> Iterator[I32]:
+    def list_used_codes(self, key: Key) -> Iterator[I32]:
         """The codes of a key that must keep their meaning."""
         if key == self.key:
             yield self._demanded.codes()

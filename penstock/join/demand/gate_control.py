@@ -11,82 +11,82 @@ from functools import partial
 
 import numpy as np
 
-from penstock.join.completion.completion import Completion
+from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
-from penstock.join.demand.gate_cost import Look, may_pay, pays, sampled, work_around
-from penstock.join.leaf_node import codes_of
+from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
+from penstock.join.leaf_node import read_codes
 from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode, TreeNode, joins, parts
-from penstock.join.state_policy import Policy
-from penstock.plan.physical import Part
+from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
+from penstock.join.state_policy import StatePolicy
+from penstock.plan.physical import SubPlan
 from penstock.state.interning import KeySpace
 from penstock.state.maintenance import Maintenance
 
 
-class Gates:
+class GateControl:
     """The gates of one shape of a tree. `policy_of` says which nodes may have one."""
 
     def __init__(
         self,
         stores: Mapping[str, LeafStore],
         keys: KeySpace,
-        policy_of: Callable[[Part], Policy],
-        completion: Completion,
+        find_policy: Callable[[SubPlan], StatePolicy],
+        completion: CompletionTracker,
         *,
         maintenance: Maintenance,
     ) -> None:
         self._stores = stores
         self._keys = keys
-        self._policy_of = policy_of
+        self._find_policy = find_policy
         self._completion = completion
         self._maintenance = maintenance
-        self._looks: dict[Gate, Look] = {}
+        self._reviews: dict[Gate, GateReview] = {}
 
-    def hang(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
+    def add_gates(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
         """Put a gate, open, over every lazy child that is a join, and tell everything below it."""
         node.gates = above
         if not isinstance(node, JoinNode):
             return
         lazy = node.lazy
-        self.hang(node.driver, above)
-        policy = self._policy_of(lazy.plan)
+        self.add_gates(node.driver, above)
+        policy = self._find_policy(lazy.plan)
         if policy.gated != "never" and isinstance(lazy, JoinNode) and lazy.state is not None:
-            below = (part.plan.classes for part in parts(lazy))
+            below = (part.plan.classes for part in walk_nodes(lazy))
             lazy.gate = Gate(node.plan.key, below, self._keys, self._maintenance, policy.demand)
             above = (*above, lazy.gate)
-        self.hang(lazy, above)
+        self.add_gates(lazy, above)
 
-    def shut(self, node: JoinNode, bound: int, batches: int) -> None:
+    def refresh_demand(self, node: JoinNode, bound: int, batches: int) -> None:
         """Forget demand that no driver row has that lives at `bound`, from a node down; only between two batches."""
         lazy = node.lazy
         if isinstance(lazy, JoinNode) and lazy.gate is not None:
-            self._look_at(lazy, lazy.gate, node.driver, bound, batches)
+            self._review_gate(lazy, lazy.gate, node.driver, bound, batches)
         for child in (node.driver, lazy):
             if isinstance(child, JoinNode):
-                self.shut(child, bound, batches)
+                self.refresh_demand(child, bound, batches)
 
-    def _look_at(self, lazy: JoinNode, gate: Gate, driver: TreeNode, bound: int, batches: int) -> None:
+    def _review_gate(self, lazy: JoinNode, gate: Gate, driver: TreeNode, bound: int, batches: int) -> None:
         """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
-        was_shut = gate.shut
-        always = self._policy_of(lazy.plan).gated == "always"
-        work = work_around(gate, lazy, driver, self._stores, batches)
-        last = self._looks.get(gate, Look())
-        since = work.since(last.work)
-        if not was_shut and not always and (last.rests or not may_pay(since)):
-            self._looks[gate] = last.rested(work)
+        was_shut = gate.closed
+        always = self._find_policy(lazy.plan).gated == "always"
+        work = measure_work(gate, lazy, driver, self._stores, batches)
+        last = self._reviews.get(gate, GateReview())
+        since = work.subtract(last.work)
+        if not was_shut and not always and (last.skips or not may_pay_off(since)):
+            self._reviews[gate] = last.skip(work)
             return
         gate.clear()
         shut = driver.complete
         if shut:
-            rows = driver.living()
-            rows = driver.demanded(rows.take(rows.dies > bound))
-            gate.add(partial(codes_of, driver, rows), len(rows))
+            rows = driver.read_living()
+            rows = driver.filter_demanded(rows.take(rows.dies > bound))
+            gate.add(partial(read_codes, driver, rows), len(rows))
             if not always:
-                newest = rows.take(np.arange(len(rows))[-since.driven_per_batch :])
-                sample = sampled(lazy, gate, partial(codes_of, driver, newest), len(newest), self._stores)
-                shut = pays(sample, since, shut=was_shut)
-        gate.shut = shut
-        self._looks[gate] = last.measured(work, was_shut=was_shut, shut=shut)
+                newest = rows.take(np.arange(len(rows))[-since.driver_rows_per_batch :])
+                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._stores)
+                shut = pays_off(sample, since, closed=was_shut)
+        gate.closed = shut
+        self._reviews[gate] = last.record(work, was_closed=was_shut, closed=shut)
         if was_shut and not shut:  # also what was incomplete before: rows of newer tuples were held back, too
-            for part in joins(lazy):
-                self._completion.mark(part)
+            for part in walk_joins(lazy):
+                self._completion.mark_incomplete(part)

@@ -17,29 +17,29 @@ from functools import partial
 import numpy as np
 
 from penstock.join.demand.gate import Gate
-from penstock.join.join_rows import Rows, concat
-from penstock.join.leaf_node import LeafNode, codes_of
+from penstock.join.join_rows import JoinRows, concat_rows
+from penstock.join.leaf_node import LeafNode, read_codes
 from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode, TreeNode, joins, parts, sought_by
+from penstock.join.node import JoinNode, TreeNode, find_sought_leaves, walk_joins, walk_nodes
 from penstock.state.kernels import I32, I64
 
 Stores = Mapping[str, LeafStore]
 
-SAMPLE = 16
+SAMPLE_ROWS = 16
 
 # What the parts of a gate's work cost, in rows built and kept: an array call costs as much as thousands of elements.
-BATCH = 3500.0
-TESTED = 0.4
-ASKED = 6.0
-TAKEN = 1.5
-_PATIENCE = 6
+BATCH_COST = 3500.0
+TEST_COST = 0.4
+REQUEST_COST = 6.0
+KEY_COST = 1.5
+_MAX_FAILURES = 6
 
 MARGIN = 1.25
 """By so much one side must outweigh the other before a gate changes."""
 
 
 @dataclass(frozen=True)
-class Work:
+class GateWork:
     """What was counted around a gate, since the beginning or since it was last looked at."""
 
     batches: int = 0
@@ -47,87 +47,87 @@ class Work:
     """Tuples of the streams below the gate."""
     built: int = 0
     """Rows of the joins below the gate, by weight."""
-    driven: int = 0
+    driver_rows: int = 0
     """Rows of the driver."""
     tested: int = 0
-    asked: int = 0
-    living: int = 0
+    demand_requests: int = 0
+    driver_living: int = 0
     """Rows of the driver that are there now: a look takes in the keys of all of them."""
 
-    def since(self, earlier: Work) -> Work:
-        names = ("batches", "arrived", "built", "driven", "tested", "asked")
+    def subtract(self, earlier: GateWork) -> GateWork:
+        names = ("batches", "arrived", "built", "driver_rows", "tested", "demand_requests")
         return replace(self, **{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
     @property
-    def driven_per_batch(self) -> int:
-        return -(-self.driven // max(self.batches, 1)) or 1
+    def driver_rows_per_batch(self) -> int:
+        return -(-self.driver_rows // max(self.batches, 1)) or 1
 
-    def as_rows(self, *, shut: bool) -> float:
+    def compute_cost(self, *, closed: bool) -> float:
         """What the gate costs: as counted where it was shut, as it would be where it was open."""
-        tested, asked = (self.tested, self.asked) if shut else (self.arrived, self.driven)
-        return BATCH * self.batches + TESTED * tested + ASKED * asked + TAKEN * self.living
+        tested, asked = (self.tested, self.demand_requests) if closed else (self.arrived, self.driver_rows)
+        return BATCH_COST * self.batches + TEST_COST * tested + REQUEST_COST * asked + KEY_COST * self.driver_living
 
 
 @dataclass(frozen=True)
-class Look:
+class GateReview:
     """When a gate was last looked at, and for how many looks to come it need not be measured.
 
     To take in what the driver demands costs as much as the rows of a quarter of a window: each time that turns out to
     have been in vain, the next try waits twice as long.
     """
 
-    work: Work = Work()
-    rests: int = 0
+    work: GateWork = GateWork()
+    skips: int = 0
     failures: int = 0
 
-    def rested(self, work: Work) -> Look:
-        return Look(work, max(self.rests - 1, 0), self.failures)
+    def skip(self, work: GateWork) -> GateReview:
+        return GateReview(work, max(self.skips - 1, 0), self.failures)
 
-    def measured(self, work: Work, *, was_shut: bool, shut: bool) -> Look:
-        if shut:
-            return Look(work, 0, 0 if was_shut else self.failures)
-        failures = min(self.failures + 1, _PATIENCE)
-        return Look(work, 2**failures, failures)
+    def record(self, work: GateWork, *, was_closed: bool, closed: bool) -> GateReview:
+        if closed:
+            return GateReview(work, 0, 0 if was_closed else self.failures)
+        failures = min(self.failures + 1, _MAX_FAILURES)
+        return GateReview(work, 2**failures, failures)
 
 
-def work_around(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> Work:
+def measure_work(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> GateWork:
     """The counts up to now."""
     if isinstance(driver, LeafNode):
         driven, living = driver.store.end, len(driver.store)
     else:
         driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
-    built = round(sum(node.built * _weight(node) for node in joins(lazy)))
+    built = round(sum(node.built * _compute_weight(node) for node in walk_joins(lazy)))
     arrived = sum(stores[alias].end for alias in lazy.plan.aliases)
-    return Work(batches, arrived, built, driven, gate.tested, gate.asked, living)
+    return GateWork(batches, arrived, built, driven, gate.tested, gate.demand_requests, living)
 
 
-def may_pay(work: Work) -> bool:
+def may_pay_off(work: GateWork) -> bool:
     """Whether shutting an open gate could pay if nobody could use any of the rows that were built."""
-    return work.built > MARGIN * work.as_rows(shut=False)
+    return work.built > MARGIN * work.compute_cost(closed=False)
 
 
 @dataclass(frozen=True)
-class Sample:
+class GateSample:
     """What the newest tuples tell of a gate."""
 
     unused: float
     """Rows of the joins below it, by weight, per tuple of its streams, that are demanded but for this gate."""
-    sought: float
+    scanned: float
     """Rows that are looked through when a batch's rows of the driver come and ask for theirs."""
 
 
-def pays(sample: Sample, work: Work, *, shut: bool) -> bool:
+def pays_off(sample: GateSample, work: GateWork, *, closed: bool) -> bool:
     """The decision, with hysteresis."""
-    spared, cost = sample.unused * work.arrived, work.as_rows(shut=shut)
-    if shut:
+    spared, cost = sample.unused * work.arrived, work.compute_cost(closed=closed)
+    if closed:
         return MARGIN * spared > cost
-    return spared > MARGIN * (cost + TESTED * sample.sought * work.batches)
+    return spared > MARGIN * (cost + TEST_COST * sample.scanned * work.batches)
 
 
-def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> Sample:
+def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> GateSample:
     """Measure on the newest tuples; `newest` are the codes of about a batch's rows of the driver."""
-    above = [other for other in lazy.gates if other is not gate and other.shut]
-    leaves = [part for part in parts(lazy) if isinstance(part, LeafNode)]
+    above = [other for other in lazy.gates if other is not gate and other.closed]
+    leaves = [part for part in walk_nodes(lazy) if isinstance(part, LeafNode)]
     brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
     brief.add(newest, rows)
     unused = weight = 0.0
@@ -135,35 +135,37 @@ def sampled(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int,
     bound: Counter[JoinNode] = Counter()
     for alias in lazy.plan.aliases:
         store = stores[alias]
-        ids = np.arange(max(store.base, store.end - SAMPLE), store.end)
+        ids = np.arange(max(store.base, store.end - SAMPLE_ROWS), store.end)
         if not ids.size or store.plan.source.is_table:
             continue
         weight += store.end
-        for node, found in _expanded(lazy, alias, ids):
-            codes = partial(codes_of, node, found)
-            asked = [~gate.admits(node.plan.classes, codes, len(found))]
-            asked += [each.admits(node.plan.classes, codes, len(found)) for each in above]
+        for node, found in _expand_all(lazy, alias, ids):
+            codes = partial(read_codes, node, found)
+            asked = [~gate.find_demanded(node.plan.classes, codes, len(found))]
+            asked += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
             refused = int(np.count_nonzero(np.logical_and.reduce(asked)))
-            unused += _weight(node) * refused / ids.size * store.end
+            unused += _compute_weight(node) * refused / ids.size * store.end
             seen[node] += len(found)
-            through = [brief.admits(leaf.plan.classes, codes, len(found)) for leaf in sought_by(node, gate)]
+            through = [
+                brief.find_demanded(leaf.plan.classes, codes, len(found)) for leaf in find_sought_leaves(node, gate)
+            ]
             bound[node] += int(np.count_nonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *through])))
     sought = sum(bound[node] / seen[node] * len(node.state) for node in seen if seen[node] and node.state is not None)
-    return Sample(unused / weight if weight else 0.0, sought)
+    return GateSample(unused / weight if weight else 0.0, sought)
 
 
-def _weight(node: JoinNode) -> float:
+def _compute_weight(node: JoinNode) -> float:
     """What a row costs: mostly the coding of its key, class by class; a key of two classes makes it one."""
     return (2 + len(node.state_key or ())) / 4
 
 
-def _expanded(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, Rows]]:
+def _expand_all(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, JoinRows]]:
     """The rows of a node, and of every join below it, that hold one of some rows of a leaf."""
     side = node.left if alias in node.left.plan.aliases else node.right
     if isinstance(side, LeafNode):
         rows = side.expand(alias, ids)
     else:
-        for below, found in _expanded(side, alias, ids):
+        for below, found in _expand_all(side, alias, ids):
             rows = found
             yield below, rows
-    yield node, concat(list(node.extend(side, rows, old_only=False)), len(node.plan.aliases))
+    yield node, concat_rows(list(node.extend(side, rows, old_only=False)), len(node.plan.aliases))

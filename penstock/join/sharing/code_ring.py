@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.columns import ring_moved, ring_resized, ring_take, ring_write
+from penstock.state.columns import ring_move, ring_resize, ring_take, ring_write
 from penstock.state.kernels import I32, I64
 
 
@@ -47,9 +47,9 @@ class CodeRing:
 
     def resize(self, capacity: int, base: int, end: int) -> None:
         if self.ring.size > 1:
-            self.ring = ring_resized(self.ring, capacity, base, end)
+            self.ring = ring_resize(self.ring, capacity, base, end)
 
     def move(self, kept: I64, first: int) -> None:
         """Keep some rows only, as rows first, first + 1, …"""
         if self.ring.size > 1:
-            self.ring = ring_moved(self.ring, kept, first)
+            self.ring = ring_move(self.ring, kept, first)

@@ -15,14 +15,14 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 @_kernel
-def _end(born: int, reach: int) -> np.int64:
+def _compute_end(born: int, reach: int) -> np.int64:
     """When a tuple dies that lives for `reach`; past the end of time: FOREVER. (A test for a wrap is compiled away.)"""
     forever = np.int64(np.iinfo(np.int64).max)
     return forever if reach == forever or (born > 0 and reach > forever - born) else np.int64(born + reach)
 
 
 @_kernel
-def probe_wanted(
+def probe_with_interest(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
     wanted: I32, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
@@ -54,9 +54,9 @@ def probe_wanted(
                 low = max(b, other)
                 high = min(d, row_dies[slot])  # the ends for all who want one of the two
                 if both != theirs:
-                    high = min(high, _end(other, row_reach[both]))
+                    high = min(high, _compute_end(other, row_reach[both]))
                 if both != mine:
-                    high = min(high, _end(b, probe_reach[both]))
+                    high = min(high, _compute_end(b, probe_reach[both]))
                 if low < high:
                     if n == room:
                         return n, at, row
@@ -73,7 +73,7 @@ def probe_wanted(
 
 
 @_kernel
-def meet_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
+def intersect_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
     """Narrow the codes of combinations to those who also want a part of them, rows of a ring."""
     mask = row_wanted.size - 1
     for i in range(ids.size):
@@ -81,22 +81,22 @@ def meet_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
 
 
 @_kernel
-def cut_lives(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
+def clip_expirations(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
     """Let combinations die when a part of them, rows of a ring, leaves the longest window of those who want them."""
     mask = row_born.size - 1
     for i in range(ids.size):
-        dies[i] = min(dies[i], _end(row_born[ids[i] & mask], reach[codes[i]]))
+        dies[i] = min(dies[i], _compute_end(row_born[ids[i] & mask], reach[codes[i]]))
 
 
 @_kernel
-def reach_ends(born: I64, reach: I64, codes: I32, out: I64) -> None:
+def compute_window_ends(born: I64, reach: I64, codes: I32, out: I64) -> None:
     """When tuples die: when they leave the longest window of those who want them."""
     for i in range(born.size):
-        out[i] = _end(born[i], reach[codes[i]])
+        out[i] = _compute_end(born[i], reach[codes[i]])
 
 
 @_kernel
-def ascending(times: I64, after: int) -> bool:
+def is_ascending(times: I64, after: int) -> bool:
     """Whether no time is before the one in front of it, the first not before `after`."""
     for i in range(times.size):
         if times[i] < after:

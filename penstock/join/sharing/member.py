@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
 from penstock.join.leaf_store import Renumbering
-from penstock.join.match_batch import Harvest, among
-from penstock.join.sharing.interest import ages, ends
-from penstock.join.sharing.shared_needs import Sharers
-from penstock.ops.expirations import Lives
-from penstock.ops.protocol import Batch, Outlet, in_order
-from penstock.plan.join_sharing import Need
-from penstock.state.alloc import taken
+from penstock.join.match_batch import MatchBatch, filter_positions
+from penstock.join.sharing.interest import compute_ages, compute_ends
+from penstock.join.sharing.shared_needs import FilterGroup
+from penstock.ops.expirations import Expirations
+from penstock.ops.protocol import Batch, Outlet, merge_changes
+from penstock.plan.join_sharing import JoinRequirement
+from penstock.state.alloc import gather
 from penstock.state.code_set import Mask
 from penstock.state.kernels import ALWAYS, I64
 
@@ -33,7 +33,7 @@ EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, 
 """What evaluating an expression may raise. Some of Arrow's are also a MemoryError: that is not the query's fault."""
 
 
-def failed(what: str, error: Exception) -> QueryError:
+def make_evaluation_error(what: str, error: Exception) -> QueryError:
     """A query that stops because something of it cannot be evaluated."""
     message = f"{what} could not be evaluated: {error}; drop the query and start it again with another text"
     stopped = QueryError("EVALUATION_FAILED", message)
@@ -45,7 +45,7 @@ class Member:
     """One query's join. Without an outlet its rows are shown when somebody asks for them."""
 
     def __init__(
-        self, name: str, need: Need, outlet: Outlet | None, renaming: Mapping[str, str], *, ends: bool
+        self, name: str, need: JoinRequirement, outlet: Outlet | None, renaming: Mapping[str, str], *, emits_ends: bool
     ) -> None:
         self.name = name
         self.query = name.rpartition(": ")[0]
@@ -53,119 +53,127 @@ class Member:
         self.outlet = outlet
         self.renaming = renaming
         """The join's alias for each of the query's."""
-        self.ends = ends
-        self.party: Sharers
-        self.lives: Lives
+        self.emits_ends = emits_ends
+        self.filter_group: FilterGroup
+        self.expirations: Expirations
         self.failure: QueryError | None = None
         self.emitted = self.stale = 0
         self.complete_since = int(ALWAYS)
         """From this time on it lacks no result for having come late."""
-        self.before = 0
+        self.counted_before = 0
         """How many results of its slices there were when it came."""
-        self._number = 0
-        self._formerly: list[tuple[int, Sharers]] = []
+        self._next_number = 0
+        self._former_groups: list[tuple[int, FilterGroup]] = []
 
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def chosen(self, harvest: Harvest) -> I64 | None:
+    def select_matches(self, matches: MatchBatch) -> I64 | None:
         """The positions of its combinations; None for all."""
-        party = self._party_in(harvest)
-        if self._covers(harvest):
-            places = harvest.of(party, None)
-        elif self.need.life is not None:
-            places = harvest.of(party, self.need.life)
+        party = self._find_group_at(matches)
+        if self._has_widest_windows(matches):
+            places = matches.select_younger(party, None)
+        elif self.need.common_lifetime is not None:
+            places = matches.select_younger(party, self.need.common_lifetime)
         else:
-            places = harvest.wanted_of(party, among(None, harvest.rows.born < self._dies(harvest)))
-        own = self._own(harvest, places)
-        return places if own is None else among(places, own, narrowed=True)
+            places = matches.select_wanted(
+                party, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
+            )
+        own = self._test_residuals(matches, places)
+        return places if own is None else filter_positions(places, own, narrowed=True)
 
-    def _fresh(self, harvest: Harvest, places: I64 | None) -> I64 | None:
+    def _drop_stale(self, matches: MatchBatch, places: I64 | None) -> I64 | None:
         """The combinations without a stale part; they leave at the instant they are born."""
-        if not harvest.sheds or not self.need.ageing:
+        if not matches.under_budget or not self.need.freshness_checks:
             return places
-        young = [ages(harvest.rows.born, harvest.born[alias]) <= bound for alias, bound in self.need.ageing]
-        fresh = among(places, np.logical_and.reduce(young))
-        before = len(harvest) if places is None else places.size
-        self.stale += before - (len(harvest) if fresh is None else fresh.size)
+        young = [
+            compute_ages(matches.rows.born, matches.born[alias]) <= bound for alias, bound in self.need.freshness_checks
+        ]
+        fresh = filter_positions(places, np.logical_and.reduce(young))
+        before = len(matches) if places is None else places.size
+        self.stale += before - (len(matches) if fresh is None else fresh.size)
         return fresh
 
-    def move(self, party: Sharers, times: int) -> None:
+    def change_filter_group(self, filter_group: FilterGroup, merge_count: int) -> None:
         """Its party has become one with another, as the so-many-th."""
-        self._formerly.append((times, self.party))
-        self.party = party
+        self._former_groups.append((merge_count, self.filter_group))
+        self.filter_group = filter_group
 
-    def _party_in(self, harvest: Harvest) -> Sharers:
+    def _find_group_at(self, matches: MatchBatch) -> FilterGroup:
         """Its party when a harvest was brought in: it may be shown long after."""
-        return next((party for times, party in self._formerly if harvest.parties < times), self.party)
+        return next((party for times, party in self._former_groups if matches.merge_count < times), self.filter_group)
 
-    def _covers(self, harvest: Harvest) -> bool:
+    def _has_widest_windows(self, matches: MatchBatch) -> bool:
         """Whether the join has no wider windows than this query."""
-        return self.need.lives == harvest.widest
+        return self.need.lifetimes == matches.widest_windows
 
-    def _own(self, harvest: Harvest, places: I64 | None) -> Mask | None:
+    def _test_residuals(self, matches: MatchBatch, places: I64 | None) -> Mask | None:
         """Which of its rows satisfy the predicates that others do not have."""
-        own = self.need.residuals - harvest.tested
+        own = self.need.residuals - matches.satisfied
         if not own:
             return None
-        return mask(tuple(own), harvest.reading(places), len(harvest) if places is None else places.size)
+        return compute_mask(tuple(own), matches.make_reader(places), len(matches) if places is None else places.size)
 
-    def _dies(self, harvest: Harvest) -> I64:
+    def _compute_expirations(self, matches: MatchBatch) -> I64:
         """When combinations leave the member's windows."""
-        life = self.need.life
-        if self._covers(harvest):
-            return harvest.rows.dies
+        life = self.need.common_lifetime
+        if self._has_widest_windows(matches):
+            return matches.rows.dies
         if life is not None:
-            dies = ends(harvest.oldest, np.full(len(harvest), life))
+            dies = compute_ends(matches.oldest_birth, np.full(len(matches), life))
         else:
-            full = [ends(harvest.born[alias], np.full(len(harvest), life)) for alias, life in self.need.lives]
+            full = [
+                compute_ends(matches.born[alias], np.full(len(matches), life)) for alias, life in self.need.lifetimes
+            ]
             dies = reduce(np.minimum, full)
-        return dies if harvest.counted is None else np.minimum(dies, harvest.counted)
+        return dies if matches.row_counted_expirations is None else np.minimum(dies, matches.row_counted_expirations)
 
     # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def shown(self, harvest: Harvest) -> Batch | None:
+    def build_output(self, matches: MatchBatch) -> Batch | None:
         """The rows it shows, without ends; None if it has stopped, or stops at them."""
-        return self._unless_failing(harvest, ())
+        return self._try_build_inserts(matches, ())
 
-    def _unless_failing(self, harvest: Harvest, mortal: Sequence[int]) -> Batch | None:
+    def _try_build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch | None:
         if self.failure is not None:
             return None
         try:
-            return self.births(harvest, mortal)
+            return self.build_inserts(matches, row_counted)
         except MemoryError:
             raise
         except EVALUATION_ERRORS as error:
-            self.failure = failed(self.name, error)
+            self.failure = make_evaluation_error(self.name, error)
             return None
 
-    def births(self, harvest: Harvest, mortal: Sequence[int]) -> Batch:
+    def build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch:
         """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
-        places = self._fresh(harvest, self.chosen(harvest))
-        count = len(harvest) if places is None else places.size
-        read = harvest.reading(places)
+        places = self._drop_stale(matches, self.select_matches(matches))
+        count = len(matches) if places is None else places.size
+        read = matches.make_reader(places)
         columns = {
             name: read(expr) if isinstance(expr, Column) else evaluate(expr, read, count)
             for name, expr in self.need.outputs
         }
-        born = harvest.rows.born if places is None else taken(harvest.rows.born, places)
-        if not self.ends:
+        born = matches.rows.born if places is None else gather(matches.rows.born, places)
+        if not self.emits_ends:
             return Batch(born, columns)
-        numbers = np.arange(self._number, self._number + count)
-        self._number += count
+        numbers = np.arange(self._next_number, self._next_number + count)
+        self._next_number += count
         at = slice(None) if places is None else places
-        self.lives.add(self._dies(harvest)[at], numbers, harvest.rows.ids[list(mortal)][:, at], columns)
+        self.expirations.add(
+            self._compute_expirations(matches)[at], numbers, matches.rows.ids[list(row_counted)][:, at], columns
+        )
         return Batch(born, columns, np.ones(count, np.int8), numbers)
 
-    def living(self, harvest: Harvest, bound: int, mortal: Sequence[int]) -> Batch:
+    def build_live_rows(self, matches: MatchBatch, bound: int, row_counted: Sequence[int]) -> Batch:
         """As `births`, of those that die after `bound` in the member's windows."""
-        return self.births(harvest.take(np.flatnonzero(self._dies(harvest) > bound)), mortal)
+        return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), row_counted)
 
-    def write(self, harvest: Harvest | None, until: int, mortal: Sequence[int]) -> None:
+    def write(self, matches: MatchBatch | None, until: int, row_counted: Sequence[int]) -> None:
         """Write what is born in this batch and what dies by `until`."""
         assert self.outlet is not None
-        born = None if harvest is None else self._unless_failing(harvest, mortal)
-        dead = self.lives.due(until) if self.ends else None  # after the births: some die at once
-        batch = in_order(dead, born)
+        born = None if matches is None else self._try_build_inserts(matches, row_counted)
+        dead = self.expirations.pop_due(until) if self.emits_ends else None  # after the births: some die at once
+        batch = merge_changes(dead, born)
         if batch is not None:
             self.emitted += len(batch)
             self.outlet.write(batch)
@@ -175,7 +183,7 @@ class Member:
         assert self.outlet is not None
         self.outlet.advance(frontier)
 
-    def renumber(self, renumbered: Mapping[str, Renumbering], mortal: Sequence[str]) -> None:
-        for place, alias in enumerate(mortal):
+    def renumber(self, renumbered: Mapping[str, Renumbering], row_counted: Sequence[str]) -> None:
+        for place, alias in enumerate(row_counted):
             if alias in renumbered:
-                self.lives.renumber(place, renumbered[alias])
+                self.expirations.renumber(place, renumbered[alias])

@@ -14,40 +14,40 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.errors import QueryError
-from penstock.expr.nodes import Column, Expr, aliases, columns
-from penstock.join.sharing.interest import Interest, Party
+from penstock.expr.nodes import Column, Expr, find_aliases, find_columns
+from penstock.join.sharing.interest import GroupWindows, Interest
 from penstock.plan.join_graph import JoinGraph
-from penstock.plan.join_sharing import ENDLESS, Need, widest
+from penstock.plan.join_sharing import UNLIMITED, JoinRequirement, widen_window
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.query import JoinPart
-from penstock.plan.tree import Outline
+from penstock.plan.tree import PlanShape
 from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
 
 @dataclass(frozen=True)
-class Since:
+class StartPoint:
     """From when on a query takes tuples: for each stream, the first arrival number that counts.
 
     All tuples with smaller numbers are of the time `drained` at the latest: after it, none of them can come any more.
     """
 
-    numbers: tuple[tuple[str, int], ...]
-    drained: int
+    first_numbers: tuple[tuple[str, int], ...]
+    drained_until: int
 
 
 @dataclass(eq=False)
-class Sharers:
+class FilterGroup:
     """A party: queries with the same filters. `lives` counts their windows."""
 
     filters: tuple[tuple[str, Expr], ...]
-    since: Since
+    start: StartPoint
     scope: frozenset[str] | None = None
     """The items its queries read, if those are not all."""
-    lives: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
-    longest: dict[str, int] = field(default_factory=dict)
+    window_counts: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
+    longest_windows: dict[str, int] = field(default_factory=dict)
     """The longest window on each stream that has windows in time."""
-    lacks: int = int(ALWAYS)
+    missing_until: int = int(ALWAYS)
     """A time after which no tuple is missing that it wants: up to it, some may have come before it did."""
     failure: QueryError | None = None
     """Why its queries stopped: a filter could not be evaluated."""
@@ -55,160 +55,167 @@ class Sharers:
     def reads(self, alias: str) -> bool:
         return self.scope is None or alias in self.scope
 
-    def first(self, alias: str) -> int:
+    def first_number(self, alias: str) -> int:
         """The first arrival number of a stream that counts."""
-        return dict(self.since.numbers)[alias]
+        return dict(self.start.first_numbers)[alias]
 
-    def windows(self) -> list[int]:
+    def list_uniform_windows(self) -> list[int]:
         """The windows of queries with the same window on every stream."""
-        return [lives[0][1] for lives in self.lives if lives and len({life for _, life in lives}) == 1]
+        return [lives[0][1] for lives in self.window_counts if lives and len({life for _, life in lives}) == 1]
 
-    def count(self, lives: tuple[tuple[str, int], ...], by: int) -> None:
+    def count_windows(self, lives: tuple[tuple[str, int], ...], by: int) -> None:
         """Count a query's windows in or out."""
-        _add(self.lives, [lives], by)
+        _add_counts(self.window_counts, [lives], by)
         if by > 0:
-            self.longest = {alias: max(life, self.longest.get(alias, 0)) for alias, life in lives}
-        elif any(life == self.longest[alias] for alias, life in lives):
-            self.longest = {}
-            for each in self.lives:
-                self.longest = {alias: max(life, self.longest.get(alias, 0)) for alias, life in each}
+            self.longest_windows = {alias: max(life, self.longest_windows.get(alias, 0)) for alias, life in lives}
+        elif any(life == self.longest_windows[alias] for alias, life in lives):
+            self.longest_windows = {}
+            for each in self.window_counts:
+                self.longest_windows = {alias: max(life, self.longest_windows.get(alias, 0)) for alias, life in each}
 
     def filters_of(self, alias: str) -> tuple[Expr, ...]:
         return tuple(expr for owner, expr in self.filters if owner == alias)
 
 
-class Sharing:
+class SharedNeeds:
     """The sum of what some queries need of one join. `host` is the query that founded it; its aliases are used."""
 
-    def __init__(self, host: JoinPart, maintenance: Maintenance = SHIPPED) -> None:
+    def __init__(self, host: JoinPart, maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
         self.host = host
         self._maintenance = maintenance
-        self.parties: list[Sharers] = []
+        self.filter_groups: list[FilterGroup] = []
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
         self._residuals: Counter[Expr] = Counter()
         self._queries: Counter[frozenset[str] | None] = Counter()
 
     @property
-    def tap(self) -> frozenset[str] | None:
+    def early_aliases(self) -> frozenset[str] | None:
         """The items of those who do not read all."""
-        return next((party.scope for party in self.parties if party.scope is not None), None)
+        return next((party.scope for party in self.filter_groups if party.scope is not None), None)
 
     @property
     def divided(self) -> bool:
         """Whether a tuple may be wanted by some and not by others."""
-        return len(self.parties) > 1 or self.tap is not None
+        return len(self.filter_groups) > 1 or self.early_aliases is not None
 
-    def enter(self, need: Need, since: Since) -> Sharers:
+    def add_query(self, need: JoinRequirement, start: StartPoint) -> FilterGroup:
         """Count a query in; returns its party."""
-        same = (p for p in self.parties if (p.filters, p.since, p.scope) == (need.filters, since, need.scope))
+        same = (p for p in self.filter_groups if (p.filters, p.start, p.scope) == (need.filters, start, need.scope))
         party = next(same, None)
         if party is None:
-            party = Sharers(need.filters, since, need.scope)
-            self.parties.append(party)
-        self._count(need, party, 1)
+            party = FilterGroup(need.filters, start, need.scope)
+            self.filter_groups.append(party)
+        self._count_need(need, party, 1)
         return party
 
-    def leave(self, need: Need, party: Sharers) -> None:
+    def remove_query(self, need: JoinRequirement, filter_group: FilterGroup) -> None:
         """Count a query out."""
-        self._count(need, party, -1)
-        if not party.lives:
-            self.parties.remove(party)
+        self._count_need(need, filter_group, -1)
+        if not filter_group.window_counts:
+            self.filter_groups.remove(filter_group)
 
-    def arrange(
-        self, needs: Sequence[Need], places: Sequence[int], sinces: Sequence[Since], lacks: Sequence[int]
-    ) -> list[Sharers]:
+    def assign_filter_groups(
+        self,
+        needs: Sequence[JoinRequirement],
+        places: Sequence[int],
+        starts: Sequence[StartPoint],
+        missing_until: Sequence[int],
+    ) -> list[FilterGroup]:
         """Divide the queries into parties by their places in a list of these; returns each query's party."""
         filters = dict(zip(places, (need.filters for need in needs), strict=True))
-        self.parties = [
-            Sharers(filters[place], since, lacks=missing)
-            for place, (since, missing) in enumerate(zip(sinces, lacks, strict=True))
+        self.filter_groups = [
+            FilterGroup(filters[place], since, missing_until=missing)
+            for place, (since, missing) in enumerate(zip(starts, missing_until, strict=True))
         ]
         for need, place in zip(needs, places, strict=True):
-            self.parties[place].count(need.lives, 1)
-        return [self.parties[place] for place in places]
+            self.filter_groups[place].count_windows(need.lifetimes, 1)
+        return [self.filter_groups[place] for place in places]
 
-    def merge(self, party: Sharers, into: Sharers) -> None:
+    def merge(self, filter_group: FilterGroup, into: FilterGroup) -> None:
         """Count the queries of one party to another."""
-        self.parties.remove(party)
-        into.lacks = max(into.lacks, party.lacks)
-        for lives, queries in party.lives.items():
-            into.count(lives, queries)
+        self.filter_groups.remove(filter_group)
+        into.missing_until = max(into.missing_until, filter_group.missing_until)
+        for lives, queries in filter_group.window_counts.items():
+            into.count_windows(lives, queries)
 
-    def _count(self, need: Need, party: Sharers, by: int) -> None:
-        _add(self._queries, [need.scope] * abs(by), by)
-        _add(self._columns, need.columns, by)
-        _add(self._shown, need.shown, by)
-        _add(self._residuals, need.residuals, by)
-        party.count(need.lives, by)
+    def _count_need(self, need: JoinRequirement, filter_group: FilterGroup, by: int) -> None:
+        _add_counts(self._queries, [need.scope] * abs(by), by)
+        _add_counts(self._columns, need.input_columns, by)
+        _add_counts(self._shown, need.output_columns, by)
+        _add_counts(self._residuals, need.residuals, by)
+        filter_group.count_windows(need.lifetimes, by)
 
-    def plan(self, tree: Outline) -> JoinPlan:
+    def build_plan(self, tree: PlanShape) -> JoinPlan:
         """The plan of the join in a shape. A single party's filters are the leaves' own."""
         sources = self.host.sources
         schemas = {source.alias: source.relation.schema for source in sources}
-        longest = self.longest()
-        wide = tuple(widest(source, longest.get(source.alias)) for source in sources)
-        filters = self._on_tables() if self.divided else self.parties[0].filters
-        graph = JoinGraph(self.host.graph.aliases, self.host.graph.classes, filters, self.common())
+        longest = self.find_longest_windows()
+        wide = tuple(widen_window(source, longest.get(source.alias)) for source in sources)
+        filters = self._list_table_filters() if self.divided else self.filter_groups[0].filters
+        graph = JoinGraph(self.host.graph.aliases, self.host.graph.classes, filters, self.list_common_predicates())
         read = [Column(alias, name, schemas[alias].field(name).type) for alias, name in sorted(self._columns)]
         return plan_join(graph, wide, tuple(read), tree)
 
-    def common(self) -> tuple[Expr, ...]:
+    def list_common_predicates(self) -> tuple[Expr, ...]:
         """The predicates that all queries have, the founder's first in the order of its text."""
         order = dict.fromkeys((*self.host.graph.residuals, *self._residuals))
-        return tuple(expr for expr in order if self._residuals[expr] == self._readers(expr))
+        return tuple(expr for expr in order if self._residuals[expr] == self._count_readers(expr))
 
-    def _readers(self, expr: Expr) -> int:
+    def _count_readers(self, expr: Expr) -> int:
         """How many queries read all items of a predicate."""
-        return sum(count for scope, count in self._queries.items() if scope is None or aliases(expr) <= scope)
+        return sum(count for scope, count in self._queries.items() if scope is None or find_aliases(expr) <= scope)
 
-    def shown(self) -> list[tuple[str, str]]:
+    def list_shown_columns(self) -> list[tuple[str, str]]:
         """The columns that are read of results: for what queries show, and for predicates that not all have."""
         found = Counter(self._shown)
         for expr, count in self._residuals.items():
-            if count < self._readers(expr):
-                found.update((column.alias, column.name) for column in columns(expr))
+            if count < self._count_readers(expr):
+                found.update((column.alias, column.name) for column in find_columns(expr))
         return sorted(found)
 
-    def _on_tables(self) -> tuple[tuple[str, Expr], ...]:
+    def _list_table_filters(self) -> tuple[tuple[str, Expr], ...]:
         tables = {source.alias for source in self.host.sources if source.is_table}
-        return tuple((alias, expr) for alias, expr in self.parties[0].filters if alias in tables)
+        return tuple((alias, expr) for alias, expr in self.filter_groups[0].filters if alias in tables)
 
-    def longest(self) -> dict[str, int]:
+    def find_longest_windows(self) -> dict[str, int]:
         """The longest window on every stream that has windows in time."""
         found: dict[str, int] = {}
-        for party in self.parties:
-            for alias, life in party.longest.items():
+        for party in self.filter_groups:
+            for alias, life in party.longest_windows.items():
                 found[alias] = max(life, found.get(alias, 0))
         return found
 
-    def interest(self, chain: Sequence[int]) -> Interest:
+    def build_interest(self, slice_ends: Sequence[int]) -> Interest:
         """Who wants what. A tuple is kept to the end of the slice of `chain` in which nobody wants it any more.
 
         But never longer than somebody's window on its stream: queries with that window are not asked whether it lives.
         """
-        longest, items = self.longest(), [source.alias for source in self.host.sources]
+        longest, items = self.find_longest_windows(), [source.alias for source in self.host.sources]
         reaches = []
-        for party in self.parties:
-            kept = {alias: min(_end_of_slice(life, chain), longest[alias]) for alias, life in party.longest.items()}
-            reaches.append({**dict.fromkeys(filter(party.reads, items), ENDLESS), **kept})
-        return Interest([Party(reach) for reach in reaches], self._maintenance)
+        for party in self.filter_groups:
+            kept = {
+                alias: min(_find_slice_end(life, slice_ends), longest[alias])
+                for alias, life in party.longest_windows.items()
+            }
+            reaches.append({**dict.fromkeys(filter(party.reads, items), UNLIMITED), **kept})
+        return Interest([GroupWindows(reach) for reach in reaches], self._maintenance)
 
-    def ends(self) -> list[int]:
+    def list_window_ends(self) -> list[int]:
         """The ages at which a party may want tuples no more, ascending."""
-        lives = {life for party in self.parties for life in party.longest.values()}
-        return sorted(life for life in lives if life < ENDLESS)
+        lives = {life for party in self.filter_groups for life in party.longest_windows.values()}
+        return sorted(life for life in lives if life < UNLIMITED)
 
 
-def _end_of_slice(life: int, chain: Sequence[int]) -> int:
-    place = bisect_left(chain, life)
-    return chain[place] if place < len(chain) else life
+def _find_slice_end(life: int, slice_ends: Sequence[int]) -> int:
+    place = bisect_left(slice_ends, life)
+    return slice_ends[place] if place < len(slice_ends) else life
 
 
 Thing = TypeVar("Thing")
 
 
-def _add(counter: Counter[Thing], things: Iterable[Thing], by: int) -> None:
+def _add_counts(counter: Counter[Thing], things: Iterable[Thing], by: int) -> None:
     for thing in things:
         counter[thing] += by
         if not counter[thing]:

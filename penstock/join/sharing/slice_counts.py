@@ -26,10 +26,10 @@ class SliceCounts:
         np.add.at(self.counts, np.searchsorted(self.windows, windows), counts[:-1])
         self.counts[-1] += counts[-1]
 
-    def within(self, window: int) -> int:
+    def count_within(self, window: int) -> int:
         return int(self.counts[: int(np.searchsorted(self.windows, window)) + 1].sum())
 
-    def resliced(self, windows: Iterable[int]) -> SliceCounts:
+    def reslice(self, windows: Iterable[int]) -> SliceCounts:
         """The same counts by other windows."""
         new = SliceCounts(windows)
         new.add_counts(self.windows, self.counts)

@@ -23,57 +23,57 @@ from math import exp, inf
 
 import numpy as np
 
-from penstock.join.join_rows import Rows
-from penstock.plan.input_paths import Load, Table, halfway_joins, joins, sides
-from penstock.plan.tree import Leaf, Pair, Tree, leaves
+from penstock.join.join_rows import JoinRows
+from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins, list_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves
 from penstock.state.kernels import I64
 
-_PROBES, _PARTNERS = 100.0, 50.0
+_MIN_PROBES, _MIN_PARTNERS = 100.0, 50.0
 """Over how many probes, or partners found, a selectivity is averaged at least, however long ago they were."""
 _FIRST_TURN, _TURN = 64, 50_000
 """Rows that probe before the clock is looked at, and partners that are found before it is looked at again."""
-_BORROWED = 10.0
+_PRIOR_PARTNERS = 10.0
 """How many partners of its own outweigh for a direction what is known of its join as a whole."""
 
 
 @dataclass
-class Flow:
+class ProbeStats:
     """What passed a half-way join lately: rows offered and partners found, fading; pairs looked at and those that
     agreed, which fade more slowly where few rows probe."""
 
     offered: float = 0.0
     found: float = 0.0
     pairs: float = 0.0
-    agreed: float = 0.0
+    matched: float = 0.0
     _probed: float = 0.0
-    _new: tuple[int, int] = (0, 0)
+    _unfolded: tuple[int, int] = (0, 0)
     """Probes and partners that are not among the pairs yet."""
 
-    def fade(self, factor: float) -> None:
+    def decay(self, factor: float) -> None:
         self.offered *= factor
         self.found *= factor
 
     def add(self, probed: int, found: int) -> None:
         self.found += found
-        self._new = (self._new[0] + probed, self._new[1] + found)
+        self._unfolded = (self._unfolded[0] + probed, self._unfolded[1] + found)
 
     def fold(self, rows: float, factor: float) -> None:
         """Probes since the last time looked at a state with so many rows."""
-        enough = min(_PROBES / max(self._probed, 1e-9), _PARTNERS / self.agreed if self.agreed else inf)
+        enough = min(_MIN_PROBES / max(self._probed, 1e-9), _MIN_PARTNERS / self.matched if self.matched else inf)
         kept = min(1.0, max(factor, enough))
-        probed, found = self._new
+        probed, found = self._unfolded
         self._probed = kept * self._probed + probed
         self.pairs = kept * self.pairs + probed * rows
-        self.agreed = kept * self.agreed + found
-        self._new = (0, 0)
+        self.matched = kept * self.matched + found
+        self._unfolded = (0, 0)
 
     @property
     def known(self) -> bool:
         """Whether what was offered rows has probed."""
-        return self._probed + self._new[0] > 0 or self.offered == 0
+        return self._probed + self._unfolded[0] > 0 or self.offered == 0
 
 
-class Shedding:
+class LoadShedding:
     """The allowances of one join tree under a budget.
 
     `second` is how many ticks of event time a second has. `review` is called between two batches whenever a quarter of
@@ -83,131 +83,133 @@ class Shedding:
 
     def __init__(
         self, tree: Tree, mu: float, second: int, horizon: float, sample: int | None, review: Callable[[], None],
-        late: Callable[[], bool],
+        is_late: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.mu = mu
         self._second = second
         self._horizon = horizon
         self._rng = None if sample is None else np.random.default_rng(sample)
         self.review = review
-        self._late = late
+        self._is_late = is_late
         self._now: int | None = None
-        self._seconds = 0.0
-        self._reviewed = 0.0
+        self._decayed_seconds = 0.0
+        self._reviewed_at = 0.0
         self.elapsed = 0.0
         """Seconds of event time that were credited."""
-        self.spent = 0
+        self.probes_spent = 0
         """Probes."""
-        self._found = 0
+        self._partners_found = 0
         self._unprobed: Counter[Tree] = Counter()
-        self.lost_at: set[Tree] = set()
+        self.lossy_joins: set[Tree] = set()
         """The joins that lack rows because probes of this batch were shed."""
-        self._flows: dict[Tree, Flow] = {}
-        self._held: Mapping[Tree, float] = {}
+        self._probe_stats: dict[Tree, ProbeStats] = {}
+        self._state_rows: Mapping[Tree, float] = {}
         """The rows of each state when it was last looked at."""
         self._measured_at = 0.0
-        self._made = self._expected = 0.0
+        self._results_made = self._results_expected = 0.0
         """Results that came, and that would have come if nothing were shed, by estimate; fading."""
         self._tokens: dict[Tree, float] = {}
-        self._purse = 0.0
-        self.allowances: Table = {}
+        self._budget_tokens = 0.0
+        self.allowances: Allowances = {}
         self.tree = tree
-        self._allow_alike()
+        self._split_evenly()
 
     def reshape(self, tree: Tree) -> None:
         """Take the shape of another plan; until it has been looked at, all of its half-way joins are allowed alike."""
         if tree != self.tree:
             self.tree = tree
-            self._allow_alike()
+            self._split_evenly()
 
-    def _allow_alike(self) -> None:
-        nodes = halfway_joins(self.tree)
-        self._flows = {node: self._flows.get(node, Flow()) for node in nodes}
-        self.swap(dict.fromkeys(nodes, self.mu / len(nodes)))
-        self._reviewed = self.elapsed - self._horizon  # look at it soon
+    def _split_evenly(self) -> None:
+        nodes = list_halfway_joins(self.tree)
+        self._probe_stats = {node: self._probe_stats.get(node, ProbeStats()) for node in nodes}
+        self.set_allowances(dict.fromkeys(nodes, self.mu / len(nodes)))
+        self._reviewed_at = self.elapsed - self._horizon  # look at it soon
 
-    def swap(self, table: Table) -> None:
+    def set_allowances(self, table: Allowances) -> None:
         """Go on with another table."""
         self.allowances = table
         self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, first: int, last: int) -> None:
+    def begin_batch(self, first: int, last: int) -> None:
         """A batch with tuples of these times: its time is credited, from the last batch on or for a second."""
         start = min(first, last - self._second)
         if self._now is not None:
             start = max(start, self._now)
         seconds = max(0, last - start) / self._second
         self._now = last if self._now is None else max(self._now, last)
-        self.lost_at.clear()
-        if self.elapsed - self._reviewed >= self._horizon / 4:  # before the credit: time and rows up to the last batch
-            self._reviewed = self.elapsed
+        self.lossy_joins.clear()
+        if (
+            self.elapsed - self._reviewed_at >= self._horizon / 4
+        ):  # before the credit: time and rows up to the last batch
+            self._reviewed_at = self.elapsed
             self.review()
-        self._credit(seconds)
+        self._add_tokens(seconds)
 
-    def _credit(self, seconds: float) -> None:
+    def _add_tokens(self, seconds: float) -> None:
         self.elapsed += seconds
         factor = exp(-seconds / self._horizon)
-        self._seconds = self._seconds * factor + seconds
-        for flow in self._flows.values():
-            flow.fade(factor)
+        self._decayed_seconds = self._decayed_seconds * factor + seconds
+        for flow in self._probe_stats.values():
+            flow.decay(factor)
         for node, probes in self.allowances.items():
             most = probes * max(1.0, seconds) + 1
             self._tokens[node] = min(most, self._tokens[node] + probes * seconds)
-        self._purse = min(self.mu * max(1.0, seconds) + 1, self._purse + self.mu * seconds)
+        self._budget_tokens = min(self.mu * max(1.0, seconds) + 1, self._budget_tokens + self.mu * seconds)
 
-    def cut(self, node: Tree, join: Tree, rows: Rows) -> Rows:
+    def limit_probes(self, node: Tree, join: Tree, rows: JoinRows) -> JoinRows:
         """The rows of a node that may probe."""
-        self._flows[node].offered += len(rows)
-        allowed = 0 if self._late() else int(min(self._tokens[node], self._purse, len(rows)))
+        self._probe_stats[node].offered += len(rows)
+        allowed = 0 if self._is_late() else int(min(self._tokens[node], self._budget_tokens, len(rows)))
         if len(rows) > allowed:
-            self._shed(node, join, len(rows) - allowed)
-            rows = rows.take(self._chosen(rows, allowed))
+            self._record_shed(node, join, len(rows) - allowed)
+            rows = rows.take(self._choose_rows(rows, allowed))
         self._tokens[node] -= len(rows)
-        self._purse -= len(rows)
+        self._budget_tokens -= len(rows)
         return rows
 
-    def _shed(self, node: Tree, join: Tree, count: int) -> None:
+    def _record_shed(self, node: Tree, join: Tree, count: int) -> None:
         self._unprobed[node] += count
-        self.lost_at.add(join)
+        self.lossy_joins.add(join)
 
-    def turns(self, node: Tree, join: Tree, rows: Rows) -> Iterator[Rows]:
+    def iter_turns(self, node: Tree, join: Tree, rows: JoinRows) -> Iterator[JoinRows]:
         """Rows that may probe, in turns of about as many partners, the newest first; when it is late no more follow.
 
         What a turn `found` says how many rows the next has, before that is asked for.
         """
         left, size = len(rows), _FIRST_TURN
         while left:
-            found = self._found
+            found = self._partners_found
             turn = rows.take(np.arange(max(0, left - size), left))
             left -= len(turn)
             yield turn
-            if left and self._late():
+            if left and self._is_late():
                 self._tokens[node] += left
-                self._purse += left
-                self._shed(node, join, left)
+                self._budget_tokens += left
+                self._record_shed(node, join, left)
                 return
-            size = int(_TURN * len(turn) / max(self._found - found, 1)) + 1
+            size = int(_TURN * len(turn) / max(self._partners_found - found, 1)) + 1
 
-    def _chosen(self, rows: Rows, count: int) -> I64:
+    def _choose_rows(self, rows: JoinRows, count: int) -> I64:
         if self._rng is not None:
             return np.sort(self._rng.choice(len(rows), count, replace=False))
         return np.sort(np.argsort(rows.born, kind="stable")[len(rows) - count :])
 
-    def taken_unprobed(self) -> Counter[Tree]:
+    def take_unprobed(self) -> Counter[Tree]:
         """How many rows of each node did not probe since this was last asked."""
         taken, self._unprobed = self._unprobed, Counter()
         return taken
 
-    def found(self, node: Tree, probed: int, partners: int) -> None:
-        self.spent += probed
-        self._found += partners
-        self._flows[node].add(probed, partners)
+    def record_probes(self, node: Tree, probed: int, partners: int) -> None:
+        self.probes_spent += probed
+        self._partners_found += partners
+        self._probe_stats[node].add(probed, partners)
 
     # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
 
-    def measure(self, held: Mapping[Tree, float]) -> Load:
+    def measure(self, state_rows: Mapping[Tree, float]) -> PlanLoad:
         """Rates, productivities and states as they would be if nothing were shed, by estimate.
 
         `held` are the rows of each state now; a node without one finds its rows in the windows, all of them. As
@@ -216,37 +218,39 @@ class Shedding:
         passed = self.elapsed - self._measured_at
         factor = exp(-passed / self._horizon)
         productivity: dict[Tree, float] = {}
-        whole: dict[Tree, float] = {Leaf(alias): held[Leaf(alias)] for alias in leaves(self.tree)}
-        for join in joins(self.tree):
-            for side, other in sides(join):
-                now = held.get(other, whole[other])
-                self._flows[side].fold((self._held.get(other, now) + now) / 2, factor)
-            both = self._selectivity(join)
+        whole: dict[Tree, float] = {Leaf(alias): state_rows[Leaf(alias)] for alias in list_leaves(self.tree)}
+        for join in list_joins(self.tree):
+            for side, other in list_directions(join):
+                now = state_rows.get(other, whole[other])
+                self._probe_stats[side].fold((self._state_rows.get(other, now) + now) / 2, factor)
+            both = self._compute_selectivity(join)
             whole[join] = both * whole[join.left] * whole[join.right]
-            for side, other in sides(join):
-                flow = self._flows[side]
-                borrowed = _BORROWED / both if both else 0.0
-                selectivity = (flow.agreed + both * borrowed) / max(flow.pairs + borrowed, 1e-9)
+            for side, other in list_directions(join):
+                flow = self._probe_stats[side]
+                borrowed = _PRIOR_PARTNERS / both if both else 0.0
+                selectivity = (flow.matched + both * borrowed) / max(flow.pairs + borrowed, 1e-9)
                 productivity[side] = selectivity * whole[other]
-        self._held, self._measured_at = held, self.elapsed
-        seconds = max(self._seconds, 1e-9)
-        rates = {alias: self._flows[Leaf(alias)].offered / seconds for alias in leaves(self.tree)}
-        load = Load(self.tree, rates, productivity, {node: whole[node] for node in productivity})
-        self._expected = self._expected * factor + load.output(load.full)[self.tree] * passed
-        assert isinstance(self.tree, Pair)
-        self._made = sum(self._flows[side].found for side, _ in sides(self.tree))
+        self._state_rows, self._measured_at = state_rows, self.elapsed
+        seconds = max(self._decayed_seconds, 1e-9)
+        rates = {alias: self._probe_stats[Leaf(alias)].offered / seconds for alias in list_leaves(self.tree)}
+        load = PlanLoad(self.tree, rates, productivity, {node: whole[node] for node in productivity})
+        self._results_expected = (
+            self._results_expected * factor + load.compute_output(load.full_allowances)[self.tree] * passed
+        )
+        assert isinstance(self.tree, JoinPair)
+        self._results_made = sum(self._probe_stats[side].found for side, _ in list_directions(self.tree))
         return load
 
-    def _selectivity(self, join: Pair) -> float:
+    def _compute_selectivity(self, join: JoinPair) -> float:
         """The part of all pairs of a join, from whichever side they were looked at, that agree."""
-        flows = [self._flows[side] for side, _ in sides(join)]
-        return sum(flow.agreed for flow in flows) / max(sum(flow.pairs for flow in flows), 1e-9)
+        flows = [self._probe_stats[side] for side, _ in list_directions(join)]
+        return sum(flow.matched for flow in flows) / max(sum(flow.pairs for flow in flows), 1e-9)
 
     @property
     def known(self) -> bool:
         """Whether every half-way join that was offered rows has probed."""
-        return all(flow.known for flow in self._flows.values())
+        return all(flow.known for flow in self._probe_stats.values())
 
-    def completeness(self) -> float:
+    def estimate_completeness(self) -> float:
         """Results over those that would come if nothing were shed, lately and by estimate."""
-        return min(1.0, self._made / self._expected) if self._expected else 1.0
+        return min(1.0, self._results_made / self._results_expected) if self._results_expected else 1.0

@@ -24,12 +24,12 @@ import pyarrow as pa
 
 from penstock.adapt.decide import Decision, Rules
 from penstock.engine import Engine
-from penstock.lab.adapt.figures import timeline
-from penstock.lab.report import Report, Section, at_most, equals
+from penstock.lab.adapt.figures import draw_timeline
+from penstock.lab.report import Report, Section, check_at_most, check_equals
 from penstock.lab.workloads import SECOND
-from penstock.progress import steps
+from penstock.progress import show_progress
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
 NAMES = "abcd"
 KEYS = "xyz"
@@ -38,21 +38,21 @@ RARE, USUAL, DENSE = 0.02, 1.0, 150.0
 """How many partners a tuple finds in a neighbour's window."""
 PHASES = ((RARE, DENSE, USUAL), (DENSE, RARE, USUAL), (DENSE, USUAL, RARE), (RARE, DENSE, USUAL), (DENSE, RARE, USUAL))
 """The partners by pair."""
-BURSTING = 3
+BURST_PHASE = 3
 """The phase with a burst in its middle: one to which the first plan fits, so that no other plan makes it bearable."""
-START = "(((a b) c) d)"
+START_PLAN = "(((a b) c) d)"
 _SCHEMA = pa.schema([("ts", pa.timestamp("us")), *((key, pa.int64()) for key in KEYS), ("id", pa.int64())])
 
 
 @dataclass(frozen=True)
-class Scale:
+class AdaptScale:
     """How much is measured; times in seconds. A push brings a second."""
 
     phase: int = 360
     window: int = 60
     rate: int = 200
     burst: int = 60
-    times: int = 5
+    burst_factor: int = 5
     """By how much a burst exceeds the usual rate."""
     speed: float = 60.0
 
@@ -61,67 +61,75 @@ class Scale:
         return self.phase * len(PHASES)
 
     @property
-    def bursting(self) -> range:
-        begin = self.phase * BURSTING + self.phase // 2
+    def burst_seconds(self) -> range:
+        begin = self.phase * BURST_PHASE + self.phase // 2
         return range(begin, begin + self.burst)
 
 
-FULL = Scale()
-QUICK = Scale(phase=150, window=40, burst=40, times=4)
+FULL = AdaptScale()
+QUICK = AdaptScale(phase=150, window=40, burst=40, burst_factor=4)
 
 
 @dataclass(frozen=True)
-class Push:
+class PushCost:
     """What a push cost and brought; `sum` is the same for the same rows in any order."""
 
     cpu: float
     rows: int
-    sum: int
+    checksum: int
 
 
 @dataclass(frozen=True)
-class Ran:
-    pushes: tuple[Push, ...]
+class DriftRun:
+    pushes: tuple[PushCost, ...]
     decisions: tuple[Decision, ...] = ()
 
     def cpu(self, seconds: Sequence[int]) -> float:
         return sum(self.pushes[second].cpu for second in seconds)
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: AdaptScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("adapt", quick)
-    with steps("lab adapt", 5) as step:
+    with show_progress("lab adapt", 5) as step:
         step("warming up")
         for state in ("eager", "jit"):
-            _ran(scale, range(scale.window // 2), state=state)
+            _run_engine(scale, range(scale.window // 2), state=state)
         found = {}
-        for name, options in _contenders(scale).items():
+        for name, options in _list_contenders(scale).items():
             step(name)
-            found[name] = _ran(scale, range(scale.seconds), **options)
+            found[name] = _run_engine(scale, range(scale.seconds), **options)
     adaptive, fixed = found["adaptive"], found["fixed, eager"]
-    shed = overloads(adaptive.decisions, scale.seconds)
+    shed = find_overloads(adaptive.decisions, scale.seconds)
     calm = [second for second in range(scale.seconds) if second not in shed]
     report.sections += [
-        Section("phases", f"CPU seconds by phase, {scale.phase} s each; a burst in the fourth", _phases(scale, found)),
-        Section("total", "CPU seconds", [_total(name, each, calm, scale) for name, each in found.items()]),
-        Section("decisions", "What was decided", [_told(decision) for decision in adaptive.decisions]),
+        Section(
+            "phases",
+            f"CPU seconds by phase, {scale.phase} s each; a burst in the fourth",
+            _build_phase_rows(scale, found),
+        ),
+        Section("total", "CPU seconds", [_build_total_row(name, each, calm, scale) for name, each in found.items()]),
+        Section("decisions", "What was decided", [_build_decision_row(decision) for decision in adaptive.decisions]),
     ]
     cheapest = min(each.cpu(calm) for name, each in found.items() if name != "adaptive")
     told = [decision.command.do for decision in adaptive.decisions if decision.command is not None]
     lifted = [d.command.value for d in adaptive.decisions if d.command is not None and d.command.do == "budget"]
     both = list(zip(adaptive.pushes, fixed.pushes, strict=True))
-    unlike = sum((both[at][0].rows, both[at][0].sum) != (both[at][1].rows, both[at][1].sum) for at in calm)
+    unlike = sum((both[at][0].rows, both[at][0].checksum) != (both[at][1].rows, both[at][1].checksum) for at in calm)
     report.checks += [
-        at_most("cpu_adaptive_over_fixed", adaptive.cpu(calm) / cheapest, 0.5, "of the cheapest fixed run's CPU"),
-        equals("pushes_that_differ_outside_overload", unlike, 0, "pushes"),
-        equals("pushes_with_more_than_the_exact_results", sum(a.rows > f.rows for a, f in both), 0, "pushes"),
-        at_most("decisions_in_a_minute", busiest_minute(adaptive.decisions), Rules().per_minute, "decisions"),
-        equals("decisions_that_failed", sum(each.error is not None for each in adaptive.decisions), 0, "decisions"),
-        equals("matters_decided_on", len(set(told)), 3, "of plan, policy and budget"),
-        equals("budgets_left_over", int(bool(lifted) and lifted[-1] is not None), 0, "budgets"),
+        check_at_most("cpu_adaptive_over_fixed", adaptive.cpu(calm) / cheapest, 0.5, "of the cheapest fixed run's CPU"),
+        check_equals("pushes_that_differ_outside_overload", unlike, 0, "pushes"),
+        check_equals("pushes_with_more_than_the_exact_results", sum(a.rows > f.rows for a, f in both), 0, "pushes"),
+        check_at_most(
+            "decisions_in_a_minute", count_busiest_minute(adaptive.decisions), Rules().per_minute, "decisions"
+        ),
+        check_equals(
+            "decisions_that_failed", sum(each.error is not None for each in adaptive.decisions), 0, "decisions"
+        ),
+        check_equals("matters_decided_on", len(set(told)), 3, "of plan, policy and budget"),
+        check_equals("budgets_left_over", int(bool(lifted) and lifted[-1] is not None), 0, "budgets"),
     ]
-    report.figures["adapt.png"] = timeline(
+    report.figures["adapt.png"] = draw_timeline(
         {name: [push.cpu for push in each.pushes] for name, each in found.items()},
         [(decision.push or 0, decision.command.do) for decision in adaptive.decisions if decision.command is not None],
         shed,
@@ -129,48 +137,48 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
     return report
 
 
-def _contenders(scale: Scale) -> dict[str, dict[str, Any]]:
+def _list_contenders(scale: AdaptScale) -> dict[str, dict[str, Any]]:
     return {
         **{f"fixed, {state}": {"state": state} for state in ("eager", "jit", "auto")},
         "adaptive": {"state": "jit", "adapt": Rules(speed=scale.speed)},
     }
 
 
-def _ran(scale: Scale, seconds: range, **options: Any) -> Ran:
+def _run_engine(scale: AdaptScale, seconds: range, **options: Any) -> DriftRun:
     engine = Engine(timer=process_time, **options)
     for name in NAMES:
         engine.stream(name, _SCHEMA, time="ts")
     sources = ", ".join(f"{name} [RANGE {scale.window} SECONDS]" for name in NAMES)
     shown = ", ".join(f"{name}.id AS {name}_id" for name in NAMES)
     text = f"SELECT {shown} FROM {sources} WHERE a.x = b.x AND b.y = c.y AND c.z = d.z"
-    engine.query("q", f"{text} FRESHNESS a {scale.window} SECONDS", plan=START)
+    engine.query("q", f"{text} FRESHNESS a {scale.window} SECONDS", plan=START_PLAN)
     pushes = []
     for second in seconds:
-        data = arrivals(scale, second)
+        data = generate_arrivals(scale, second)
         begin = process_time()
         rows = engine.push(data)["q"]
-        pushes.append(Push(process_time() - begin, rows.num_rows, _sum(rows)))
+        pushes.append(PushCost(process_time() - begin, rows.num_rows, _compute_checksum(rows)))
     engine.close()
-    return Ran(tuple(pushes), tuple(engine.decisions()))
+    return DriftRun(tuple(pushes), tuple(engine.decisions()))
 
 
-def arrivals(scale: Scale, second: int) -> dict[str, pa.Table]:
+def generate_arrivals(scale: AdaptScale, second: int) -> dict[str, pa.Table]:
     """The tuples of a second, seeded by it."""
     rng = np.random.default_rng(second)
-    rows = scale.rate * (scale.times if second in scale.bursting else 1)
+    rows = scale.rate * (scale.burst_factor if second in scale.burst_seconds else 1)
     partners = PHASES[second // scale.phase]
     values = [max(1, round(scale.rate * scale.window / each)) for each in partners]
     tables = {}
     for place, name in enumerate(NAMES):
         times = np.sort(rng.integers(0, SECOND, rows)) + second * SECOND
         columns = [rng.integers(0, most, rows) for most in values]
-        ids = (second * scale.rate * scale.times + np.arange(rows)) * len(NAMES) + place
+        ids = (second * scale.rate * scale.burst_factor + np.arange(rows)) * len(NAMES) + place
         arrays = [pa.array(times).cast(pa.timestamp("us")), *map(pa.array, columns), pa.array(ids)]
         tables[name] = pa.Table.from_arrays(arrays, schema=_SCHEMA)
     return tables
 
 
-def _sum(rows: pa.Table) -> int:
+def _compute_checksum(rows: pa.Table) -> int:
     """A sum over rows of a mix of their ids."""
     mixed = np.zeros(rows.num_rows, np.uint64)
     for name in NAMES:
@@ -179,7 +187,7 @@ def _sum(rows: pa.Table) -> int:
     return int(mixed.sum(dtype=np.uint64))
 
 
-def overloads(decisions: Sequence[Decision], seconds: int) -> set[int]:
+def find_overloads(decisions: Sequence[Decision], seconds: int) -> set[int]:
     """The pushes under a budget: from a decision for one to the decision that lifts it."""
     found: set[int] = set()
     since: int | None = None
@@ -193,13 +201,13 @@ def overloads(decisions: Sequence[Decision], seconds: int) -> set[int]:
     return found | set(range(since if since is not None else seconds, seconds))
 
 
-def busiest_minute(decisions: Sequence[Decision]) -> int:
+def count_busiest_minute(decisions: Sequence[Decision]) -> int:
     """The most decisions within 60 seconds of event time."""
     times = [decision.time for decision in decisions]
     return max((sum(0 <= time - begin < 60 for time in times) for begin in times), default=0)
 
 
-def _phases(scale: Scale, found: dict[str, Ran]) -> list[Row]:
+def _build_phase_rows(scale: AdaptScale, found: dict[str, DriftRun]) -> list[ReportRow]:
     made = Counter((decision.push or 0) // scale.phase for decision in found["adaptive"].decisions)
     rows = []
     for phase, partners in enumerate(PHASES):
@@ -211,15 +219,15 @@ def _phases(scale: Scale, found: dict[str, Ran]) -> list[Row]:
     return rows
 
 
-def _total(name: str, each: Ran, calm: Sequence[int], scale: Scale) -> Row:
+def _build_total_row(name: str, each: DriftRun, calm: Sequence[int], scale: AdaptScale) -> ReportRow:
     cpu = each.cpu(range(scale.seconds))
-    tuples = len(NAMES) * scale.rate * (scale.seconds + (scale.times - 1) * scale.burst)
+    tuples = len(NAMES) * scale.rate * (scale.seconds + (scale.burst_factor - 1) * scale.burst)
     outside = each.cpu(calm)
     return {"run": name, "cpu": cpu, "outside_overload": outside, "tuples_s": round(tuples / cpu),
             "results": sum(push.rows for push in each.pushes)}  # fmt: skip
 
 
-def _told(decision: Decision) -> Row:
+def _build_decision_row(decision: Decision) -> ReportRow:
     command = decision.command
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in decision.numbers.items())
     return {

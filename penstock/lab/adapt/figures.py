@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 _COLOURS = {"migrate": "C3", "policy": "C4", "budget": "C5", "reslice": "C6"}
 
 
-def timeline(cpu: Mapping[str, Sequence[float]], decisions: Sequence[tuple[int, str]], shed: Collection[int]) -> bytes:
+def draw_timeline(
+    cpu: Mapping[str, Sequence[float]], decisions: Sequence[tuple[int, str]], shed: Collection[int]
+) -> bytes:
     """CPU per push by run, averaged over ten; decisions as lines, declared overload as a shade."""
     drawing = Figure(figsize=(9, 4), layout="constrained")
     panel = drawing.subplots()

@@ -12,14 +12,14 @@ from typing import Any
 
 from penstock.lab.core import memory, throughput
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
-from penstock.lab.core.throughput import Grid, Push, Row
-from penstock.lab.report import Report, Section, at_most, equals
-from penstock.lab.workloads import KeyedStreams, joined, row_count, w3
-from penstock.progress import steps
+from penstock.lab.core.throughput import Grid, PushTables, ReportRow
+from penstock.lab.report import Report, Section, check_at_most, check_equals
+from penstock.lab.workloads import KeyedStreams, build_w3, concat_pushes, count_rows
+from penstock.progress import show_progress
 
 
 @dataclass(frozen=True)
-class Scale:
+class CoreScale:
     """How much is measured. W3 has its full size in every run of the command; tests shrink it."""
 
     grid: Grid = field(default_factory=Grid)
@@ -31,34 +31,34 @@ class Scale:
 
     @property
     def w3(self) -> KeyedStreams:
-        return w3(self.rows, self.keys, self.seconds)
+        return build_w3(self.rows, self.keys, self.seconds)
 
 
-FULL = Scale(rounds=5)
-QUICK = Scale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), (5_000, 20), (50_000, 3))))
+FULL = CoreScale(rounds=5)
+QUICK = CoreScale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), (5_000, 20), (50_000, 3))))
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("core", quick)
-    with steps("lab core", scale.grid.cases + 3) as step:
+    with show_progress("lab core", scale.grid.cases + 3) as step:
         grid_rows = list(throughput.measure(scale.grid, step))
         report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
-        report.figures["core-throughput.png"] = throughput.figure(grid_rows)
+        report.figures["core-throughput.png"] = throughput.draw_throughput(grid_rows)
         step("W3 against DuckDB")
-        _against_batch(scale, report)
+        _compare_with_duckdb(scale, report)
         step("W3: memory at 1 and 4 times the history")
-        _bounded_memory(scale, report)
+        _check_memory(scale, report)
         step("W3: profile")
-        report.sections.append(Section("profile", "W3: where the time goes", _profile(scale)))
+        report.sections.append(Section("profile", "W3: where the time goes", _profile_engine(scale)))
     return report
 
 
-def _against_batch(scale: Scale, report: Report) -> None:
+def _compare_with_duckdb(scale: CoreScale, report: Report) -> None:
     """Best of several rounds each, taking turns, so that a busy moment of the machine hits all three."""
     streams = scale.w3
-    pushes = list(streams.pushes(scale.parts))
-    history = joined(pushes)
+    pushes = list(streams.generate_pushes(scale.parts))
+    history = concat_pushes(pushes)
     database = BatchDatabase(streams, history)
     contenders: dict[str, Callable[[], int]] = {
         "Penstock, pushes": lambda: _run_engine(streams, pushes),
@@ -76,7 +76,7 @@ def _against_batch(scale: Scale, report: Report) -> None:
                 best[name] = min(seconds, best.get(name, seconds))
     database.close()
 
-    rows = row_count(history.values())
+    rows = count_rows(history.values())
     report.sections.append(
         Section(
             "w3",
@@ -89,49 +89,49 @@ def _against_batch(scale: Scale, report: Report) -> None:
     )
     engine, duckdb, loop = contenders
     report.checks += [
-        equals("w3_count_matches_duckdb", counts[engine], counts[duckdb], "results"),
-        at_most("w3_time_vs_duckdb", best[engine] / best[duckdb], 2, "times DuckDB's"),
-        equals("w3_loop_count_matches_duckdb", counts[loop], counts[duckdb], "results"),
+        check_equals("w3_count_matches_duckdb", counts[engine], counts[duckdb], "results"),
+        check_at_most("w3_time_vs_duckdb", best[engine] / best[duckdb], 2, "times DuckDB's"),
+        check_equals("w3_loop_count_matches_duckdb", counts[loop], counts[duckdb], "results"),
     ]
 
 
-def _run_engine(streams: KeyedStreams, pushes: list[Push]) -> int:
-    engine = streams.engine()
+def _run_engine(streams: KeyedStreams, pushes: list[PushTables]) -> int:
+    engine = streams.build_engine()
     results = sum(engine.push(push)["q"].num_rows for push in pushes)
     return int(results + engine.flush()["q"].num_rows)
 
 
-def _run_loop(streams: KeyedStreams, pushes: list[Push], capacity: int) -> int:
+def _run_loop(streams: KeyedStreams, pushes: list[PushTables], capacity: int) -> int:
     loop = CompiledJoin(streams, capacity)
     return sum(len(loop.push(push)) for push in pushes)
 
 
-def _bounded_memory(scale: Scale, report: Report) -> None:
+def _check_memory(scale: CoreScale, report: Report) -> None:
     """What running adds to the peak must not grow with the history, only with windows and pushes.
 
     Most of the peak is the interpreter and its libraries; so the growth is also set against what it would be if the
     engine kept the history.
     """
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for history in (1, 4):
-        found = memory.in_fresh_process(scale.rows, scale.keys, scale.seconds, scale.parts, history)
+        found = memory.measure_in_fresh_process(scale.rows, scale.keys, scale.seconds, scale.parts, history)
         added = found["peak_mib"] - found["before_mib"]
         rows.append({"history": f"{history}x", **found, "added_mib": added})
     report.sections.append(Section("memory", "W3: peak resident memory", rows))
     once, four_times = rows
-    first_push = next(scale.w3.pushes(scale.parts))
+    first_push = next(scale.w3.generate_pushes(scale.parts))
     further_mib = 3 * scale.parts * sum(table.nbytes for table in first_push.values()) / memory.KIBI**2
     growth = (four_times["added_mib"] - once["added_mib"]) / further_mib
     report.checks += [
-        at_most("rss_4x_over_1x", four_times["peak_mib"] / once["peak_mib"], 1.2, "times the peak"),
-        at_most("rss_growth_over_history", growth, 0.1, "of the bytes of 3 more histories"),
+        check_at_most("rss_4x_over_1x", four_times["peak_mib"] / once["peak_mib"], 1.2, "times the peak"),
+        check_at_most("rss_growth_over_history", growth, 0.1, "of the bytes of 3 more histories"),
     ]
 
 
-def _profile(scale: Scale, top: int = 12) -> list[dict[str, Any]]:
+def _profile_engine(scale: CoreScale, top: int = 12) -> list[dict[str, Any]]:
     """The functions with the most time of their own in one run."""
     streams = scale.w3
-    pushes = list(streams.pushes(scale.parts))
+    pushes = list(streams.generate_pushes(scale.parts))
     profile = cProfile.Profile()
     profile.runcall(_run_engine, streams, pushes)
     stats = pstats.Stats(profile).get_stats_profile()
@@ -139,7 +139,7 @@ def _profile(scale: Scale, top: int = 12) -> list[dict[str, Any]]:
     return [
         {
             "function": name,
-            "file": _short(entry.file_name),
+            "file": _shorten_path(entry.file_name),
             "calls": entry.ncalls,
             "own_seconds": entry.tottime,
             "share": round(entry.tottime / max(stats.total_tt, 1e-9), 3),
@@ -148,6 +148,6 @@ def _profile(scale: Scale, top: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def _short(file_name: str) -> str:
+def _shorten_path(file_name: str) -> str:
     """The path inside its package: a report must not name one machine's folders."""
     return "/".join(Path(file_name).parts[-2:]) if file_name not in ("", "~") else "built in"

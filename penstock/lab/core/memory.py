@@ -11,31 +11,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.lab.workloads import w3
+from penstock.lab.workloads import build_w3
 
 KIBI = 1024
-STATUS = Path("/proc/self/status")
-RESET = Path("/proc/self/clear_refs")
+STATUS_FILE = Path("/proc/self/status")
+RESET_FILE = Path("/proc/self/clear_refs")
 
 
-def peak_kib() -> int:
+def read_peak_kib() -> int:
     """The peak resident size of this process.
 
     Linux reports a parent's peak in a child's getrusage; VmHWM begins anew with the process.
     """
-    if STATUS.exists():
-        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    if STATUS_FILE.exists():
+        line = next(line for line in STATUS_FILE.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
     """Let the peak begin at the present size, where the system can: loading compiled loops must not hide growth."""
-    if RESET.exists():
-        RESET.write_text("5")
+    if RESET_FILE.exists():
+        RESET_FILE.write_text("5")
 
 
-def in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
+def measure_in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
     """MiB before the first push (libraries and compiled loops loaded) and at the peak of `history` histories."""
     arguments = [str(value) for value in (rows, keys, seconds, parts, history)]
     command = [sys.executable, "-m", "penstock.lab.core.memory", *arguments]
@@ -44,23 +44,23 @@ def in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: in
     return answer
 
 
-def _run(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
-    warm = w3(rows=parts * 10, keys=4, seconds=parts)
-    engine = warm.engine()
-    for push in warm.pushes(parts):
+def _measure(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
+    warm = build_w3(rows=parts * 10, keys=4, seconds=parts)
+    engine = warm.build_engine()
+    for push in warm.generate_pushes(parts):
         engine.push(push)
     engine.flush()
-    forget_peak()
-    before = peak_kib()
+    reset_peak()
+    before = read_peak_kib()
 
-    streams = w3(rows, keys, seconds)
-    engine = streams.engine()
+    streams = build_w3(rows, keys, seconds)
+    engine = streams.build_engine()
     results = 0
-    for push in streams.pushes(parts, history):
+    for push in streams.generate_pushes(parts, history):
         results += engine.push(push)["q"].num_rows
     results += engine.flush()["q"].num_rows
-    return {"before_mib": before / KIBI, "peak_mib": peak_kib() / KIBI, "results": results}
+    return {"before_mib": before / KIBI, "peak_mib": read_peak_kib() / KIBI, "results": results}
 
 
 if __name__ == "__main__":
-    print(json.dumps(_run(*(int(value) for value in sys.argv[1:]))))
+    print(json.dumps(_measure(*(int(value) for value in sys.argv[1:]))))

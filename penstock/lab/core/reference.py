@@ -35,7 +35,7 @@ class CompiledJoin:
 
     def push(self, tables: Mapping[str, pa.Table]) -> Ints:
         """The results of one batch: the key and each stream's payload, one row a result."""
-        columns = [_integers(tables[name]) for name in self.streams.names]
+        columns = [_to_integers(tables[name]) for name in self.streams.names]
         batch = np.concatenate(columns)
         owner = np.repeat(np.arange(self.streams.ways), [len(column) for column in columns])
         order = np.argsort(batch[:, 0], kind="stable")
@@ -44,7 +44,7 @@ class CompiledJoin:
         return results
 
 
-def _integers(table: pa.Table) -> Ints:
+def _to_integers(table: pa.Table) -> Ints:
     columns = [table.column(name).cast(pa.int64()).to_numpy() for name in ("ts", "k", "v")]
     return np.stack(columns, axis=1)
 

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 
 from penstock.engine import Engine
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
-from penstock.lab.workloads import KeyedStreams, joined, row_count, steady
-from penstock.progress import Step
+from penstock.lab.workloads import KeyedStreams, build_steady, concat_pushes, count_rows
+from penstock.progress import ProgressStep
 
-Push = dict[str, pa.Table]
-Row = dict[str, Any]
+PushTables = dict[str, pa.Table]
+ReportRow = dict[str, Any]
 
 WARM_PUSHES = 2
 FILL_BATCH = 50_000
@@ -41,38 +41,38 @@ class Grid:
         return len(self.ways) * len(self.windows)
 
 
-def measure(grid: Grid, step: Step) -> Iterator[Row]:
+def measure(grid: Grid, step: ProgressStep) -> Iterator[ReportRow]:
     for ways in grid.ways:
         for window in grid.windows:
             step(f"{ways}-way, windows of {window:,} rows")
-            yield from _measure_case(steady(ways, window), grid)
+            yield from _measure_case(build_steady(ways, window), grid)
 
 
-def _measure_case(streams: KeyedStreams, grid: Grid) -> list[Row]:
+def _measure_case(streams: KeyedStreams, grid: Grid) -> list[ReportRow]:
     """One engine and one compiled loop, filled once, then timed with each batch size in turn on the same pushes."""
-    fill = list(_cut(streams, 0, FILL_BATCH, -(-streams.window * streams.ways // FILL_BATCH)))
-    clock = _end(fill)
-    timed: list[tuple[int, list[Push]]] = []
+    fill = list(_cut_pushes(streams, 0, FILL_BATCH, -(-streams.window * streams.ways // FILL_BATCH)))
+    clock = _find_end(fill)
+    timed: list[tuple[int, list[PushTables]]] = []
     for batch, count in grid.pushes:
-        timed.append((batch, list(_cut(streams, clock, batch, count + WARM_PUSHES))))
-        clock = _end(timed[-1][1])
-    history = joined([*fill, *(push for _, pushes in timed for push in pushes)])
+        timed.append((batch, list(_cut_pushes(streams, clock, batch, count + WARM_PUSHES))))
+        clock = _find_end(timed[-1][1])
+    history = concat_pushes([*fill, *(push for _, pushes in timed for push in pushes)])
 
-    engine, loop = streams.engine(), CompiledJoin(streams, max(table.num_rows for table in history.values()))
+    engine, loop = streams.build_engine(), CompiledJoin(streams, max(table.num_rows for table in history.values()))
     for push in fill:
         engine.push(push)
         loop.push(push)
     rows = [_measure_batches(streams, batch, pushes, engine, loop) for batch, pushes in timed]
-    database_rate = _database_rate(streams, history)
+    database_rate = _measure_database_rate(streams, history)
     return [{**row, "duckdb_rows_s": database_rate} for row in rows]
 
 
 def _measure_batches(
-    streams: KeyedStreams, batch: int, pushes: Sequence[Push], engine: Engine, loop: CompiledJoin
-) -> Row:
-    results, seconds = _timed(pushes, lambda push: int(engine.push(push)["q"].num_rows))
-    _, loop_seconds = _timed(pushes, lambda push: len(loop.push(push)))
-    rows = sum(row_count(push.values()) for push in pushes[WARM_PUSHES:])
+    streams: KeyedStreams, batch: int, pushes: Sequence[PushTables], engine: Engine, loop: CompiledJoin
+) -> ReportRow:
+    results, seconds = _time_pushes(pushes, lambda push: int(engine.push(push)["q"].num_rows))
+    _, loop_seconds = _time_pushes(pushes, lambda push: len(loop.push(push)))
+    rows = sum(count_rows(push.values()) for push in pushes[WARM_PUSHES:])
     return {
         "ways": streams.ways,
         "window_rows": streams.window,
@@ -83,7 +83,7 @@ def _measure_batches(
     }
 
 
-def _timed(pushes: Sequence[Push], push: Callable[[Push], int]) -> tuple[int, float]:
+def _time_pushes(pushes: Sequence[PushTables], push: Callable[[PushTables], int]) -> tuple[int, float]:
     for part in pushes[:WARM_PUSHES]:
         push(part)
     begin = time.perf_counter()
@@ -91,7 +91,7 @@ def _timed(pushes: Sequence[Push], push: Callable[[Push], int]) -> tuple[int, fl
     return results, time.perf_counter() - begin
 
 
-def _database_rate(streams: KeyedStreams, history: Push) -> int:
+def _measure_database_rate(streams: KeyedStreams, history: PushTables) -> int:
     """Best of two: a batch engine is given the whole history, its windows' filling included."""
     database = BatchDatabase(streams, history)
     seconds = []
@@ -100,22 +100,22 @@ def _database_rate(streams: KeyedStreams, history: Push) -> int:
         database.join()
         seconds.append(time.perf_counter() - begin)
     database.close()
-    return round(row_count(history.values()) / min(seconds))
+    return round(count_rows(history.values()) / min(seconds))
 
 
-def _cut(streams: KeyedStreams, begin: int, batch: int, count: int) -> Iterator[Push]:
+def _cut_pushes(streams: KeyedStreams, begin: int, batch: int, count: int) -> Iterator[PushTables]:
     """`count` pushes from `begin` on, each of `batch` rows over all streams: one row a tick and stream."""
     length = max(1, batch // streams.ways)
-    return (streams.between(begin + number * length, begin + (number + 1) * length) for number in range(count))
+    return (streams.generate_between(begin + number * length, begin + (number + 1) * length) for number in range(count))
 
 
-def _end(pushes: Sequence[Push]) -> int:
+def _find_end(pushes: Sequence[PushTables]) -> int:
     """Where the next stretch begins: one past the last tick."""
     last: int = max(table.column("ts")[-1].as_py() for table in pushes[-1].values())
     return last + 1
 
 
-def figure(rows: Sequence[Row]) -> bytes:
+def draw_throughput(rows: Sequence[ReportRow]) -> bytes:
     """A panel per window size: the engine's curves by batch size, the references dashed and dotted."""
     windows = sorted({row["window_rows"] for row in rows})
     ways = sorted({row["ways"] for row in rows})

@@ -29,7 +29,7 @@ SETTINGS = {
 }
 
 
-def declare(tables: Any, folder: Path, name: str) -> None:
+def create_table(tables: Any, folder: Path, name: str) -> None:
     """A stream as CSV (its package has no Parquet): a file for each reader, rows in the order of time."""
     rows = pq.read_table(folder / name).sort_by("ts")
     rows = rows.set_column(0, "t", rows.column("ts").cast(pa.int64()))
@@ -45,7 +45,7 @@ def declare(tables: Any, folder: Path, name: str) -> None:
     )
 
 
-def joined(names: list[str], query: dict[str, Any]) -> str:
+def build_join_sql(names: list[str], query: dict[str, Any]) -> str:
     """Flink's event time has milliseconds: intervals a little too wide, and microseconds as a filter."""
     minutes, millis = divmod(query["micros"] // 1000 + 1, 60_000)
     window = f"INTERVAL '{minutes:02}:{millis // 1000:02}.{millis % 1000:03}' MINUTE TO SECOND(3)"
@@ -58,7 +58,7 @@ def joined(names: list[str], query: dict[str, Any]) -> str:
     return sql if query["below"] is None else f"{sql} WHERE {first}.v < {query['below']}"
 
 
-def counted(tables: Any, selects: list[str]) -> tuple[float, list[int]]:
+def count_results(tables: Any, selects: list[str]) -> tuple[float, list[int]]:
     """One job for the rows of all selects; the last change of a count is the count."""
     each = " UNION ALL ".join(f"SELECT {number} AS q FROM ({select})" for number, select in enumerate(selects))
     begun = time.perf_counter()
@@ -73,11 +73,11 @@ def main() -> None:
     for key, value in SETTINGS.items():
         tables.get_config().set(key, value)
     for name in names:
-        declare(tables, Path(told["folder"]), name)
-    selects = [joined(names, query) for query in told["queries"]]
-    counted(tables, selects)
-    seconds, results = counted(tables, selects)
-    reading, _ = counted(tables, [f"SELECT v FROM {name}" for name in names])
+        create_table(tables, Path(told["folder"]), name)
+    selects = [build_join_sql(names, query) for query in told["queries"]]
+    count_results(tables, selects)
+    seconds, results = count_results(tables, selects)
+    reading, _ = count_results(tables, [f"SELECT v FROM {name}" for name in names])
     print(json.dumps({"seconds": seconds, "reading": reading, "results": results}))
 
 

@@ -17,7 +17,7 @@ import pathway as pw
 from pathway.internals.parse_graph import G
 
 
-def table(folder: Path) -> Any:
+def read_table(folder: Path) -> Any:
     parts = []
     for number, path in enumerate(sorted(folder.glob("*.parquet"))):
         part = pd.read_parquet(path)
@@ -28,7 +28,7 @@ def table(folder: Path) -> Any:
     return pw.debug.table_from_pandas(pd.concat(parts, ignore_index=True))
 
 
-def joined(tables: list[Any], query: dict[str, Any]) -> Any:
+def build_join(tables: list[Any], query: dict[str, Any]) -> Any:
     """Pairwise nearer than the window: a chain of interval joins on the first stream's time, the rest as a filter."""
     window = query["micros"]
     near = pw.temporal.interval(-(window - 1), window - 1)
@@ -46,7 +46,7 @@ def joined(tables: list[Any], query: dict[str, Any]) -> Any:
     return found
 
 
-def counted(tables: list[Any]) -> tuple[float, list[int]]:
+def count_results(tables: list[Any]) -> tuple[float, list[int]]:
     """One run for the rows of all tables; a count is told anew after every micro-batch."""
     counts = [0] * len(tables)
 
@@ -71,11 +71,11 @@ def main() -> None:
     told = json.loads(sys.argv[1])
 
     def streams() -> list[Any]:
-        return [table(Path(told["folder"]) / name) for name in told["streams"]]
+        return [read_table(Path(told["folder"]) / name) for name in told["streams"]]
 
-    reading, _ = counted(streams())
+    reading, _ = count_results(streams())
     there = streams()
-    seconds, results = counted([joined(there, query) for query in told["queries"]])
+    seconds, results = count_results([build_join(there, query) for query in told["queries"]])
     print(json.dumps({"seconds": seconds, "reading": reading, "results": results}))
 
 

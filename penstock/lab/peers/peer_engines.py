@@ -19,18 +19,18 @@ from typing import Any
 
 from penstock.engine import Engine
 from penstock.errors import ResourceError
-from penstock.lab.join_workloads import Load
-from penstock.lab.meters import scratch
-from penstock.lab.report import Check, at_least, equals
-from penstock.progress import Step
+from penstock.lab.join_workloads import JoinWorkload
+from penstock.lab.meters import create_temp_dir
+from penstock.lab.report import Check, check_at_least, check_equals
+from penstock.progress import ProgressStep
 
-_PATIENCE = 1800
+_TIMEOUT_SECONDS = 1800
 GOALS = {"W3": 10.0}
 """How many times the rows per second of every peer."""
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerEngine:
     """Another engine: the package to install, the module it is imported as, and our program for it."""
 
     name: str
@@ -39,34 +39,34 @@ class Peer:
     program: str
 
     @property
-    def variable(self) -> str:
+    def env_variable(self) -> str:
         return f"PENSTOCK_{self.name.upper()}_PYTHON"
 
     @property
-    def missing(self) -> str:
+    def install_hint(self) -> str:
         """What to do so that the peer is measured too."""
         return (
             f"{self.package} was not measured: python3 -m venv VENV && VENV/bin/pip install {self.package}, "
-            f"then {self.variable}=VENV/bin/python"
+            f"then {self.env_variable}=VENV/bin/python"
         )
 
 
 PEERS = (
-    Peer("flink", "apache-flink", "pyflink", "flink_join.py"),
-    Peer("pathway", "pathway", "pathway", "pathway_join.py"),
+    PeerEngine("flink", "apache-flink", "pyflink", "flink_join.py"),
+    PeerEngine("pathway", "pathway", "pathway", "pathway_join.py"),
 )
 
 
-def interpreters() -> dict[Peer, str]:
+def find_interpreters() -> dict[PeerEngine, str]:
     """The peers whose variable names an interpreter; one that cannot import its peer is an error now, not later."""
-    named = {peer: os.environ[peer.variable] for peer in PEERS if os.environ.get(peer.variable)}
+    named = {peer: os.environ[peer.env_variable] for peer in PEERS if os.environ.get(peer.env_variable)}
     for peer, python in named.items():
-        _run(peer, [python, "-c", f"import {peer.module}"])
+        _run_command(peer, [python, "-c", f"import {peer.module}"])
     return named
 
 
 @dataclass(frozen=True)
-class Ran:
+class EngineRun:
     """Seconds of a run over all rows, seconds of one that only reads them, results of each query."""
 
     seconds: float
@@ -74,24 +74,26 @@ class Ran:
     results: list[int]
 
 
-def compared(load: Load, pythons: dict[Peer, str], step: Step) -> tuple[list[dict[str, Any]], list[Check]]:
+def compare_engines(
+    load: JoinWorkload, pythons: dict[PeerEngine, str], step: ProgressStep
+) -> tuple[list[dict[str, Any]], list[Check]]:
     """All queries of a load by the embedded engine and by the peers: rows of a table, and what they show."""
     step(f"{load.name}: embedded engine")
-    embedded(load)  # its loops are compiled now
-    found = {"penstock, embedded": embedded(load)}
+    run_embedded(load)  # its loops are compiled now
+    found = {"penstock, embedded": run_embedded(load)}
     for peer, python in pythons.items():
         step(f"{load.name}: {peer.name}")
-        found[peer.name] = with_peer(load, peer, python)
-    wanted, rows = load.counts(), load.rows_in_batch * load.batches
+        found[peer.name] = run_peer(load, peer, python)
+    wanted, rows = load.count_results(), load.rows_in_batch * load.batches
     checks = []
     for engine, ran in found.items():
         wrong = sum(abs(count - right) for count, right in zip(ran.results, wanted, strict=True))
         name = f"{load.name.lower()}_{engine.split(', ')[-1]}_wrong_counts"
-        checks.append(equals(name, wrong, 0, "rows"))
+        checks.append(check_equals(name, wrong, 0, "rows"))
     if load.name in GOALS:
         own = found["penstock, embedded"].seconds
         checks += [
-            at_least(f"{load.name.lower()}_embedded_rows_vs_{peer.name}", found[peer.name].seconds / own,
+            check_at_least(f"{load.name.lower()}_embedded_rows_vs_{peer.name}", found[peer.name].seconds / own,
                      GOALS[load.name], "times")
             for peer in pythons
         ]  # fmt: skip
@@ -103,15 +105,15 @@ def compared(load: Load, pythons: dict[Peer, str], step: Step) -> tuple[list[dic
     return table, checks
 
 
-def embedded(load: Load) -> Ran:
+def run_embedded(load: JoinWorkload) -> EngineRun:
     """The rows are there as Arrow tables: the engine reads nothing."""
     engine = Engine()
     for name in load.names:
         engine.stream(name, load.schema(name), time="ts")
-    queries = [f"q{number}" for number in range(len(load.asked))]
-    for query, asked in zip(queries, load.asked, strict=True):
-        engine.query(query, load.cql(asked))
-    pushes = [{name: load.table(name, batch) for name in load.names} for batch in range(load.batches)]
+    queries = [f"q{number}" for number in range(len(load.queries))]
+    for query, asked in zip(queries, load.queries, strict=True):
+        engine.query(query, load.build_cql(asked))
+    pushes = [{name: load.generate_table(name, batch) for name in load.names} for batch in range(load.batches)]
     results = dict.fromkeys(queries, 0)
     begun = perf_counter()
     for push in pushes:
@@ -119,28 +121,28 @@ def embedded(load: Load) -> Ran:
             results[query] += answer.num_rows
     for query, answer in engine.flush().items():
         results[query] += answer.num_rows
-    return Ran(perf_counter() - begun, 0.0, [results[query] for query in queries])
+    return EngineRun(perf_counter() - begun, 0.0, [results[query] for query in queries])
 
 
-def with_peer(load: Load, peer: Peer, python: str) -> Ran:
+def run_peer(load: JoinWorkload, peer: PeerEngine, python: str) -> EngineRun:
     """The loads of one common key, `k`."""
     program = Path(__file__).parent / peer.program
-    queries = [{"micros": asked.millis * 1000, "below": asked.below} for asked in load.asked]
-    with scratch() as place:
+    queries = [{"micros": asked.millis * 1000, "below": asked.below} for asked in load.queries]
+    with create_temp_dir() as place:
         load.write(Path(place))
         asked = json.dumps({"folder": place, "streams": load.names, "queries": queries})
-        said = json.loads(_run(peer, [python, str(program), asked]).splitlines()[-1])
-    return Ran(said["seconds"], said["reading"], said["results"])
+        said = json.loads(_run_command(peer, [python, str(program), asked]).splitlines()[-1])
+    return EngineRun(said["seconds"], said["reading"], said["results"])
 
 
-def _run(peer: Peer, command: Sequence[str]) -> str:
+def _run_command(peer: PeerEngine, command: Sequence[str]) -> str:
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
         said = ended.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         ended, said = None, str(error)
     if ended is None or ended.returncode:
         told = [line for line in said.splitlines() if line.strip() and not line[0].isspace()]
         reason = told[-1] if told else "no message"
-        raise ResourceError("PEER_FAILED", f"{command[0]} ({peer.variable}) did not run {peer.module}: {reason}")
+        raise ResourceError("PEER_FAILED", f"{command[0]} ({peer.env_variable}) did not run {peer.module}: {reason}")
     return ended.stdout

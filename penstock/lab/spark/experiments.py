@@ -15,18 +15,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from penstock.engine import Engine
-from penstock.lab.join_workloads import Load, one_key
-from penstock.lab.meters import Metered, kill_workers, metered, scratch, size
-from penstock.lab.peers.experiments import CELLS, with_penstock, with_spark
-from penstock.lab.report import Report, Section, at_most, equals
-from penstock.progress import steps
+from penstock.lab.join_workloads import JoinWorkload, build_one_key
+from penstock.lab.meters import BatchCosts, create_temp_dir, kill_workers, measure_batches, measure_folder_bytes
+from penstock.lab.peers.experiments import CELLS, run_penstock, run_spark
+from penstock.lab.report import Report, Section, check_at_most, check_equals
+from penstock.progress import show_progress
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.session import local_session, log_file, query_settings
+from penstock.spark.session import apply_query_settings, create_log_file, local_session
 
 
 @dataclass(frozen=True)
-class Scale:
+class SparkScale:
     """Micro-batches of the small and the large load, and the base rows of the restart."""
 
     small: int = 60
@@ -35,66 +35,69 @@ class Scale:
     base_rows: int = 1_000_000
 
     @property
-    def small_load(self) -> Load:
+    def small_load(self) -> JoinWorkload:
         """100 rows a micro-batch, at the rate of W2."""
         return replace(
-            one_key("100 rows", 2, 50 * self.small, self.small, 10_000, 100, self.small), warm=self.small // 2
+            build_one_key("100 rows", 2, 50 * self.small, self.small, 10_000, 100, self.small),
+            warm_batches=self.small // 2,
         )
 
     @property
-    def large_load(self) -> Load:
+    def large_load(self) -> JoinWorkload:
         rows = self.large_rows // 2 * self.large
-        load = one_key(f"{self.large_rows} rows", 2, rows, rows / 50, 10_000, 100, self.large)
-        return replace(load, warm=self.large // 2)
+        load = build_one_key(f"{self.large_rows} rows", 2, rows, rows / 50, 10_000, 100, self.large)
+        return replace(load, warm_batches=self.large // 2)
 
     @property
-    def base_load(self) -> Load:
+    def base_load(self) -> JoinWorkload:
         """Five streams whose rows all stay in their windows; the last micro-batch comes after the restart."""
         rows = self.base_rows // 5 * 11 // 10
-        return one_key("restart", 5, rows, 1100, rows, 100_000, 11)
+        return build_one_key("restart", 5, rows, 1100, rows, 100_000, 11)
 
 
-QUICK = Scale(small=24, large=8, base_rows=100_000)
+QUICK = SparkScale(small=24, large=8, base_rows=100_000)
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
-    scale = scale or (QUICK if quick else Scale())
+def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
+    scale = scale or (QUICK if quick else SparkScale())
     report = Report("spark", quick)
     rows: list[dict[str, Any]] = []
-    with steps("lab spark", 6) as step:
+    with show_progress("lab spark", 6) as step:
         step("starting Spark")
-        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"}, log_file())
+        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"}, create_log_file())
         small, large = scale.small_load, scale.large_load
         found = {}
         for name, measure, load in (
-            ("penstock, 100 rows", with_penstock, small),
-            ("spark's own join, 100 rows", with_spark, small),
-            ("penstock", with_penstock, large),
-            ("rows as columns", as_columns, large),
+            ("penstock, 100 rows", run_penstock, small),
+            ("spark's own join, 100 rows", run_spark, small),
+            ("penstock", run_penstock, large),
+            ("rows as columns", run_as_columns, large),
         ):
             step(name)
-            with scratch() as place:
+            with create_temp_dir() as place:
                 load.write(Path(place) / "data")
                 found[name], _ = measure(spark, load, Path(place))
-            rows.append(_row(name, load, found[name]))
+            rows.append(_build_row(name, load, found[name]))
         step("restart")
-        restarted = _restart(spark, scale.base_load)
+        restarted = _measure_restart(spark, scale.base_load)
     own, theirs = found["penstock, 100 rows"], found["spark's own join, 100 rows"]
     packed, columns = found["penstock"], found["rows as columns"]
     million = large.rows_in_batch * packed.batches / 1e6
     report.checks += [
-        at_most("small_batch_vs_spark", own.median_ms / theirs.median_ms, 1, "of its time"),
-        at_most("cpu_s_per_million_rows", packed.cpu / million, 6, "s"),
-        at_most("packed_vs_rows_as_columns", packed.cpu / columns.cpu, 0.5, "of its processor time"),
-        at_most("checkpoint_vs_base_windows", restarted["state_bytes"] / restarted["base_arrow_bytes"], 1.2, "times"),
-        equals("cells_rebuilt_from_segments", restarted["cells_rebuilt"], CELLS, "cells"),
+        check_at_most("small_batch_vs_spark", own.median_ms / theirs.median_ms, 1, "of its time"),
+        check_at_most("cpu_s_per_million_rows", packed.cpu / million, 6, "s"),
+        check_at_most("packed_vs_rows_as_columns", packed.cpu / columns.cpu, 0.5, "of its processor time"),
+        check_at_most(
+            "checkpoint_vs_base_windows", restarted["state_bytes"] / restarted["base_arrow_bytes"], 1.2, "times"
+        ),
+        check_equals("cells_rebuilt_from_segments", restarted["cells_rebuilt"], CELLS, "cells"),
     ]
     report.sections.append(Section("batches", "Micro-batches, warm", rows))
     report.sections.append(Section("restart", "Restart of a 5-way join", [restarted]))
     return report
 
 
-def _row(name: str, load: Load, cost: Metered) -> dict[str, Any]:
+def _build_row(name: str, load: JoinWorkload, cost: BatchCosts) -> dict[str, Any]:
     rows = load.rows_in_batch * cost.batches
     return {
         "what": name,
@@ -112,10 +115,10 @@ ENGINES: dict[tuple[str, int], Engine] = {}
 """In a worker: the engines of the cells. The reference stores nothing: it is spared what exactly-once costs."""
 
 
-class Columns(StatefulProcessor):
+class ColumnProcessor(StatefulProcessor):
     """The engine fed with rows that came through Spark as columns."""
 
-    def __init__(self, run: str, load: Load) -> None:
+    def __init__(self, run: str, load: JoinWorkload) -> None:
         self._run = run
         self._load = load
 
@@ -128,7 +131,7 @@ class Columns(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[pd.DataFrame]:
-        engine = ENGINES.setdefault((self._run, key[0]), self._engine())
+        engine = ENGINES.setdefault((self._run, key[0]), self._build_engine())
         frame = pd.concat(list(rows))
         found = engine.push({
             name: pa.Table.from_pandas(frame[frame["stream"] == name], self._load.schema(name), preserve_index=False)
@@ -140,15 +143,15 @@ class Columns(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _engine(self) -> Engine:
+    def _build_engine(self) -> Engine:
         engine = Engine()
         for name in self._load.names:
             engine.stream(name, self._load.schema(name), time="ts")
-        engine.query("q", self._load.cql(self._load.asked[0]))
+        engine.query("q", self._load.build_cql(self._load.queries[0]))
         return engine
 
 
-def as_columns(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, list[int]]:
+def run_as_columns(spark: SparkSession, load: JoinWorkload, place: Path) -> tuple[BatchCosts, list[int]]:
     """The same join, rows sent as columns to `transformWithStateInPandas`, and results back as columns."""
     counts = [0]
     columns = ", ".join(f"v{name} bigint" for name in load.names)
@@ -158,15 +161,15 @@ def as_columns(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, l
         counts[0] += frame.toArrow().num_rows
 
     frames = [load.read(spark, place / "data", name).withColumn("stream", F.lit(name)) for name in load.names]
-    with query_settings(spark, CELLS, local=True):
+    with apply_query_settings(spark, CELLS, local=True):
         together = frames[0].unionAll(frames[1]).withColumn("cell", F.expr(f"pmod(hash(k), {CELLS})"))
         joined = together.groupBy("cell").transformWithStateInPandas(
-            Columns(str(place), load), outputStructType=columns, outputMode="Append", timeMode="None"
+            ColumnProcessor(str(place), load), outputStructType=columns, outputMode="Append", timeMode="None"
         )
         writer = joined.writeStream.foreachBatch(count).option("checkpointLocation", str(place / "checkpoint"))
         query = writer.start()
     try:
-        return metered([query], [place / "checkpoint"], load.batches, load.warm), counts
+        return measure_batches([query], [place / "checkpoint"], load.batches, load.warm_batches), counts
     finally:
         query.stop()
 
@@ -174,9 +177,9 @@ def as_columns(spark: SparkSession, load: Load, place: Path) -> tuple[Metered, l
 # ── restart ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _restart(spark: SparkSession, load: Load) -> dict[str, Any]:
+def _measure_restart(spark: SparkSession, load: JoinWorkload) -> dict[str, Any]:
     """Fill the windows, stop, kill the workers; then start on the checkpoint with one more micro-batch to read."""
-    with scratch() as folder:
+    with create_temp_dir() as folder:
         place = Path(folder)
         load.write(place / "data")
         held = {name: place / "data" / name / f"{load.batches - 1:05}.parquet" for name in load.names}
@@ -186,12 +189,12 @@ def _restart(spark: SparkSession, load: Load) -> dict[str, Any]:
         for name in load.names:
             pipe.stream(name, load.read(spark, place / "data", name), "ts")
         sink = sinks.memory()
-        pipe.query("q", load.cql(load.asked[0]), sink=sink)
+        pipe.query("q", load.build_cql(load.queries[0]), sink=sink)
         first = pipe.start(place / "checkpoint", cells=CELLS)
         first.processAllAvailable()
         first.stop()
         base = sum(cell["base_rows"] for cell in first.metrics()["cells"].values())
-        stored = size(place / "checkpoint" / "state")
+        stored = measure_folder_bytes(place / "checkpoint" / "state")
         before = sink.table().num_rows
         for name, path in held.items():
             (place / f"{name}.held").rename(path)
@@ -202,7 +205,7 @@ def _restart(spark: SparkSession, load: Load) -> dict[str, Any]:
         seconds = perf_counter() - begun
         second.stop()
         ways = [cell["how"] for cell in second.metrics()["cells"].values()]
-        row = load.table("a", 0)
+        row = load.generate_table("a", 0)
         return {
             "base_rows": base,
             "base_arrow_bytes": base * row.nbytes // row.num_rows,

@@ -17,22 +17,22 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.expr.nodes import DOUBLE
-from penstock.ops.kernels import heap_points
+from penstock.ops.kernels import find_group_minimum
 from penstock.ops.protocol import I8
-from penstock.ops.row_groups import Mask, Points, grown, present
+from penstock.ops.row_groups import ChangePoints, Mask, grow, zero_null_weights
 from penstock.state.kernels import I64, NONE, U8
 from penstock.state.maintenance import Maintenance
 
 
-class Words:
+class WordEncoder:
     """Values of one word, as integers in the same order; NaN is above all others."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
-        self._float = pt.is_floating(type_)
+        self._is_float = pt.is_floating(type_)
 
-    def of(self, values: pa.Array) -> I64:
-        if self._float:
+    def encode(self, values: pa.Array) -> I64:
+        if self._is_float:
             doubles = values.cast(DOUBLE).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
             bits: I64 = np.where(np.isnan(doubles), np.nan, doubles).view(np.int64)
             return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
@@ -41,15 +41,15 @@ class Words:
         words: I64 = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         return words
 
-    def back(self, words: I64, known: Mask) -> pa.Array:
-        if self._float:
+    def decode(self, words: I64, known: Mask) -> pa.Array:
+        if self._is_float:
             bits = np.where(words < 0, words ^ np.int64(2**63 - 1), words)
             return pa.array(bits.view(np.float64), mask=~known).cast(self._type)
         numbers = pa.array(np.where(known, words, 0), mask=~known)
         return (numbers.cast(pa.int32()) if pt.is_date32(self._type) else numbers).cast(self._type)
 
 
-class Labels:
+class LabelEncoder:
     """Texts and decimals by labels in the same order: a new value gets one between its neighbours.
 
     When there is no room between them all get new labels; `moved` are then the old ones and the new ones.
@@ -60,24 +60,24 @@ class Labels:
         self._gap = gap
         self._values: list[Any] = []
         self._labels: list[int] = []
-        self._known: dict[object, int] = {}
+        self._label_by_value: dict[object, int] = {}
         self._column: pa.Array | None = None
-        self.moved: tuple[I64, I64] | None = None
+        self.relabeling: tuple[I64, I64] | None = None
 
-    def of(self, values: pa.Array) -> I64:
+    def encode(self, values: pa.Array) -> I64:
         encoded = pc.dictionary_encode(values)
         distinct = encoded.dictionary.to_pylist()
-        self.moved = None
+        self.relabeling = None
         for value in distinct:
-            if value not in self._known:
-                self._enter(value)
-        labels = np.fromiter((self._known[value] for value in distinct), np.int64, len(distinct))
+            if value not in self._label_by_value:
+                self._insert(value)
+        labels = np.fromiter((self._label_by_value[value] for value in distinct), np.int64, len(distinct))
         if not labels.size:
             return np.zeros(len(values), np.int64)
         words: I64 = labels[encoded.indices.fill_null(0).to_numpy()]
         return words
 
-    def back(self, words: I64, known: Mask) -> pa.Array:
+    def decode(self, words: I64, known: Mask) -> pa.Array:
         if self._column is None:
             self._column = pa.array(self._values, self._type)
         places = np.searchsorted(np.array(self._labels, np.int64), words)
@@ -86,15 +86,15 @@ class Labels:
     def __len__(self) -> int:
         return len(self._values)
 
-    def keep(self, words: I64) -> None:
+    def retain(self, words: I64) -> None:
         """Forget all values but these."""
         places = np.searchsorted(np.array(self._labels, np.int64), np.unique(words))
         self._values = [self._values[place] for place in places]
         self._labels = [self._labels[place] for place in places]
-        self._known = dict(zip(self._values, self._labels, strict=True))
+        self._label_by_value = dict(zip(self._values, self._labels, strict=True))
         self._column = None
 
-    def _enter(self, value: Any) -> None:
+    def _insert(self, value: Any) -> None:
         place = bisect_left(self._values, value)
         low = self._labels[place - 1] if place else None
         high = self._labels[place] if place < len(self._labels) else None
@@ -110,31 +110,33 @@ class Labels:
             self._relabel(place)
         else:
             self._labels.insert(place, label)
-            self._known[value] = label
+            self._label_by_value[value] = label
 
     def _relabel(self, place: int) -> None:
         old = np.array(self._labels, np.int64)
         labels = (np.arange(len(self._values), dtype=np.int64) - len(self._values) // 2) * self._gap
         new = np.delete(labels, place)
-        if self.moved is None:
-            self.moved = old, new
+        if self.relabeling is None:
+            self.relabeling = old, new
         else:  # relabelled before in this batch: the first old labels become the last new ones
-            first, second = self.moved
-            self.moved = first, new[np.searchsorted(old, second)]
+            first, second = self.relabeling
+            self.relabeling = first, new[np.searchsorted(old, second)]
         self._labels = labels.tolist()
-        self._known = dict(zip(self._values, self._labels, strict=True))
+        self._label_by_value = dict(zip(self._values, self._labels, strict=True))
 
 
-class ExtremeOf:
+class ExtremeAccumulator:
     """MIN(x) and MAX(x)."""
 
     def __init__(self, type_: pa.DataType, maintenance: Maintenance, *, smallest: bool) -> None:
         by_label = pt.is_string(type_) or pt.is_binary(type_) or pt.is_decimal(type_)
-        self._order: Words | Labels = Labels(type_, maintenance.label_gap) if by_label else Words(type_)
+        self._encoder: WordEncoder | LabelEncoder = (
+            LabelEncoder(type_, maintenance.label_gap) if by_label else WordEncoder(type_)
+        )
         self._maintenance = maintenance
-        self._flip = np.int64(0 if smallest else -1)
+        self._flip_mask = np.int64(0 if smallest else -1)
         self._roots: I64 = np.full((1, 2), NONE, np.int64)
-        self._live = 0
+        self._live_count = 0
         self._clear(1)
 
     def _clear(self, capacity: int) -> None:
@@ -142,39 +144,37 @@ class ExtremeOf:
         self._owner: I64 = np.full(capacity, NONE, np.int64)
         self._pool: I64 = np.array([NONE, 0], np.int64)
 
-    def apply(self, at: Points, weights: I8, values: pa.Array, bound: int) -> pa.Array:
-        weights = present(weights, values)
-        words = self._order.of(values) ^ self._flip
-        if isinstance(self._order, Labels) and self._order.moved is not None:
-            old, new = self._order.moved
+    def apply(self, at: ChangePoints, weights: I8, values: pa.Array, bound: int) -> pa.Array:
+        weights = zero_null_weights(weights, values)
+        words = self._encoder.encode(values) ^ self._flip_mask
+        if isinstance(self._encoder, LabelEncoder) and self._encoder.relabeling is not None:
+            old, new = self._encoder.relabeling
             used = self._owner >= 0
-            keys = self._key[used] ^ self._flip
-            self._key[used] = new[np.searchsorted(old, keys)] ^ self._flip
-        out, found = self._changed(at, weights, words, bound)
-        self._live += int(weights.sum())
-        result = self._order.back(out ^ self._flip, found.view(np.bool_))
-        if self._pool[1] > 2 * self._maintenance.regrowth * self._live + self._maintenance.compact_rows:
+            keys = self._key[used] ^ self._flip_mask
+            self._key[used] = new[np.searchsorted(old, keys)] ^ self._flip_mask
+        out, found = self._update_heaps(at, weights, words, bound)
+        self._live_count += int(weights.sum())
+        result = self._encoder.decode(out ^ self._flip_mask, found.view(np.bool_))
+        if self._pool[1] > 2 * self._maintenance.regrowth * self._live_count + self._maintenance.compact_rows:
             self._compact()
         return result
 
-    def _changed(self, at: Points, weights: I8, words: I64, bound: int) -> tuple[I64, U8]:
+    def _update_heaps(self, at: ChangePoints, weights: I8, words: I64, bound: int) -> tuple[I64, U8]:
         if bound > self._roots.shape[0]:
             more = (1 << (bound - 1).bit_length()) - self._roots.shape[0]
             self._roots = np.concatenate([self._roots, np.full((more, 2), NONE, np.int64)])
         if self._pool[1] + weights.size > self._key.size:
             capacity = 1 << (int(self._pool[1]) + weights.size - 1).bit_length()
-            self._key, self._child, self._sibling = (
-                grown(a, capacity) for a in (self._key, self._child, self._sibling)
-            )
+            self._key, self._child, self._sibling = (grow(a, capacity) for a in (self._key, self._child, self._sibling))
             self._owner = np.concatenate([self._owner, np.full(capacity - self._owner.size, NONE, np.int64)])
         out, found = np.empty(len(at), np.int64), np.empty(len(at), np.uint8)
-        heap_points(
+        find_group_minimum(
             at.ends, at.codes, weights, words, self._roots,
             self._key, self._child, self._sibling, self._owner, self._pool, out, found,
         )  # fmt: skip
         return out, found
 
-    def _kept_labels(self, used: int) -> float:
+    def _compute_max_labels(self, used: int) -> float:
         """How many labels may be kept while so many values are used."""
         return self._maintenance.regrowth * used + self._maintenance.compact_rows
 
@@ -190,10 +190,10 @@ class ExtremeOf:
         codes, key = np.repeat(codes[starts], left), np.repeat(key[starts], left)
         self._roots.fill(NONE)
         self._clear(max(1, 1 << (2 * codes.size).bit_length()))
-        if isinstance(self._order, Labels) and len(self._order) > self._kept_labels(codes.size):
-            self._order.keep(key ^ self._flip)
+        if isinstance(self._encoder, LabelEncoder) and len(self._encoder) > self._compute_max_labels(codes.size):
+            self._encoder.retain(key ^ self._flip_mask)
         if codes.size:
             ends = np.append(np.flatnonzero(codes[1:] != codes[:-1]) + 1, codes.size)
             groups = codes[ends - 1].astype(np.int32)
-            at = Points(np.arange(codes.size), groups, ends, ends, np.ones(ends.size, np.bool_))
-            self._changed(at, np.ones(codes.size, np.int8), key, int(groups.max()) + 1)
+            at = ChangePoints(np.arange(codes.size), groups, ends, ends, np.ones(ends.size, np.bool_))
+            self._update_heaps(at, np.ones(codes.size, np.int8), key, int(groups.max()) + 1)

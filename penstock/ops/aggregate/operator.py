@@ -19,57 +19,68 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import INT, Aggregate, Column
-from penstock.ops.aggregate.accumulators import Accumulator, accumulator
-from penstock.ops.aggregate.user import AggregateFailed, UserAggregate
-from penstock.ops.kernels import flip_weights
-from penstock.ops.protocol import I8, Batch, Inlet, Outlet, Plain, concat
-from penstock.ops.row_groups import Answer, Counts, Groups, Points, grown, no_changes, points, present
-from penstock.ops.time_merge import within_time
+from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
+from penstock.ops.aggregate.user import AggregateError, UserAggregate
+from penstock.ops.kernels import compute_distinct_weights
+from penstock.ops.protocol import I8, Batch, FrontierBypass, Inlet, Outlet, concat
+from penstock.ops.row_groups import (
+    AnswerDiffer,
+    ChangePoints,
+    GroupCounts,
+    RowGroups,
+    find_change_points,
+    grow,
+    make_empty_changes,
+    zero_null_weights,
+)
+from penstock.ops.time_merge import clamp_time
 from penstock.plan.query import GroupPlan
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
 
-_ROWS = Aggregate("count", (), False, INT)
+_COUNT_STAR = Aggregate("count", (), False, INT)
 """COUNT(*): known for every group, because it says whether there is one."""
 
 
-class _Distinct:
+class _DistinctWeights:
     """DISTINCT in an aggregate: of equal values in a group only the first coming and the last going count."""
 
     def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
-        self._groups = Groups([pa.int32(), *types], maintenance)
+        self._groups = RowGroups([pa.int32(), *types], maintenance)
         self._counts: I64 = np.zeros(1, np.int64)
 
-    def weights(self, codes: I32, weights: I8, columns: Sequence[pa.Array]) -> tuple[I8, I32]:
+    def filter_weights(self, codes: I32, weights: I8, columns: Sequence[pa.Array]) -> tuple[I8, I32]:
         """The weights that are left, and a name for each value of a group."""
-        names = self._groups.codes([pa.array(codes), *columns], codes.size)
-        self._counts = grown(self._counts, self._groups.bound)
+        names = self._groups.encode([pa.array(codes), *columns], codes.size)
+        self._counts = grow(self._counts, self._groups.bound)
         out = np.empty(codes.size, np.int8)
-        flip_weights(names, weights, self._counts, out)
+        compute_distinct_weights(names, weights, self._counts, out)
         return out, names
 
     def recycle(self) -> None:
         self._groups.recycle(self._counts)
 
 
-class _Function:
+class _AggregateFunction:
     """One aggregate of the query."""
 
     def __init__(
         self, aggregate: Aggregate, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance
     ) -> None:
-        self.columns = [plan.names[arg] for arg in aggregate.args]
-        self._distinct = _Distinct([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
-        self._user: UserAggregate | None = None
-        self._built_in: Accumulator | None = None
+        self.columns = [plan.input_names[arg] for arg in aggregate.args]
+        self._distinct = (
+            _DistinctWeights([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
+        )
+        self._user_aggregate: UserAggregate | None = None
+        self._accumulator: Accumulator | None = None
         if aggregate.function in classes:
-            self._user = UserAggregate(aggregate.function, classes[aggregate.function], aggregate.type)
+            self._user_aggregate = UserAggregate(aggregate.function, classes[aggregate.function], aggregate.type)
         else:
-            self._built_in = accumulator(aggregate, maintenance)
+            self._accumulator = make_accumulator(aggregate, maintenance)
 
-    def apply(self, at: Points, changes: Batch, bound: int) -> pa.Array:
+    def apply(self, at: ChangePoints, changes: Batch, bound: int) -> pa.Array:
         """The result at every point; `changes` are in the order of the points."""
         assert changes.signs is not None
         assert changes.numbers is not None
@@ -77,43 +88,43 @@ class _Function:
         weights: I8 = changes.signs
         names: I64 | I32 = changes.numbers
         for column in columns:
-            weights = present(weights, column)
+            weights = zero_null_weights(weights, column)
         if self._distinct is not None:
             codes = np.repeat(at.codes, np.diff(at.ends, prepend=0))
             self._distinct.recycle()
-            weights, names = self._distinct.weights(codes, weights, columns)
-        if self._user is not None:
-            return self._user.apply(at, weights, columns, names)
-        assert self._built_in is not None
-        return self._built_in.apply(at, weights, columns[0], bound)
+            weights, names = self._distinct.filter_weights(codes, weights, columns)
+        if self._user_aggregate is not None:
+            return self._user_aggregate.apply(at, weights, columns, names)
+        assert self._accumulator is not None
+        return self._accumulator.apply(at, weights, columns[0], bound)
 
 
-class _Grouping:
+class _GroupedAggregation:
     """The answer of a GROUP BY under changes of its input."""
 
     def __init__(self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance) -> None:
         self._plan = plan
-        self._groups = Groups([key.type for key in plan.keys], maintenance)
-        self._counts = Counts()
+        self._groups = RowGroups([key.type for key in plan.keys], maintenance)
+        self._counts = GroupCounts()
         self._functions = [
-            None if aggregate == _ROWS else _Function(aggregate, plan, classes, maintenance)
+            None if aggregate == _COUNT_STAR else _AggregateFunction(aggregate, plan, classes, maintenance)
             for aggregate in plan.aggregates
         ]
-        self._items = [(name, plan.shown(expr)) for name, expr in plan.items]
-        self._having = None if plan.having is None else plan.shown(plan.having)
-        self._answer = Answer()
+        self._items = [(name, plan.to_group_columns(expr)) for name, expr in plan.items]
+        self._having = None if plan.having is None else plan.to_group_columns(plan.having)
+        self._differ = AnswerDiffer()
 
-    def changed(self, changes: Batch) -> Batch | None:
+    def apply_changes(self, changes: Batch) -> Batch | None:
         """The changes of the answer that follow from changes of the input."""
         assert changes.signs is not None
         self._groups.recycle(self._counts.counts)
         keys = [changes.columns[f"{place}"] for place in range(len(self._plan.keys))]
-        at = points(self._groups.codes(keys, len(changes)), changes.times)
+        at = find_change_points(self._groups.encode(keys, len(changes)), changes.times)
         changes = changes.take(at.order)
         bound = self._groups.bound
         assert changes.signs is not None
         rows = self._counts.apply(at, changes.signs, bound)
-        known = {("key", f"{place}"): key for place, key in enumerate(self._groups.keys(at.codes))}
+        known = {("key", f"{place}"): key for place, key in enumerate(self._groups.decode(at.codes))}
         for place, function in enumerate(self._functions):
             value = pa.array(rows) if function is None else function.apply(at, changes, bound)
             known["aggregate", f"{place}"] = value
@@ -123,45 +134,47 @@ class _Grouping:
 
         shown = rows > 0
         if self._having is not None:
-            shown &= mask([self._having], read, len(at))
+            shown &= compute_mask([self._having], read, len(at))
         columns = {name: evaluate(expr, read, len(at)) for name, expr in self._items}
-        return self._answer.changes(at, shown, columns, bound)
+        return self._differ.compute_changes(at, shown, columns, bound)
 
     def metrics(self) -> dict[str, object]:
         return {"groups": int(np.count_nonzero(self._counts.counts))}
 
 
-class _Reporting:
+class _AggregateBase:
     """What aggregate operators share: they read all there is, fail alone and come back from living rows."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:  # fmt: skip
         self.id = id_
         self.failure: QueryError | None = None
         self._inlet = inlet
         self._outlet = outlet
-        self._grouping = _Grouping(plan, classes, maintenance)
+        self._aggregation = _GroupedAggregation(plan, classes, maintenance)
         self._types = {name: expr.type for name, expr in plan.items}
         self._emitted = 0
 
     def metrics(self) -> dict[str, object]:
         error = {} if self.failure is None else {"error": str(self.failure)}
-        return {**self._grouping.metrics(), "emitted": self._emitted, **error}
+        return {**self._aggregation.metrics(), "emitted": self._emitted, **error}
 
-    def revive(self, living: Batch) -> Batch:
+    def restore(self, living: Batch) -> Batch:
         """Start from the input's living rows; returns the answer."""
-        changed = self._report([Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs, living.numbers)])
-        return no_changes(self._types) if changed is None else changed
+        changed = self._apply_batches(
+            [Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs, living.numbers)]
+        )
+        return make_empty_changes(self._types) if changed is None else changed
 
-    def _report(self, batches: list[Batch]) -> Batch | None:
+    def _apply_batches(self, batches: list[Batch]) -> Batch | None:
         batches = [batch for batch in batches if len(batch)]
         if not batches or self.failure is not None:
             return None
         try:
-            return self._grouping.changed(concat(batches))
-        except AggregateFailed as failed:
+            return self._aggregation.apply_changes(concat(batches))
+        except AggregateError as failed:
             self.failure = QueryError(
                 "AGGREGATE_FAILED",
                 f"{self.id} stopped: the aggregate {failed}; correct the class, drop the query and start it again",
@@ -176,56 +189,58 @@ class _Reporting:
             self._outlet.write(changed)
 
 
-class AggregateOperator(_Reporting, Plain):
+class AggregateOperator(_AggregateBase, FrontierBypass):
     """GROUP BY that reports at every instant at which something changes."""
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
         batches = self._inlet.read(int(FOREVER))
-        self._write(self._report(batches))
+        self._write(self._apply_batches(batches))
         self._outlet.advance(self._inlet.frontier)
         return sum(len(batch) for batch in batches)
 
 
-class SlidingAggregateOperator(_Reporting):
+class SlidingAggregateOperator(_AggregateBase):
     """GROUP BY that reports at the multiples of its SLIDE."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type], slide: int,
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:  # fmt: skip
         super().__init__(id_, inlet, outlet, plan, classes, maintenance)
         self._slide = slide
         self._done = int(ALWAYS)
 
-    def _boundary(self) -> int:
+    def _find_boundary(self) -> int:
         """The last multiple of the slide up to which all changes are known."""
         return (self._inlet.frontier - 1) // self._slide * self._slide
 
-    def more(self) -> bool:
-        return self._boundary() > self._done
+    def has_work(self) -> bool:
+        return self._find_boundary() > self._done
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of a slide stay together
-        boundary = self._boundary()
+        boundary = self._find_boundary()
         batches = self._inlet.read(boundary)
-        slid = [Batch(self._slid(batch.times), batch.columns, batch.signs, batch.numbers) for batch in batches]
-        self._write(self._report(slid))
+        slid = [
+            Batch(self._round_up_to_slide(batch.times), batch.columns, batch.signs, batch.numbers) for batch in batches
+        ]
+        self._write(self._apply_batches(slid))
         self._done = boundary
-        self._outlet.advance(within_time(boundary + self._slide))
+        self._outlet.advance(clamp_time(boundary + self._slide))
         return sum(len(batch) for batch in batches)
 
-    def awaits(self) -> int | None:
+    def next_timer(self) -> int | None:
         time = self._inlet.next_time()
-        return None if time is None else self.whole_after(time)
+        return None if time is None else self.find_complete_since(time)
 
-    def whole_after(self, time: int) -> int:
+    def find_complete_since(self, time: int) -> int:
         """The first time at which it lacks no report, if its input lacks nothing from a time on.
 
         A report is of what changed since the one before, which must lack nothing either.
         """
-        return within_time(-(-time // self._slide) * self._slide + 1)
+        return clamp_time(-(-time // self._slide) * self._slide + 1)
 
-    def _slid(self, times: I64) -> I64:
+    def _round_up_to_slide(self, times: I64) -> I64:
         return -(-times // self._slide) * self._slide

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.ops.protocol import I8
-from penstock.ops.row_groups import Points
+from penstock.ops.row_groups import ChangePoints
 from penstock.state.kernels import I32, I64
 
 Arguments = tuple[Any, ...]
 
 
-class AggregateFailed(Exception):  # noqa: N818 - carried to the operator, which makes a QueryError of it
+class AggregateError(Exception):
     """A user-defined aggregate raised, or gave what its type cannot hold."""
 
     def __init__(self, name: str, error: Exception) -> None:
@@ -34,7 +34,7 @@ class AggregateFailed(Exception):  # noqa: N818 - carried to the operator, which
         self.error = error
 
 
-def checked(name: str, cls: object) -> type:
+def check_aggregate_class(name: str, cls: object) -> type:
     """The class, if it can be an aggregate."""
     if not isinstance(cls, type):
         raise QueryError("BAD_AGGREGATE", f"the aggregate {name} is {cls!r}; give a class", aggregate=name)
@@ -49,7 +49,7 @@ def checked(name: str, cls: object) -> type:
     return cls
 
 
-class _Group:
+class _GroupState:
     """One group's object, and its rows if they may be needed again."""
 
     def __init__(self, cls: type, first_row_in_initialise: bool) -> None:
@@ -74,7 +74,7 @@ class _Group:
     def remove(self, arguments: Arguments) -> None:
         self._object.remove(*arguments)
 
-    def value(self) -> Any:
+    def compute_result(self) -> Any:
         if not self.count:
             self._object = None
             return None
@@ -93,44 +93,44 @@ class UserAggregate:
         self._name = name
         self._cls = cls
         self._type = type_
-        self._removes = callable(getattr(cls, "remove", None))
+        self._can_remove = callable(getattr(cls, "remove", None))
         initialise = getattr(cls, "initialise", None)
         self._takes_first = initialise is not None and len(inspect.signature(initialise).parameters) > 1
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, _GroupState] = {}
 
-    def apply(self, at: Points, weights: I8, columns: Sequence[pa.Array], names: I64 | I32) -> pa.Array:
+    def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], names: I64 | I32) -> pa.Array:
         """Make changes, in the order of the points; `names` tell which change takes back which."""
         arguments = list(zip(*(column.to_pylist() for column in columns), strict=True))
         results, start = [], 0
         try:
             for code, end in zip(at.codes.tolist(), at.ends.tolist(), strict=True):
-                results.append(self._changed(code, range(start, end), weights, arguments, names))
+                results.append(self._apply_group(code, range(start, end), weights, arguments, names))
                 start = end
             return pa.array(results, self._type)
         except MemoryError:  # not the fault of the class
             raise
         except Exception as error:
-            raise AggregateFailed(self._name, error) from error
+            raise AggregateError(self._name, error) from error
 
-    def _changed(self, code: int, rows: range, weights: I8, arguments: list[Arguments], names: I64 | I32) -> Any:
+    def _apply_group(self, code: int, rows: range, weights: I8, arguments: list[Arguments], names: I64 | I32) -> Any:
         group = self._groups.get(code)
         for row in rows:
             if not weights[row]:
                 continue
             if group is None:
-                group = self._groups[code] = _Group(self._cls, self._takes_first)
-            self._change(group, int(weights[row]), int(names[row]), arguments[row])
+                group = self._groups[code] = _GroupState(self._cls, self._takes_first)
+            self._apply_row(group, int(weights[row]), int(names[row]), arguments[row])
         if group is None:
             return None
         if len(rows):
-            group.result = group.value()
+            group.result = group.compute_result()
             if not group.count:
                 del self._groups[code]
         return group.result
 
-    def _change(self, group: _Group, weight: int, name: int, arguments: Arguments) -> None:
+    def _apply_row(self, group: _GroupState, weight: int, name: int, arguments: Arguments) -> None:
         group.count += weight
-        if self._removes:
+        if self._can_remove:
             (group.add if weight > 0 else group.remove)(arguments)
         elif weight > 0:
             group.rows[name] = arguments

@@ -12,14 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.kernels import queue_append, queue_remove, sequence_candidates, sequence_limits, sequence_match
-from penstock.state.columns import ring_column
+from penstock.ops.kernels import (
+    append_to_queues,
+    compute_sequence_limits,
+    find_sequence_candidates,
+    match_sequence,
+    remove_from_queues,
+)
+from penstock.state.columns import make_ring_column
 from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.maintenance import Maintenance
 
 
-class Waiting:
+class SequenceBuffer:
     """Rows with their times, numbers, deaths, keys and columns."""
 
     def __init__(
@@ -28,20 +34,20 @@ class Waiting:
         self._maintenance = maintenance
         self._types = dict(columns)
         self._key = tuple(range(len(keys)))
-        self._space = KeySpace(keys, maintenance)
+        self._key_space = KeySpace(keys, maintenance)
         self._head: I64 = np.full(maintenance.capacity, NONE, np.int64)
         self._tail = self._head.copy()
         self._compact_at = float(maintenance.compact_rows)
         self._clear(maintenance.capacity)
 
     def _clear(self, capacity: int) -> None:
-        self._size = self._queued = 0
+        self._size = self._queued_until = 0
         self._times, self._numbers, self._dies, self._older, self._newer = (
             np.zeros(capacity, np.int64) for _ in range(5)
         )
         self._codes: I32 = np.zeros(capacity, np.int32)
         self._gone: U8 = np.zeros(capacity, np.uint8)
-        self._columns = {name: ring_column(type_, capacity) for name, type_ in self._types.items()}
+        self._columns = {name: make_ring_column(type_, capacity) for name, type_ in self._types.items()}
         self._head.fill(NONE)
         self._tail.fill(NONE)
 
@@ -54,10 +60,10 @@ class Waiting:
 
     # ── rows come ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def codes(self, values: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
+    def encode_keys(self, values: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
         """The code of each key; NONE where it has a NULL, or without `insert` where nobody waits under it."""
-        parts = [self._space.classes[place].intern(column) for place, column in enumerate(values)]
-        return self._space.codes(self._key, parts, rows, insert=insert)
+        parts = [self._key_space.interners[place].intern(column) for place, column in enumerate(values)]
+        return self._key_space.encode(self._key, parts, rows, insert=insert)
 
     def append(self, times: I64, numbers: I64, dies: I64, codes: I32, columns: Mapping[str, pa.Array]) -> None:
         """Rows in their order, behind all others. A row that can match nothing is not kept."""
@@ -74,7 +80,7 @@ class Waiting:
             for name, column in self._columns.items():
                 column.append(0, first, columns[name])
         self._size = end
-        bound = self._space.bound(self._key)
+        bound = self._key_space.code_limit(self._key)
         if bound > self._head.size:
             more = np.full((1 << (bound - 1).bit_length()) - self._head.size, NONE, np.int64)
             self._head, self._tail = np.concatenate([self._head, more]), np.concatenate([self._tail, more])
@@ -92,49 +98,51 @@ class Waiting:
 
     # ── rows pair ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def limits(self, times: I64, numbers: I64, tie: int) -> I64:
+    def find_limits(self, times: I64, numbers: I64, tie: int) -> I64:
         """For every later tuple the row behind the last earlier one (see `sequence_limits`)."""
         out = np.empty(times.size, np.int64)
-        rest = slice(self._queued, self._size)
-        sequence_limits(self._times[rest], self._numbers[rest], self._queued, times, numbers, tie, out)
+        rest = slice(self._queued_until, self._size)
+        compute_sequence_limits(self._times[rest], self._numbers[rest], self._queued_until, times, numbers, tie, out)
         return out
 
     def match(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> I64:
         """The row each later tuple pairs with, or NONE."""
         out = np.empty(times.size, np.int64)
-        self._queued = sequence_match(
-            recent, wanted, times, limits, self._queued, self._codes, self._dies, self._mask,
+        self._queued_until = match_sequence(
+            recent, wanted, times, limits, self._queued_until, self._codes, self._dies, self._mask,
             self._head, self._tail, self._older, self._newer, self._gone, out,
         )  # fmt: skip
         return out
 
-    def candidates(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> Iterable[tuple[I64, I64]]:
+    def iter_candidates(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> Iterable[tuple[I64, I64]]:
         """Pairs (later tuple, row) that predicates may still refuse, in the order in which they are tried.
 
         Rows that paired are to be `remove`d before the next pairs are asked for.
         """
         end = int(limits[-1])
-        queue_append(self._queued, end, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
-        self._queued = max(self._queued, end)
+        append_to_queues(
+            self._queued_until, end, self._codes, self._mask, self._head, self._tail, self._older, self._newer
+        )
+        self._queued_until = max(self._queued_until, end)
         room = 2 * self._size + self._maintenance.block
         right, left = np.empty(room, np.int64), np.empty(room, np.int64)
         start = 0
         while start < times.size:
-            found, start = sequence_candidates(
+            found, start = find_sequence_candidates(
                 recent, wanted, times, limits, start, self._size, self._dies, self._mask,
                 self._head, self._tail, self._older, self._newer, right, left,
             )  # fmt: skip
             yield right[:found], left[:found]
 
     @property
-    def used(self) -> U8:
+    def gone(self) -> U8:
         """One byte a row: whether it is gone."""
         return self._gone
 
     def remove(self, rows: I64) -> None:
         """These rows paired and will not again."""
         self._gone[rows] = 1
-        queue_remove(rows, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
+        remove_from_queues(rows, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
 
     def dies(self, rows: I64) -> I64:
         return self._dies[rows]
@@ -149,15 +157,15 @@ class Waiting:
         if self._size < self._compact_at:
             return
         kept = np.flatnonzero((self._gone[: self._size] == 0) & (self._dies[: self._size] > now))
-        queued = int(np.searchsorted(kept, self._queued))
+        queued = int(np.searchsorted(kept, self._queued_until))
         columns = {name: column.take(kept) for name, column in self._columns.items()}
         rows = self._times[kept], self._numbers[kept], self._dies[kept], self._codes[kept]
         self._clear(max(self._maintenance.capacity, 1 << (2 * kept.size).bit_length()))
         self.append(*rows, columns)
-        queue_append(0, queued, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
-        self._queued = queued
+        append_to_queues(0, queued, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
+        self._queued_until = queued
         self._compact_at = max(self._maintenance.compact_rows, self._maintenance.regrowth * kept.size)
-        self._space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
+        self._key_space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
 
     def dump(self) -> pa.Table:
         """The waiting rows, without their keys."""

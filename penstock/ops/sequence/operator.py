@@ -20,22 +20,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import evaluate, mask
+from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column, Expr
-from penstock.ops.expirations import Lives
-from penstock.ops.kernels import sequence_pick
-from penstock.ops.protocol import Batch, Inlet, Outlet, concat, in_order
-from penstock.ops.sequence.buffer import Waiting
-from penstock.ops.time_merge import cut, ready, within_time
+from penstock.ops.expirations import Expirations
+from penstock.ops.kernels import pick_sequence_pairs
+from penstock.ops.protocol import Batch, Inlet, Outlet, concat, merge_changes
+from penstock.ops.sequence.buffer import SequenceBuffer
+from penstock.ops.time_merge import clamp_time, find_cut, has_ready
 from penstock.plan.query import SequenceStep
 from penstock.state.kernels import ALWAYS, FOREVER, I64
-from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.windows import deaths
+from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.windows import compute_expirations
 
 _DIES = "_dies"
 
 
-def qualified(column: Column) -> str:
+def qualify_column(column: Column) -> str:
     """The name of a FROM item's column in batches of combined tuples."""
     return f"{column.alias}.{column.name}"
 
@@ -53,7 +53,7 @@ class SequenceInput:
     lifetime: int | None = None
     since: int = 0
 
-    def read(self, until: int) -> _Tuples | None:
+    def read(self, until: int) -> _InputTuples | None:
         batches = self.inlet.read(until)
         if not batches:
             return None
@@ -61,19 +61,19 @@ class SequenceInput:
         assert batch.numbers is not None
         if self.alias is None:
             dies = batch.columns[_DIES].to_numpy()
-            return _Tuples(batch.times, batch.numbers, dies, batch.columns)
+            return _InputTuples(batch.times, batch.numbers, dies, batch.columns)
         keep = batch.numbers >= self.since
         if self.filters:
-            keep &= mask(self.filters, lambda column: batch.columns[column.name], len(batch))
+            keep &= compute_mask(self.filters, lambda column: batch.columns[column.name], len(batch))
         if not keep.all():
             batch = batch.take(np.flatnonzero(keep))
         assert batch.numbers is not None
         named = {f"{self.alias}.{name}": column for name, column in batch.columns.items()}
-        return _Tuples(batch.times, batch.numbers, deaths(batch.times, self.lifetime), named)
+        return _InputTuples(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
 
 
 @dataclass(frozen=True)
-class _Tuples:
+class _InputTuples:
     """Tuples of an input with their deaths; columns by qualified name."""
 
     times: I64
@@ -82,7 +82,7 @@ class _Tuples:
     columns: Mapping[str, pa.Array]
 
     def read(self, column: Column) -> pa.Array:
-        return self.columns[qualified(column)]
+        return self.columns[qualify_column(column)]
 
 
 class SequenceOperator:
@@ -98,7 +98,7 @@ class SequenceOperator:
         *,
         ends: bool,
         strict: bool,
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = DEFAULT_MAINTENANCE,
     ) -> None:
         self.id = id_
         self._step = step
@@ -107,13 +107,15 @@ class SequenceOperator:
         self._outlet = outlet
         self._ends = ends
         self._strict = strict
-        kept = [column for column in step.needed if column.alias != right.alias]
-        self._waiting = Waiting([term.type for term, _ in step.keys], {qualified(c): c.type for c in kept}, maintenance)
-        self._lives = Lives([])
-        self._immortal: list[Batch] = []
-        self._number = 0
-        self._passed = int(ALWAYS)
-        self._seen = [0, 0]
+        kept = [column for column in step.needed_columns if column.alias != right.alias]
+        self._buffer = SequenceBuffer(
+            [term.type for term, _ in step.keys], {qualify_column(c): c.type for c in kept}, maintenance
+        )
+        self._expirations = Expirations([])
+        self._never_expiring: list[Batch] = []
+        self._next_number = 0
+        self._passed_frontier = int(ALWAYS)
+        self._rows_in = [0, 0]
         self._emitted = 0
 
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,112 +124,114 @@ class SequenceOperator:
     def _inlets(self) -> tuple[Inlet, Inlet]:
         return self._left.inlet, self._right.inlet
 
-    def _bounds(self) -> tuple[int, int]:
+    def _compute_bounds(self) -> tuple[int, int]:
         """The last instant that can be worked on, and the frontier of the pairs once that is done."""
         left, right = (inlet.frontier for inlet in self._inlets)
-        limit = left if self._step.tie > 0 else left - 1
+        limit = left if self._step.tie_order > 0 else left - 1
         if self._strict:
             limit = min(limit, right - 1)
-        return within_time(min(limit, right)), within_time(min(limit + 1, right))
+        return clamp_time(min(limit, right)), clamp_time(min(limit + 1, right))
 
-    def more(self) -> bool:
-        bound, frontier = self._bounds()
-        return frontier > self._passed or ready(self._inlets, bound)
+    def has_work(self) -> bool:
+        bound, frontier = self._compute_bounds()
+        return frontier > self._passed_frontier or has_ready(self._inlets, bound)
 
     def run(self, budget: int) -> int:
-        bound, frontier = self._bounds()
-        until = cut(self._inlets, bound, budget)
+        bound, frontier = self._compute_bounds()
+        until = find_cut(self._inlets, bound, budget)
         left, right = self._left.read(until), self._right.read(until)
         if left is not None:
-            self._await(left)
-        born = None if right is None else self._paired(right)
+            self._buffer_left(left)
+        born = None if right is None else self._pair_right(right)
         self._write(born, until)
-        self._waiting.purge(until)
+        self._buffer.purge(until)
         if until == bound:
-            self._passed = frontier
+            self._passed_frontier = frontier
             self._outlet.advance(frontier)
         taken = [0 if tuples is None else tuples.times.size for tuples in (left, right)]
-        self._seen = [seen + more for seen, more in zip(self._seen, taken, strict=True)]
+        self._rows_in = [seen + more for seen, more in zip(self._rows_in, taken, strict=True)]
         return sum(taken)
 
     def metrics(self) -> dict[str, object]:
         return {
-            "rows_in": tuple(self._seen),
-            "pending": len(self._waiting),
+            "rows_in": tuple(self._rows_in),
+            "pending": len(self._buffer),
             "waiting": [inlet.waiting() for inlet in self._inlets],
-            "living": len(self._lives),
+            "living": len(self._expirations),
             "emitted": self._emitted,
         }
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _await(self, left: _Tuples) -> None:
+    def _buffer_left(self, left: _InputTuples) -> None:
         terms = [evaluate(term, left.read, left.times.size) for term, _ in self._step.keys]
-        codes = self._waiting.codes(terms, left.times.size, insert=True)
-        self._waiting.append(left.times, left.numbers, left.dies, codes, left.columns)
+        codes = self._buffer.encode_keys(terms, left.times.size, insert=True)
+        self._buffer.append(left.times, left.numbers, left.dies, codes, left.columns)
 
-    def _paired(self, right: _Tuples) -> Batch | None:
+    def _pair_right(self, right: _InputTuples) -> Batch | None:
         count = right.times.size
         terms = [evaluate(term, right.read, count) for _, term in self._step.keys]
-        wanted = self._waiting.codes(terms, count, insert=False)
-        limits = self._waiting.limits(right.times, right.numbers, self._step.tie)
+        wanted = self._buffer.encode_keys(terms, count, insert=False)
+        limits = self._buffer.find_limits(right.times, right.numbers, self._step.tie_order)
         if self._step.residuals and count:
-            rows = self._tried(right, wanted, limits)
+            rows = self._match_predicates(right, wanted, limits)
         else:
-            rows = self._waiting.match(wanted, right.times, limits, recent=self._step.recent)
+            rows = self._buffer.match(wanted, right.times, limits, recent=self._step.is_recent)
         found = np.flatnonzero(rows >= 0)
-        return self._pairs(rows[found], right, found) if found.size else None
+        return self._build_pairs(rows[found], right, found) if found.size else None
 
-    def _tried(self, right: _Tuples, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64) -> I64:
+    def _match_predicates(
+        self, right: _InputTuples, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
+    ) -> I64:
         """Pairs under predicates: all candidates are judged, then the first that holds is taken."""
         chosen = np.full(right.times.size, -1, np.int64)
-        recent = self._step.recent
-        for tuples, rows in self._waiting.candidates(wanted, right.times, limits, recent=recent):
+        recent = self._step.is_recent
+        for tuples, rows in self._buffer.iter_candidates(wanted, right.times, limits, recent=recent):
             if not rows.size:
                 continue
-            holds = mask(self._step.residuals, self._reader(rows, right, tuples), rows.size)
+            holds = compute_mask(self._step.residuals, self._make_reader(rows, right, tuples), rows.size)
             before = chosen >= 0
-            used = self._waiting.used
-            sequence_pick(recent, tuples, rows, holds.view(np.uint8), used.size - 1, used, chosen)
+            used = self._buffer.gone
+            pick_sequence_pairs(recent, tuples, rows, holds.view(np.uint8), used.size - 1, used, chosen)
             if not recent:
-                self._waiting.remove(chosen[(chosen >= 0) & ~before])
+                self._buffer.remove(chosen[(chosen >= 0) & ~before])
         return chosen
 
-    def _reader(self, rows: I64, right: _Tuples, tuples: I64) -> Callable[[Column], pa.Array]:
+    def _make_reader(self, rows: I64, right: _InputTuples, tuples: I64) -> Callable[[Column], pa.Array]:
         indices = pa.array(tuples)
 
         def read(column: Column) -> pa.Array:
             if column.alias == self._right.alias:
                 return right.read(column).take(indices)
-            return self._waiting.take(qualified(column), rows)
+            return self._buffer.take(qualify_column(column), rows)
 
         return read
 
-    def _pairs(self, rows: I64, right: _Tuples, tuples: I64) -> Batch:
-        read = self._reader(rows, right, tuples)
-        dies = np.minimum(self._waiting.dies(rows), right.dies[tuples])
+    def _build_pairs(self, rows: I64, right: _InputTuples, tuples: I64) -> Batch:
+        read = self._make_reader(rows, right, tuples)
+        dies = np.minimum(self._buffer.dies(rows), right.dies[tuples])
         times = right.times[tuples]
         if self._step.outputs is None:
-            carried = {qualified(column): read(column) for column in self._step.carried}
+            carried = {qualify_column(column): read(column) for column in self._step.carried_columns}
             return Batch(times, {**carried, _DIES: pa.array(dies)}, numbers=right.numbers[tuples])
         shown = {name: evaluate(expr, read, rows.size) for name, expr in self._step.outputs}
         if not self._ends:
             return Batch(times, shown)
-        numbers = np.arange(self._number, self._number + rows.size)
-        self._number += rows.size
+        numbers = np.arange(self._next_number, self._next_number + rows.size)
+        self._next_number += rows.size
         born = Batch(times, shown, np.ones(rows.size, np.int8), numbers)
-        self._remember(dies, born)
+        self._track_expiration(dies, born)
         return born
 
-    def _remember(self, dies: I64, born: Batch) -> None:
+    def _track_expiration(self, dies: I64, born: Batch) -> None:
         assert born.numbers is not None
-        self._lives.add(dies, born.numbers, np.empty((0, len(born)), np.int64), born.columns)
+        self._expirations.add(dies, born.numbers, np.empty((0, len(born)), np.int64), born.columns)
         if (dies == FOREVER).any():
-            self._immortal.append(born.take(np.flatnonzero(dies == FOREVER)))
+            self._never_expiring.append(born.take(np.flatnonzero(dies == FOREVER)))
 
     def _write(self, born: Batch | None, until: int) -> None:
-        dead = self._lives.due(until) if self._ends else None
-        batch = in_order(dead, born)
+        dead = self._expirations.pop_due(until) if self._ends else None
+        batch = merge_changes(dead, born)
         if batch is not None:
             self._emitted += len(batch)
             self._outlet.write(batch)
@@ -240,39 +244,39 @@ class SequenceOperator:
 
     def dump(self) -> dict[str, pa.Table]:
         """The tuples that wait, and the pairs that live."""
-        tables = {"waiting": self._waiting.dump()}
+        tables = {"waiting": self._buffer.dump()}
         if self._ends:
-            mortal = self._lives.due(int(FOREVER) - 1)
+            mortal = self._expirations.pop_due(int(FOREVER) - 1)
             if mortal is not None:
                 assert mortal.numbers is not None
                 shape = np.empty((0, len(mortal)), np.int64)
-                self._lives.add(mortal.times, mortal.numbers, shape, mortal.columns)
-            parts = [*([] if mortal is None else [mortal]), *self._immortal]
-            tables["living"] = _as_table(parts, self._step.outputs or (), mortal)
+                self._expirations.add(mortal.times, mortal.numbers, shape, mortal.columns)
+            parts = [*([] if mortal is None else [mortal]), *self._never_expiring]
+            tables["living"] = _living_as_table(parts, self._step.outputs or (), mortal)
         return tables
 
-    def revive(self, tables: Mapping[str, pa.Table], since: Sequence[int]) -> Batch | None:
+    def restore(self, tables: Mapping[str, pa.Table], since: Sequence[int]) -> Batch | None:
         """Start from a dump; returns the living pairs."""
         self._left, self._right = (
             replace(side, since=first) for side, first in zip((self._left, self._right), since, strict=True)
         )
-        saved = {name: _whole(tables["waiting"], name) for name in tables["waiting"].column_names}
+        saved = {name: _combine_chunks(tables["waiting"], name) for name in tables["waiting"].column_names}
         times, numbers, dies = (saved[name].to_numpy() for name in ("_time", "_number", "_dies"))
         stored = {name.removeprefix("column "): column for name, column in saved.items() if name[0] != "_"}
-        self._await(_Tuples(times, numbers, dies, stored))
+        self._buffer_left(_InputTuples(times, numbers, dies, stored))
         if not self._ends:
             return None
         living = tables["living"]
         names = [name for name, _ in self._step.outputs or ()]
-        shown = {name: _whole(living, place) for place, name in enumerate(names)}
+        shown = {name: _combine_chunks(living, place) for place, name in enumerate(names)}
         count = living.num_rows
         born = Batch(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
-        self._number = count
-        self._remember(_whole(living, len(names)).to_numpy(), born)
+        self._next_number = count
+        self._track_expiration(_combine_chunks(living, len(names)).to_numpy(), born)
         return born
 
 
-def _as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], mortal: Batch | None) -> pa.Table:
+def _living_as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], mortal: Batch | None) -> pa.Table:
     """Living pairs, their deaths in the last column."""
     schema = pa.schema([*((name, expr.type) for name, expr in outputs), (_DIES, pa.int64())])
     if not parts:
@@ -284,6 +288,6 @@ def _as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], mortal:
     return pa.Table.from_arrays([*whole.columns.values(), pa.array(dies)], schema=schema)
 
 
-def _whole(table: pa.Table, column: str | int) -> pa.Array:
+def _combine_chunks(table: pa.Table, column: str | int) -> pa.Array:
     chunked = table.column(column)
     return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)

@@ -13,29 +13,29 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt.monitor import Sample
+from penstock.adapt.monitor import JoinSample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
-from penstock.spark.driver.adaptive import Steering
-from penstock.spark.driver.checkpoint_metadata import Ledger
-from penstock.spark.driver.control import Command
-from penstock.spark.heartbeat import promises
+from penstock.spark.driver.adaptive import AdaptiveRun
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.control import ControlCommand
+from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
-from penstock.spark.sinks import Sink, opened
-from penstock.spark.spec import Spec
-from penstock.spark.table_codec import decoded
-from penstock.spark.worker.cell import COUNTED
+from penstock.spark.sinks import Sink, open_sink
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.table_codec import decode_table
+from penstock.spark.worker.cell import SUMMED_METRICS
 from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
-from penstock.spark.worker.key_stats import Heat
+from penstock.spark.worker.key_stats import KeyStats
 
-Place = tuple[str, str]
+OutputKey = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""
 Listener = Callable[[int, Mapping[int, Any]], object]
-Done = Callable[[int], None]
+EffectCallback = Callable[[int], None]
 """Is told the micro-batch from which on a command counts."""
 
 
-class Outlets:
+class BatchSink:
     """What `foreachBatch` calls.
 
     At the end of a micro-batch the commands it held change the plan: from the next one on the changed plan counts. It
@@ -43,79 +43,83 @@ class Outlets:
     """
 
     def __init__(
-        self, spec: Spec, ledger: Ledger, sinks: Mapping[Place, Sink], announce: Callable[[str], object]
+        self,
+        spec: PipelineSpec,
+        ledger: CheckpointMetadata,
+        sinks: Mapping[OutputKey, Sink],
+        publish: Callable[[str], object],
     ) -> None:
         """`announce`: how the plans reach the tasks of the next micro-batch."""
-        self.layout = Layout(spec.planned(ledger.schedule.last))
-        self._ledger = ledger
+        self.layout = Layout(spec.with_config(ledger.schedule.last))
+        self._metadata = ledger
         self._sinks = dict(sinks)
-        self._announce = announce
-        self.steering: Steering | None = None
-        self._given: dict[int, tuple[Command, Sink | None, Done | None]] = {}
-        self._turned = threading.Condition()
+        self._publish = publish
+        self.adaptive: AdaptiveRun | None = None
+        self._pending: dict[int, tuple[ControlCommand, Sink | None, EffectCallback | None]] = {}
+        self._changed = threading.Condition()
         self._batch = -1
         self._cells: dict[int, dict[str, Any]] = {}
-        self._counts: dict[Place, int] = {}
-        self._heard = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
+        self._counts: dict[OutputKey, int] = {}
+        self._last_arrivals = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
         self._listeners: list[Listener] = []
-        self._heat = Heat()
-        self._thread: int | None = None
+        self._key_stats = KeyStats()
+        self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
-            schema = self.layout.spec.bound[name].schema if kind == RESULT else self._declared(name)
-            opened(sink, ledger.run, name, schema)
+            schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
+            open_sink(sink, ledger.run, name, schema)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        self._thread = threading.get_ident()
+        self._batch_thread = threading.get_ident()
         try:
-            self._take(frame, batch)
+            self._process_batch(frame, batch)
         finally:
-            self._thread = None
+            self._batch_thread = None
 
     @property
-    def inside(self) -> bool:
+    def is_in_batch(self) -> bool:
         """Whether this is called by the micro-batch itself: by a sink, or by a function that listens."""
-        return threading.get_ident() == self._thread
+        return threading.get_ident() == self._batch_thread
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
+    def _process_batch(self, frame: DataFrame, batch: int) -> None:
         cells: dict[int, dict[str, Any]] = {}
-        samples: dict[int, list[Sample]] = {}
-        found: dict[Place, list[pa.Table]] = {}
+        samples: dict[int, list[JoinSample]] = {}
+        found: dict[OutputKey, list[pa.Table]] = {}
         for cell, kind, name, _, data in frame.collect():
             if kind == METRICS:
                 cells[cell] = json.loads(bytes(data))
             elif kind == SAMPLES:
                 samples[cell] = pickle.loads(bytes(data))
             else:
-                found.setdefault((kind, name), []).append(decoded(bytes(data)))
+                found.setdefault((kind, name), []).append(decode_table(bytes(data)))
         for place, sink in self._sinks.items():
-            self._write(place, sink, batch, found.get(place, []))
-        with self._turned:
+            self._write_sink(place, sink, batch, found.get(place, []))
+        with self._changed:
             self._cells.update(cells)
             now = time_ns() // 1000
-            self._heard.update({name: now for cell in cells.values() for name in cell["heard"]})
+            self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
             if batch > self._batch:
                 for place, tables in found.items():
                     self._counts[place] = self._counts.get(place, 0) + sum(table.num_rows for table in tables)
                 self._batch = batch
-                self._heat.add(cells)
-            self._turn(batch, max((cell["seen"] for cell in cells.values()), default=-1))
+                self._key_stats.add(cells)
+            self._apply_commands(batch, max((cell["seen"] for cell in cells.values()), default=-1))
         for listener in list(self._listeners):
             listener(batch, cells)
-        if self.steering is not None:
-            self._steer(self.steering, batch, cells, samples)
+        if self.adaptive is not None:
+            self._feed_adaptive(self.adaptive, batch, cells, samples)
 
-    def _steer(
-        self, steering: Steering, batch: int, cells: Mapping[int, Any], samples: Mapping[int, list[Sample]]
+    def _feed_adaptive(
+        self, steering: AdaptiveRun, batch: int, cells: Mapping[int, Any], samples: Mapping[int, list[JoinSample]]
     ) -> None:
         for cell in cells.values():
             if cell["failure"] is not None:
-                steering.failed(cell["failure"])
+                steering.log_failure(cell["failure"])
         queries = {query.name for query in self.layout.spec.queries}
-        steering.heard(batch, [cell["worked"] for cell in cells.values()], samples, queries)
+        steering.add_batch(batch, [cell["worked"] for cell in cells.values()], samples, queries)
 
-    def _write(self, place: Place, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
+    def _write_sink(self, place: OutputKey, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
         try:
-            sink.write(batch, self._table(place, tables))
+            sink.write(batch, self._merge_tables(place, tables))
         except Exception as error:
             message = (
                 f"the {place[0]} sink of {place[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
@@ -127,107 +131,113 @@ class Outlets:
 
     def open(self, name: str, text: str, sink: Sink) -> None:
         """Open the sink of a query that is to be added: what it cannot do, the caller is told, and no micro-batch."""
-        opened(sink, self._ledger.run, name, bind_query(text, self.layout.spec.catalog).schema)
+        open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
 
-    def given(self, give: Callable[[], Command], sink: Sink | None, done: Done | None) -> Command:
+    def submit(
+        self, give: Callable[[], ControlCommand], sink: Sink | None, done: EffectCallback | None
+    ) -> ControlCommand:
         """Give a command about queries; with `add`, where the results go; `done` is told of its effect.
 
         No micro-batch ends between the two: one that had read the command would not know of it.
         """
-        with self._turned:
+        with self._changed:
             command = give()
-            self._given[command.number] = command, sink, done
+            self._pending[command.number] = command, sink, done
         return command
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
-        with self._turned:
-            if self.inside:
+        with self._changed:
+            if self.is_in_batch:
                 return True
-            return self._turned.wait_for(lambda: number not in self._given, seconds)
+            return self._changed.wait_for(lambda: number not in self._pending, seconds)
 
     def listen(self, listener: Listener) -> None:
         """Call a function after every micro-batch, in its thread, with its number and what the cells reported."""
         self._listeners.append(listener)
 
-    def _turn(self, batch: int, seen: int) -> None:
+    def _apply_commands(self, batch: int, seen: int) -> None:
         """Put the commands of a micro-batch into effect."""
-        due = sorted(number for number in self._given if number <= seen)
+        due = sorted(number for number in self._pending if number <= seen)
         if not due:
             return
-        plan = self.layout.spec.plan
+        plan = self.layout.spec.config
         for number in due:
-            command, sink, done = self._given.pop(number)
+            command, sink, done = self._pending.pop(number)
             if done is not None:
                 done(batch + 1)
-            plan = plan.changed(command.do, command.arguments, self._ledger.generation + 1)
+            plan = plan.apply_command(command.do, command.arguments, self._metadata.generation + 1)
             if sink is not None:
                 self._sinks[RESULT, command.arguments["name"]] = sink
             if command.do == "drop":
                 del self._sinks[RESULT, command.arguments["name"]]
-        self._ledger.turn(batch + 1, plan)
-        self.layout = Layout(self.layout.spec.planned(plan))
-        self._announce(self._ledger.schedule.packed())
-        self._turned.notify_all()
+        self._metadata.change_config(batch + 1, plan)
+        self.layout = Layout(self.layout.spec.with_config(plan))
+        self._publish(self._metadata.schedule.encode())
+        self._changed.notify_all()
 
-    def _declared(self, stream: str) -> pa.Schema:
+    def _find_stream_schema(self, stream: str) -> pa.Schema:
         return next(item.schema for item in self.layout.spec.streams if item.name == stream)
 
-    def _table(self, place: Place, tables: list[pa.Table]) -> pa.Table:
+    def _merge_tables(self, place: OutputKey, tables: list[pa.Table]) -> pa.Table:
         kind, name = place
         if kind != RESULT:
-            return pa.concat_tables([self._declared(name).empty_table(), *tables], promote_options="default")
+            return pa.concat_tables([self._find_stream_schema(name).empty_table(), *tables], promote_options="default")
         if not tables:
-            return self.layout.spec.bound[name].schema.empty_table()
+            return self.layout.spec.bound_queries[name].schema.empty_table()
         together = pa.concat_tables(tables)
         return together if len(tables) == 1 else together.sort_by("_ts")
 
-    def due(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
+    def find_due_frontiers(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
         """The frontiers, and those the clock may raise."""
-        with self._turned:
+        with self._changed:
             frontiers: dict[str, int] = {}
             for cell in self._cells.values():
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
-            heard = dict(self._heard)
+            heard = dict(self._last_arrivals)
             awaits = [cell["awaits"] for cell in self._cells.values()]
             layout = self.layout
         spec = layout.spec
         queries = [
-            (layout.bases(name), min((each[name] for each in awaits if name in each), default=None))
-            for name in spec.bound
+            (layout.find_base_streams(name), min((each[name] for each in awaits if name in each), default=None))
+            for name in spec.bound_queries
         ]
-        return frontiers, promises(spec.streams, queries, frontiers, heard, now)
+        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, heard, now)
 
     def metrics(self) -> dict[str, Any]:
         """What the cells said last, put together."""
-        with self._turned:
+        with self._changed:
             cells, counts, batch, layout = dict(self._cells), dict(self._counts), self._batch, self.layout
-            hot = self._heat.hot(layout)
+            hot = self._key_stats.find_hot_cells(layout)
         kept = ("version", "segments", "base_rows", "how", "seconds", "rows")
         return {
             "batch": batch,
-            "streams": {stream.name: _stream(stream.name, cells, counts) for stream in layout.spec.streams},
-            "queries": {query.name: _query(query.name, layout, cells, counts) for query in layout.spec.queries},
+            "streams": {
+                stream.name: _collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
+            },
+            "queries": {
+                query.name: _collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
+            },
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
-    def budgets(self) -> dict[str, str]:
+    def list_budgets(self) -> dict[str, str]:
         """The queries that keep to a budget, and to which, as it was asked for."""
-        return _budgets(self.layout)
+        return _list_budgets(self.layout)
 
     def explain(self) -> str:
         """How the queries are placed, and what is uneven about it."""
-        with self._turned:
+        with self._changed:
             layout = self.layout
-            hot = self._heat.hot(layout)
+            hot = self._key_stats.find_hot_cells(layout)
         placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
         return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
 
 
-def _budgets(layout: Layout) -> dict[str, str]:
-    plan = layout.spec.plan
+def _list_budgets(layout: Layout) -> dict[str, str]:
+    plan = layout.spec.config
     general = [order.arguments for order in plan.orders if order.do == "budget"]
     found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
     asked = {name: arguments.get("probes") for name, arguments in found.items()}
@@ -238,19 +248,21 @@ def _budgets(layout: Layout) -> dict[str, str]:
     }
 
 
-def _query(name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
+def _collect_query_metrics(
+    name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]
+) -> dict[str, Any]:
     placement = layout.placements[name]
-    together = _together([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
+    together = _sum_cells([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
     return {
         **together,
-        "emitted": together["emitted"] if name in layout.spec.derived else counts.get((RESULT, name), 0),
+        "emitted": together["emitted"] if name in layout.spec.derived_streams else counts.get((RESULT, name), 0),
         "placement": str(placement),
-        "replication": placement.replication(),
-        "budget": _budgets(layout).get(name),
+        "replication": placement.compute_replication(),
+        "budget": _list_budgets(layout).get(name),
     }
 
 
-def _stream(name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) -> dict[str, Any]:
+def _collect_stream_metrics(name: str, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]) -> dict[str, Any]:
     frontiers = [cell["frontiers"][name] for cell in cells.values() if name in cell["frontiers"]]
     return {
         "late": counts.get((LATE, name), 0),
@@ -259,9 +271,9 @@ def _stream(name: str, cells: Mapping[int, Any], counts: Mapping[Place, int]) ->
     }
 
 
-def _together(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _sum_cells(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
-    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in COUNTED}
+    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in SUMMED_METRICS}
     expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
     least = min((cell["completeness"] for cell in cells), default=1.0)
     return {**total, "completeness": total["emitted"] / expected if expected else least}

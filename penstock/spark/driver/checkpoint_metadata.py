@@ -8,65 +8,65 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.errors import QueryError
-from penstock.spark.pipeline_config import Plan, QuerySpec, Schedule
-from penstock.spark.spec import Spec
+from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
 
-_NAME = "penstock.json"
+_FILE_NAME = "penstock.json"
 _FORMAT = 3
 
 
 @dataclass
-class Ledger:
+class CheckpointMetadata:
     """The record of a checkpoint: the id of its run, what was declared, the plans, and how often they changed."""
 
     folder: Folder
     run: str
     declared: dict[str, Any]
-    schedule: Schedule
+    schedule: ConfigSchedule
     generation: int
 
     @classmethod
-    def opened(cls, folder: Folder, spec: Spec) -> Ledger:
+    def open(cls, folder: Folder, spec: PipelineSpec) -> CheckpointMetadata:
         """The record to go on with; a checkpoint of something else is a QueryError.
 
         Queries may come and go between two starts: one that is new sees what arrives from now on. Orders stay.
         """
         ledger = cls.read(folder)
         if ledger is None:
-            if "offsets" in folder.names():
-                message = f"the checkpoint {folder.place} is that of another streaming query; give this one its own"
-                raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.place)
-            ledger = cls(folder, uuid4().hex, spec.declared(), Schedule(((0, spec.plan.unshed()),)), 0)
+            if "offsets" in folder.list_names():
+                message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
+                raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
+            ledger = cls(folder, uuid4().hex, spec.describe(), ConfigSchedule(((0, spec.config.clear_shedding()),)), 0)
             ledger.save()
             return ledger
-        _fits(folder.place, ledger.declared, json.loads(json.dumps(spec.declared())))
-        plan = _continued(folder.place, spec, ledger.schedule.last, ledger.generation + 1)
+        _check_declared(folder.path, ledger.declared, json.loads(json.dumps(spec.describe())))
+        plan = _continue_config(folder.path, spec, ledger.schedule.last, ledger.generation + 1)
         if plan != ledger.schedule.last:
             ledger.generation += 1
-            ledger.schedule = Schedule(((0, plan),))
+            ledger.schedule = ConfigSchedule(((0, plan),))
             ledger.save()
         return ledger
 
     @classmethod
-    def read(cls, folder: Folder) -> Ledger | None:
-        saved = folder.read(_NAME)
+    def read(cls, folder: Folder) -> CheckpointMetadata | None:
+        saved = folder.read(_FILE_NAME)
         if saved is None:
             return None
         try:
             record = json.loads(saved)
             if record["format"] != _FORMAT:
                 raise ValueError(f"format {record['format']}, this version reads {_FORMAT}")
-            schedule = Schedule.from_json(record["plans"])
+            schedule = ConfigSchedule.from_json(record["plans"])
             return cls(folder, record["run"], record["declared"], schedule, record["generation"])
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            message = f"{folder.place}/{_NAME} is not a record of a pipeline: {error}"
-            raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.place) from error
+            message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline: {error}"
+            raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.path) from error
 
-    def turn(self, batch: int, plan: Plan) -> None:
+    def change_config(self, batch: int, plan: PipelineConfig) -> None:
         """From this micro-batch on, another plan counts."""
         self.generation += 1
-        self.schedule = self.schedule.followed_by(batch, plan)
+        self.schedule = self.schedule.with_config(batch, plan)
         self.save()
 
     def save(self) -> None:
@@ -78,10 +78,10 @@ class Ledger:
             "declared": self.declared,
             "plans": self.schedule.as_json(),
         }
-        self.folder.write(_NAME, json.dumps(record, indent=1).encode())
+        self.folder.write(_FILE_NAME, json.dumps(record, indent=1).encode())
 
 
-def _fits(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+def _check_declared(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
     if before["cells"] != now["cells"]:
         raise QueryError(
             "CELLS_DIFFER",
@@ -101,7 +101,7 @@ def _fits(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
             )
 
 
-def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
+def _continue_config(place: str, spec: PipelineSpec, before: PipelineConfig, generation: int) -> PipelineConfig:
     """The declared queries; those that ran before go on, with the plan they had unless another one is declared."""
     known = {query.name.casefold(): query for query in before.queries}
     queries: list[QuerySpec] = []
@@ -127,4 +127,4 @@ def _continued(place: str, spec: Spec, before: Plan, generation: int) -> Plan:
             "give this pipeline a checkpoint of its own",
             checkpoint=place,
         )
-    return Plan(tuple(queries), before.orders).unshed()
+    return PipelineConfig(tuple(queries), before.orders).clear_shedding()

@@ -18,16 +18,16 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.spark.layout import ALWAYS
-from penstock.spark.placement import cell_keys
+from penstock.spark.placement import find_cell_keys
 from penstock.spark.storage import Folder
-from penstock.spark.worker.pack import COMMAND, SCHEMA
+from penstock.spark.worker.pack import COMMAND, PACKED_SCHEMA
 
-FOLDER = "control"
-FIRST = "00000000.json"
+CONTROL_FOLDER = "control"
+FIRST_FILE = "00000000.json"
 
 
 @dataclass(frozen=True)
-class Command:
+class ControlCommand:
     """`advance` (stream, time): no row of the stream before the time will come. `end`: no row of any stream.
 
     `add`, `drop`, `migrate` and the orders to engines: see `plans`.
@@ -37,40 +37,42 @@ class Command:
     do: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
-    def packed(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def unpacked(cls, blob: bytes) -> Command:
+    def decode(cls, blob: bytes) -> ControlCommand:
         try:
             return cls(**json.loads(blob))
         except (ValueError, TypeError) as error:
             raise InternalError("BAD_COMMAND", f"a file in the control folder is not a command: {error}") from error
 
 
-class Desk:
+class CommandLog:
     """Writes commands."""
 
     def __init__(self, checkpoint: Folder) -> None:
-        self._folder = checkpoint.child(FOLDER)
-        if not self._folder.names():
-            self._folder.write(FIRST, Command(0, "begin").packed())
-        self._last = max(int(name.split(".")[0]) for name in self._folder.names() if name[0].isdigit())
-        self._giving = threading.Lock()
+        self._folder = checkpoint.child(CONTROL_FOLDER)
+        if not self._folder.list_names():
+            self._folder.write(FIRST_FILE, ControlCommand(0, "begin").encode())
+        self._last_number = max(int(name.split(".")[0]) for name in self._folder.list_names() if name[0].isdigit())
+        self._lock = threading.Lock()
 
     @property
-    def place(self) -> str:
-        return self._folder.place
+    def path(self) -> str:
+        return self._folder.path
 
-    def give(self, do: str, **arguments: Any) -> Command:
-        with self._giving:
-            self._last += 1
-            command = Command(self._last, do, arguments)
-            self._folder.write(f"{command.number:08d}.json", command.packed())
+    def append(self, do: str, **arguments: Any) -> ControlCommand:
+        with self._lock:
+            self._last_number += 1
+            command = ControlCommand(self._last_number, do, arguments)
+            self._folder.write(f"{command.number:08d}.json", command.encode())
         return command
 
 
-def frontiers(commands: Iterable[Command], seen: int, streams: Iterable[str], end: int) -> Iterator[tuple[str, int]]:
+def read_frontiers(
+    commands: Iterable[ControlCommand], seen: int, streams: Iterable[str], end: int
+) -> Iterator[tuple[str, int]]:
     """What the commands that were not seen yet promise, in order."""
     for command in sorted(commands, key=lambda command: command.number):
         if command.number > seen:
@@ -80,17 +82,17 @@ def frontiers(commands: Iterable[Command], seen: int, streams: Iterable[str], en
                 yield from ((stream, end) for stream in streams)
 
 
-def commanding(cells: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def build_command_map(cells: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` that sends every command to every cell."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = cell_keys(cells)
+        keys = find_cell_keys(cells)
         for batch in batches:
             out = [
                 {"cell": key, "stream": -1, "inlet": COMMAND, "part": 0, "seq": 0, "top": ALWAYS, "data": text.encode()}
                 for text in batch.column(0).to_pylist()
                 for key in keys
             ]
-            yield pa.RecordBatch.from_pylist(out, schema=SCHEMA)
+            yield pa.RecordBatch.from_pylist(out, schema=PACKED_SCHEMA)
 
     return pack

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from penstock.adapt.monitor import Sample, compared
-from penstock.adapt.sampler import Lookout
+from penstock.adapt.monitor import JoinSample, compare_codes
+from penstock.adapt.sampler import Sampler
 from penstock.engine import Engine
 from penstock.errors import QueryError, UnsupportedError
-from penstock.spark.layout import LONGEST, Inlet, Layout
-from penstock.spark.pipeline_config import Order, QuerySpec
+from penstock.spark.layout import MAX_LATENESS, Layout, StreamInlet
+from penstock.spark.pipeline_config import EngineOrder, QuerySpec
 
 
 class Cell:
@@ -23,64 +23,64 @@ class Cell:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._newest = max((query.since for query in layout.spec.queries), default=0)
+        self._newest_change = max((query.since for query in layout.spec.queries), default=0)
         self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance)
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table)
-        self._lookout = None if layout.spec.watch is None else Lookout(layout.spec.watch.effort)
+        self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)
         orders = layout.spec.orders
-        self._obey(order for order in orders if order.do == "budget")  # those of single queries come after it
-        self._begin(layout, layout.inlets, layout.spec.queries)
-        self._obey(order for order in orders if order.do != "budget")
+        self._apply_orders(order for order in orders if order.do == "budget")  # those of single queries come after it
+        self._add_queries(layout, layout.inlets, layout.spec.queries)
+        self._apply_orders(order for order in orders if order.do != "budget")
 
-    def _begin(self, layout: Layout, inlets: Iterable[Inlet], queries: Iterable[QuerySpec]) -> None:
+    def _add_queries(self, layout: Layout, inlets: Iterable[StreamInlet], queries: Iterable[QuerySpec]) -> None:
         for inlet in inlets:
-            self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, LONGEST)
-        for query in sorted(queries, key=_rank):
+            self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, MAX_LATENESS)
+        for query in sorted(queries, key=_rank_query):
             begin = self._engine.derive if query.derived else self._engine.query
-            begin(query.name, layout.rewritten(query.name), query.plan, query.state)
-            self._bind(query)
+            begin(query.name, layout.rewrite_query(query.name), query.plan, query.state)
+            self._apply_query_budget(query)
 
-    def _bind(self, query: QuerySpec) -> None:
+    def _apply_query_budget(self, query: QuerySpec) -> None:
         """The budget of a query alone."""
         if query.budget:
-            self._obey([Order("budget", (*query.budget, ("query", query.name)))])
+            self._apply_orders([EngineOrder("budget", (*query.budget, ("query", query.name)))])
 
-    def _obey(self, orders: Iterable[Order]) -> None:
+    def _apply_orders(self, orders: Iterable[EngineOrder]) -> None:
         for order in orders:
             try:
                 getattr(self._engine, order.do)(**dict(order.arguments))
             except TypeError as error:
                 raise QueryError("BAD_ORDER", f"{order.do} does not take these arguments: {error}") from error
 
-    def change(self, layout: Layout) -> bool:
+    def change_layout(self, layout: Layout) -> bool:
         """Go on under another layout; False if what stays would not be as it was, and the cell must be built anew."""
         before, after = self.layout.spec, layout.spec
         schemas = {inlet.number: inlet.schema for inlet in self.layout.inlets}
         old = {(query.name, query.since): query for query in before.queries}
         new = {(query.name, query.since): query for query in after.queries}
         added = [query for key, query in new.items() if key not in old]
-        other = before.watch != after.watch or before.derived != after.derived
+        other = before.sampling != after.sampling or before.derived_streams != after.derived_streams
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
-        returning = any(query.since <= self._newest for query in added)  # a query that ran before comes back
+        returning = any(query.since <= self._newest_change for query in added)  # a query that ran before comes back
         if reshaped or other or returning:
             return False
         for name, _ in old.keys() - new.keys():
             self._engine.drop(name)
         orders = [order for order in after.orders if order not in before.orders]
-        self._obey(order for order in orders if order.do == "budget")
-        self._begin(layout, [inlet for inlet in layout.inlets if inlet.number not in schemas], added)
-        self._obey(order for order in orders if order.do != "budget")
+        self._apply_orders(order for order in orders if order.do == "budget")
+        self._add_queries(layout, [inlet for inlet in layout.inlets if inlet.number not in schemas], added)
+        self._apply_orders(order for order in orders if order.do != "budget")
         try:
             for key in old.keys() & new.keys():
-                self._alter(old[key], new[key])
+                self._change_query(old[key], new[key])
         except UnsupportedError:  # a query that shares its join is to have a budget of its own
             return False
         self.layout = layout
-        self._newest = max([self._newest, *(query.since for query in added)])
+        self._newest_change = max([self._newest_change, *(query.since for query in added)])
         return True
 
-    def _alter(self, old: QuerySpec, new: QuerySpec) -> None:
+    def _change_query(self, old: QuerySpec, new: QuerySpec) -> None:
         """Go on with what is new of a query that runs."""
         if new.plan is not None and new.plan != old.plan:
             self._engine.migrate(new.name, new.plan)
@@ -88,66 +88,66 @@ class Cell:
             self._engine.policy(new.name, new.state)
         if new.budget != old.budget:
             self._engine.unbind(new.name)
-            self._bind(new)
+            self._apply_query_budget(new)
 
     def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""
-        if self._lookout is None:
-            return self._pushed(rows, frontiers)
-        self._lookout.begin()
-        results = self._pushed(rows, frontiers)
-        self._lookout.end()
+        if self._sampler is None:
+            return self._push(rows, frontiers)
+        self._sampler.begin()
+        results = self._push(rows, frontiers)
+        self._sampler.end()
         return results
 
     def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
         """What was taken before, by another engine of this cell: its results are known, and its time does not count."""
-        self._pushed(rows, frontiers)
-        if self._lookout is not None:
-            self._lookout.skip()
-            self._engine.look(self._lookout)
+        self._push(rows, frontiers)
+        if self._sampler is not None:
+            self._sampler.skip_next()
+            self._engine.take_samples(self._sampler)
 
-    def _pushed(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
+    def _push(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
         data = {names[number]: table for number, table in rows.items() if number in names}
         known = (inlet for inlet in self.layout.inlets if inlet.stream.name in frontiers)
         times = {each.name: _as_time(frontiers[each.stream.name], each.stream.time_type) for each in known}
         return self._engine.push(data, times)
 
-    def look(self) -> list[Sample]:
+    def sample(self) -> list[JoinSample]:
         """The joins as they are, for whoever adapts the pipeline; none most of the time."""
-        watch = self.layout.spec.watch
-        if self._lookout is None or watch is None or (watch.fresh and not self.layout.fresh):
+        watch = self.layout.spec.sampling
+        if self._sampler is None or watch is None or (watch.fresh_only and not self.layout.has_freshness):
             return []
-        return [compared(sample) for sample in self._engine.look(self._lookout)]
+        return [compare_codes(sample) for sample in self._engine.take_samples(self._sampler)]
 
-    def awaits(self) -> dict[str, int]:
+    def find_wake_times(self) -> dict[str, int]:
         """By query that waits, the first time at which it has something to do."""
         times = ((query.name, self._engine.awaits(query.name)) for query in self.layout.spec.queries)
         return {name: time for name, time in times if time is not None}
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: what it holds, and what it was kept from under a budget."""
-        return {query.name: _totals(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
+        return {query.name: _sum_metrics(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
 
 
-def _rank(query: QuerySpec) -> tuple[bool, bool]:
+def _rank_query(query: QuerySpec) -> tuple[bool, bool]:
     """Streams come before their readers; who is bound alone comes before those who would share a join with it."""
     return not query.derived, not query.budget
 
 
-COUNTED = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
+SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
 """The figures of a query that are added up over the cells."""
 
 
-def _totals(told: Mapping[str, object]) -> dict[str, float]:
+def _sum_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
     """The figures of a query as numbers; those that are told by stream or node are added up."""
     found: dict[str, float] = {}
-    for key in (*COUNTED, "completeness"):
-        value = told.get(key, 0)
+    for key in (*SUMMED_METRICS, "completeness"):
+        value = metrics.get(key, 0)
         total = sum(value.values()) if isinstance(value, dict) else value
         assert isinstance(total, int | float)
         found[key] = total
-    return found if "completeness" in told else {**found, "completeness": 1.0}
+    return found if "completeness" in metrics else {**found, "completeness": 1.0}
 
 
 def _as_time(tick: int, kind: pa.DataType) -> pa.Scalar:

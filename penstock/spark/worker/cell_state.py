@@ -23,20 +23,20 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.adapt.monitor import Sample
+from penstock.adapt.monitor import JoinSample
 from penstock.spark.layout import Layout
-from penstock.spark.table_codec import decoded, encoded, framed, unframed
-from penstock.spark.worker.batch import CellBatch, Packed
+from penstock.spark.table_codec import decode_table, encode_table, join_blobs, split_blobs
+from penstock.spark.worker.batch import CellBatch, PackedRow
 from penstock.spark.worker.cell import Cell
-from penstock.spark.worker.key_stats import Top, top_key
-from penstock.spark.worker.segments import Segment, due, living, needed, segment
+from penstock.spark.worker.key_stats import TopKey, find_top_key
+from penstock.spark.worker.segments import Segment, build_segment, choose_rewrite, drop_dead_rows, find_needed_inlets
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
-Output = tuple[int, str, str, int, bytes]
+OutputRow = tuple[int, str, str, int, bytes]
 """cell, kind, name, rows, data: what a cell writes."""
 
 
-HEAD = (0, 0)
+HEADER_KEY = (0, 0)
 """The key of the head: versions, and so segments, begin with 1."""
 
 
@@ -49,7 +49,7 @@ class MapState(Protocol):
 
 
 @dataclass
-class Head:
+class StateHeader:
     """The small part of a cell's state. Every attempt at a micro-batch has a fresh token."""
 
     version: int = 0
@@ -57,15 +57,17 @@ class Head:
     frontiers: dict[str, int] = field(default_factory=dict)
     lineage: list[tuple[int, str]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
-    seen: int = -1
+    last_command: int = -1
     """The number of the last command."""
 
-    def packed(self) -> bytes:
+    def encode(self) -> bytes:
         segments = [[s.first, s.last, s.rows, [[n, *span] for n, span in s.spans.items()]] for s in self.segments]
-        return json.dumps([self.version, self.token, self.frontiers, self.lineage, segments, self.seen]).encode()
+        return json.dumps(
+            [self.version, self.token, self.frontiers, self.lineage, segments, self.last_command]
+        ).encode()
 
     @classmethod
-    def unpacked(cls, blob: bytes) -> Head:
+    def decode(cls, blob: bytes) -> StateHeader:
         version, token, frontiers, lineage, parts, seen = json.loads(blob)
         segments = [
             Segment(first, last, rows, {n: (count, low, top) for n, count, low, top in spans})
@@ -75,7 +77,7 @@ class Head:
 
 
 @dataclass
-class Cached:
+class CachedCell:
     """An engine and the state it agrees with."""
 
     version: int
@@ -83,129 +85,140 @@ class Cached:
     cell: Cell
 
 
-class Cache:
+class CellCache:
     """The engines of this worker, by run and cell; the ones not used for longest go first."""
 
     def __init__(self) -> None:
-        self._items: OrderedDict[tuple[str, int], Cached] = OrderedDict()
+        self._items: OrderedDict[tuple[str, int], CachedCell] = OrderedDict()
 
-    def take(self, run: str, cell: int) -> Cached | None:
+    def take(self, run: str, cell: int) -> CachedCell | None:
         return self._items.pop((run, cell), None)
 
-    def put(self, run: str, cell: int, item: Cached) -> None:
+    def put(self, run: str, cell: int, item: CachedCell) -> None:
         self._items[run, cell] = item
         while len(self._items) > item.cell.layout.spec.maintenance.cached_cells:
             self._items.popitem(last=False)
 
 
-CACHE = Cache()
+CELL_CACHE = CellCache()
 
 
-class Keeper:
+class CellState:
     """The state of one cell during one attempt of one micro-batch."""
 
-    def __init__(self, run: str, layout: Layout, state: MapState, cache: Cache = CACHE) -> None:
+    def __init__(self, run: str, layout: Layout, state: MapState, cache: CellCache = CELL_CACHE) -> None:
         self._run = run
         self._layout = layout
         self._state = state
         self._cache = cache
 
     def step(
-        self, number: int, packed: Iterable[Packed], passed: Callable[[str, int, int], None]
-    ) -> Iterator[list[Output]]:
+        self, number: int, packed: Iterable[PackedRow], on_stage: Callable[[str, int, int], None]
+    ) -> Iterator[list[OutputRow]]:
         """Work on a micro-batch: write once, then publish. `passed` is told the stages, for tests to fail in them."""
         begun = perf_counter()
-        head = self._head()
-        cell, how = self._cell(number, head)
-        passed("ready", number, head.version)
-        batch = CellBatch(self._layout, number, head.frontiers, head.seen, packed)
+        head = self._read_header()
+        cell, how = self._open_cell(number, head)
+        on_stage("ready", number, head.version)
+        batch = CellBatch(self._layout, number, head.frontiers, head.last_command, packed)
         token = uuid.uuid4().hex
         working = perf_counter()
         results = cell.take(batch.rows, batch.frontiers)
         worked = perf_counter() - working
-        passed("mutated", number, head.version)
+        on_stage("mutated", number, head.version)
         head = self._commit(head, batch, token)
-        passed("stored", number, head.version)
-        output = _output(number, results, batch)
-        samples, failure = _looked(cell)
+        on_stage("stored", number, head.version)
+        output = _encode_output(number, results, batch)
+        samples, failure = _sample_cell(cell)
         if samples:
             output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
         report = {
-            **_stored(head), **_heard(batch), "tops": self._tops(batch), "how": how, "cell": cell.metrics(),
-            "worked": worked, "failure": failure, "awaits": cell.awaits(), "seconds": perf_counter() - begun,
-        }  # fmt: skip
+            **_report_state(head),
+            **_report_input(batch),
+            "tops": self._find_top_keys(batch),
+            "how": how,
+            "cell": cell.metrics(),
+            "worked": worked,
+            "failure": failure,
+            "awaits": cell.find_wake_times(),
+            "seconds": perf_counter() - begun,
+        }
         yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
-        self._cache.put(self._run, number, Cached(head.version, token, cell))
-        passed("published", number, head.version)
+        self._cache.put(self._run, number, CachedCell(head.version, token, cell))
+        on_stage("published", number, head.version)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _head(self) -> Head:
-        blob = self._state.getValue(HEAD)
-        return Head() if blob is None else Head.unpacked(bytes(blob[0]))
+    def _read_header(self) -> StateHeader:
+        blob = self._state.getValue(HEADER_KEY)
+        return StateHeader() if blob is None else StateHeader.decode(bytes(blob[0]))
 
-    def _cell(self, number: int, head: Head) -> tuple[Cell, str]:
+    def _open_cell(self, number: int, head: StateHeader) -> tuple[Cell, str]:
         """The engine at the state's version, and how it came to be."""
         layout = self._layout
         cached = self._cache.take(self._run, number)
-        if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change(layout)):
+        if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change_layout(layout)):
             if (cached.version, cached.token) == (head.version, head.token):
                 return cached.cell, "hit"
-            missing = _missing(head, cached.version, cached.token)
+            missing = _find_missing_segments(head, cached.version, cached.token)
             if missing is not None:
-                cached.cell.replay(self._load(missing), head.frontiers)
+                cached.cell.replay(self._load_rows(missing), head.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
         if not head.version:
             return cell, "new"
-        cell.replay(self._load(head.segments), head.frontiers)
+        cell.replay(self._load_rows(head.segments), head.frontiers)
         return cell, "rebuild"
 
-    def _load(self, segments: Sequence[Segment], chosen: Sequence[frozenset[int]] | None = None) -> dict[int, pa.Table]:
+    def _load_rows(
+        self, segments: Sequence[Segment], wanted_inlets: Sequence[frozenset[int]] | None = None
+    ) -> dict[int, pa.Table]:
         """The rows of segments by inlet, in the order of their arrival; those of all inlets, or of some chosen ones."""
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
-        for item, wanted in zip(segments, chosen or [frozenset(schemas)] * len(segments), strict=True):
+        for item, wanted in zip(segments, wanted_inlets or [frozenset(schemas)] * len(segments), strict=True):
             value = self._state.getValue((item.first, item.last))
             assert value is not None, f"segment {item.first}-{item.last} is not in the state"
-            for inlet, blob in unframed(bytes(value[0])).items():
+            for inlet, blob in split_blobs(bytes(value[0])).items():
                 if inlet in schemas and inlet in wanted:
-                    found.setdefault(inlet, []).append(decoded(blob).select(schemas[inlet].names))
+                    found.setdefault(inlet, []).append(decode_table(blob).select(schemas[inlet].names))
         return {inlet: pa.concat_tables(tables) for inlet, tables in found.items()}
 
-    def _tops(self, batch: CellBatch) -> dict[str, Top]:
+    def _find_top_keys(self, batch: CellBatch) -> dict[str, TopKey]:
         inlets = {inlet.number: inlet for inlet in self._layout.inlets}
-        tops = ((number, top_key(inlets[number], table)) for number, table in batch.rows.items())
+        tops = ((number, find_top_key(inlets[number], table)) for number, table in batch.rows.items())
         return {str(number): top for number, top in tops if top is not None}
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, head: Head, batch: CellBatch, token: str) -> Head:
+    def _commit(self, head: StateHeader, batch: CellBatch, token: str) -> StateHeader:
         version = head.version + 1
         segments = list(head.segments)
-        bounds = self._layout.bounds(batch.frontiers)
-        rows = self._alive(batch.rows, bounds)
+        bounds = self._layout.compute_bounds(batch.frontiers)
+        rows = self._drop_dead_rows(batch.rows, bounds)
         if rows:
-            segments.append(self._store(version, version, rows))
-        alive = needed(segments, self._layout.inlets, bounds)
+            segments.append(self._store_segment(version, version, rows))
+        alive = find_needed_inlets(segments, self._layout.inlets, bounds)
         for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
             self._state.removeKey((item.first, item.last))
         segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
         upkeep, inlets = self._layout.spec.maintenance, self._layout.inlets
-        while (again := due(segments, alive := needed(segments, inlets, bounds), upkeep)) is not None:
-            segments = self._rewritten(segments, alive, *again, bounds)
+        while (
+            again := choose_rewrite(segments, alive := find_needed_inlets(segments, inlets, bounds), upkeep)
+        ) is not None:
+            segments = self._rewrite_segments(segments, alive, *again, bounds)
         lineage = [*head.lineage, (head.version, head.token)][-upkeep.lineage :]
-        new = Head(version, token, batch.frontiers, lineage, segments, batch.seen)
-        self._state.updateValue(HEAD, (new.packed(),))
+        new = StateHeader(version, token, batch.frontiers, lineage, segments, batch.last_command)
+        self._state.updateValue(HEADER_KEY, (new.encode(),))
         return new
 
-    def _store(self, first: int, last: int, rows: Mapping[int, pa.Table]) -> Segment:
+    def _store_segment(self, first: int, last: int, rows: Mapping[int, pa.Table]) -> Segment:
         times = {inlet.number: inlet.stream.time for inlet in self._layout.inlets}
-        blob = framed({inlet: encoded(table) for inlet, table in rows.items()})
+        blob = join_blobs({inlet: encode_table(table) for inlet, table in rows.items()})
         self._state.updateValue((first, last), (blob,))
-        return segment(first, last, rows, times)
+        return build_segment(first, last, rows, times)
 
-    def _rewritten(
+    def _rewrite_segments(
         self,
         segments: list[Segment],
         alive: Sequence[frozenset[int]],
@@ -215,20 +228,20 @@ class Keeper:
     ) -> list[Segment]:
         """The segments with those from start to end made one, dead rows left out."""
         group = segments[start:end]
-        rows = self._alive(self._load(group, alive[start:end]), bounds)
+        rows = self._drop_dead_rows(self._load_rows(group, alive[start:end]), bounds)
         for item in group:
             self._state.removeKey((item.first, item.last))
-        merged = [self._store(group[0].first, group[-1].last, rows)] if rows else []
+        merged = [self._store_segment(group[0].first, group[-1].last, rows)] if rows else []
         return [*segments[:start], *merged, *segments[end:]]
 
-    def _alive(self, rows: Mapping[int, pa.Table], bounds: Mapping[int, int]) -> dict[int, pa.Table]:
+    def _drop_dead_rows(self, rows: Mapping[int, pa.Table], bounds: Mapping[int, int]) -> dict[int, pa.Table]:
         """The rows some result may still need."""
         inlets = {inlet.number: inlet for inlet in self._layout.inlets}
-        found = {number: living(table, inlets[number], bounds[number]) for number, table in rows.items()}
+        found = {number: drop_dead_rows(table, inlets[number], bounds[number]) for number, table in rows.items()}
         return {number: table for number, table in found.items() if table.num_rows}
 
 
-def _missing(head: Head, version: int, token: str) -> list[Segment] | None:
+def _find_missing_segments(head: StateHeader, version: int, token: str) -> list[Segment] | None:
     """The segments after a version, if it is of the same history and they can be told apart."""
     if (version, token) not in head.lineage:
         return None
@@ -236,25 +249,32 @@ def _missing(head: Head, version: int, token: str) -> list[Segment] | None:
     return after if all(item.first > version for item in after) else None
 
 
-def _stored(head: Head) -> dict[str, object]:
+def _report_state(head: StateHeader) -> dict[str, object]:
     return {"version": head.version, "segments": len(head.segments), "base_rows": sum(s.rows for s in head.segments)}
 
 
-def _looked(cell: Cell) -> tuple[list[Sample], str | None]:
+def _sample_cell(cell: Cell) -> tuple[list[JoinSample], str | None]:
     """What a cell sees of its joins, or why it cannot: that must not reach a query."""
     try:
-        return cell.look(), None
+        return cell.sample(), None
     except Exception as error:
         return [], f"{type(error).__name__}: {error}"
 
 
-def _output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch) -> list[Output]:
-    out: list[Output] = []
+def _encode_output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch) -> list[OutputRow]:
+    out: list[OutputRow] = []
     for kind, tables in ((RESULT, results), (LATE, batch.late), (DEAD, batch.dead)):
-        out += [(cell, kind, name, table.num_rows, encoded(table)) for name, table in tables.items() if table.num_rows]
+        out += [
+            (cell, kind, name, table.num_rows, encode_table(table)) for name, table in tables.items() if table.num_rows
+        ]
     return out
 
 
-def _heard(batch: CellBatch) -> dict[str, object]:
+def _report_input(batch: CellBatch) -> dict[str, object]:
     rows = {str(number): table.num_rows for number, table in batch.rows.items()}
-    return {"frontiers": batch.frontiers, "seen": batch.seen, "heard": sorted(batch.heard), "rows": rows}
+    return {
+        "frontiers": batch.frontiers,
+        "seen": batch.last_command,
+        "heard": sorted(batch.active_streams),
+        "rows": rows,
+    }

@@ -15,32 +15,32 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.cql.catalog import Stream
-from penstock.engine.ingest import fitted
-from penstock.expr.evaluate import evaluate, mask
+from penstock.engine.ingest import fit_columns
+from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
-from penstock.spark.hashing import hashed, hashed_rows
-from penstock.spark.layout import ALWAYS, FOREVER, Inlet, Layout, layout_of
-from penstock.spark.placement import Route, cell_keys
-from penstock.spark.spec import Spec
-from penstock.spark.table_codec import decoded, encoded
-from penstock.spark.worker.setup import planned, settle
+from penstock.spark.hashing import hash_column, hash_rows
+from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
+from penstock.spark.placement import Route, find_cell_keys
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.table_codec import decode_table, encode_table
+from penstock.spark.worker.setup import freeze_gc, read_task_spec
 
-Read = Callable[[Column], pa.Array]
-Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ReadColumn = Callable[[Column], pa.Array]
+ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What `mapInArrow` takes."""
 
-PACKED = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
-SCHEMA = pa.schema([
+PACKED_DDL = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
+PACKED_SCHEMA = pa.schema([
     ("cell", pa.int32()), ("stream", pa.int32()), ("inlet", pa.int32()), ("part", pa.int32()), ("seq", pa.int32()),
     ("top", pa.int64()), ("data", pa.binary()),
 ])  # fmt: skip
-NO_ROWS, BAD, COMMAND = -1, -2, -3
+NO_ROWS, BAD_ROWS, COMMAND = -1, -2, -3
 """In the place of an inlet's number: only the largest time; rows without a time; a command."""
-OWN = "\0own"
+OWN_COLUMN = "\0own"
 """A column of the second and later inlets of a stream: whether no earlier inlet took the row. No user's is named so."""
 
 
-def chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+def merge_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Arrow batches put together to tables of so many rows or a little more."""
     held: list[pa.RecordBatch] = []
     rows = 0
@@ -61,24 +61,24 @@ class Packer:
     def __init__(self, layout: Layout, stream: Stream) -> None:
         self._stream = stream
         self._number = layout.spec.streams.index(stream)
-        self._inlets = layout.of_stream(stream.name)
+        self._inlets = layout.list_inlets(stream.name)
         self._cells = layout.spec.cells
-        self._keys = cell_keys(self._cells)
+        self._keys = find_cell_keys(self._cells)
 
-    def packed(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
+    def pack(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
         """The rows for the cells, as a batch of SCHEMA."""
-        columns = fitted(self._stream.name, table, self._stream.schema)
+        columns = fit_columns(self._stream.name, table, self._stream.schema)
         out: list[tuple[int, int, bytes | None]] = []
         times = columns[self._stream.time].cast(pa.int64())
         timed = pc.fill_null(pc.less(times, FOREVER), fill_value=False)  # the end of time is none that a row can have
         if timed.true_count < len(timed):
             rows = pa.table({name: column.filter(pc.invert(timed)) for name, column in columns.items()})
-            out.append((0, BAD, encoded(rows)))
+            out.append((0, BAD_ROWS, encode_table(rows)))
             columns = {name: column.filter(timed) for name, column in columns.items()}
             times = times.filter(timed)
         top = pc.max(times).as_py()
         if top is not None:
-            out += self._for_inlets(columns, len(times))
+            out += self._pack_inlets(columns, len(times))
             sent = {cell for cell, inlet, _ in out if inlet >= 0}
             out += [(cell, NO_ROWS, None) for cell in range(self._cells) if cell not in sent]
         size, top = len(out), ALWAYS if top is None else top
@@ -86,48 +86,48 @@ class Packer:
             [self._keys[cell] for cell, _, _ in out], [self._number] * size, [inlet for _, inlet, _ in out],
             [part] * size, [seq] * size, [top] * size, [blob for _, _, blob in out],
         ]  # fmt: skip
-        arrays = [pa.array(values, field.type) for values, field in zip(numbers, SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        arrays = [pa.array(values, field.type) for values, field in zip(numbers, PACKED_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
 
-    def _for_inlets(self, columns: dict[str, pa.Array], rows: int) -> Iterator[tuple[int, int, bytes]]:
+    def _pack_inlets(self, columns: dict[str, pa.Array], rows: int) -> Iterator[tuple[int, int, bytes]]:
         taken: NDArray[np.bool_] = np.zeros(rows, np.bool_)
         for inlet in self._inlets:
-            wanted = _wanted(inlet, columns, rows)
+            wanted = _find_wanted_rows(inlet, columns, rows)
             table = pa.table({name: columns[name] for name in inlet.schema.names}, schema=inlet.schema)
             if inlet is not self._inlets[0]:
-                table = table.append_column(OWN, pa.array(wanted & ~taken))
-            for cell, chosen in cells_of(inlet.route, table.slice(0, rows), columns, np.flatnonzero(wanted)):
+                table = table.append_column(OWN_COLUMN, pa.array(wanted & ~taken))
+            for cell, chosen in route_rows(inlet.route, table.slice(0, rows), columns, np.flatnonzero(wanted)):
                 whole = chosen.size == rows
-                yield cell, inlet.number, encoded(table if whole else table.take(pa.array(chosen)))
+                yield cell, inlet.number, encode_table(table if whole else table.take(pa.array(chosen)))
             taken |= wanted
 
 
-def _wanted(inlet: Inlet, columns: dict[str, pa.Array], rows: int) -> NDArray[np.bool_]:
+def _find_wanted_rows(inlet: StreamInlet, columns: dict[str, pa.Array], rows: int) -> NDArray[np.bool_]:
     if not inlet.filters:
         return np.ones(rows, np.bool_)
     wanted: NDArray[np.bool_] = np.zeros(rows, np.bool_)
     for filters in inlet.filters:
-        wanted |= mask(filters, lambda column: columns[column.name], rows)
+        wanted |= compute_mask(filters, lambda column: columns[column.name], rows)
     return wanted
 
 
-def cells_of(
+def route_rows(
     route: Route, table: pa.Table, columns: dict[str, pa.Array], chosen: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """For every cell that gets some of the chosen rows: which, in their order."""
-    cell: NDArray[np.int64] = np.full(chosen.size, route.first, np.int64)
+    cell: NDArray[np.int64] = np.full(chosen.size, route.first_cell, np.int64)
     copies: NDArray[np.int64] = np.zeros(1, np.int64)
-    for salt, (step, offset) in enumerate(zip(route.steps, route.offsets(), strict=True)):
+    for salt, (step, offset) in enumerate(zip(route.dimensions, route.compute_strides(), strict=True)):
         if step.coordinate is None:
             copies = (copies[:, None] + offset * np.arange(step.share)).ravel()
             continue
         if step.coordinate.term is None:
-            content = [table.column(name).combine_chunks() for name in table.column_names if name != OWN]
-            words = hashed_rows([_flat(column) for column in content], table.num_rows)
+            content = [table.column(name).combine_chunks() for name in table.column_names if name != OWN_COLUMN]
+            words = hash_rows([_flatten(column) for column in content], table.num_rows)
         else:
             values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
-            words = hashed(_flat(values), salt + 1)
-            if values.null_count and not step.coordinate.nulls:  # NULL equals nothing: no cell needs the row
+            words = hash_column(_flatten(values), salt + 1)
+            if values.null_count and not step.coordinate.keeps_nulls:  # NULL equals nothing: no cell needs the row
                 valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
                 chosen, cell = chosen[valid], cell[valid]
         share = np.uint64(step.share)
@@ -141,26 +141,26 @@ def cells_of(
             yield int(number + copy), rows
 
 
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _flatten(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
-def unpacked(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
+def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
     """The rows of a stream that comes as Arrow blobs, each with the time of its rows if they are stamped here."""
     for batch in batches:
         for place, blob in enumerate(batch.column(0)):
             if blob.is_valid:
-                table = decoded(blob.as_buffer())
-                yield table if batch.num_columns == 1 else _timed(table, stream, batch.column(1)[place])
+                table = decode_table(blob.as_buffer())
+                yield table if batch.num_columns == 1 else _stamp_rows(table, stream, batch.column(1)[place])
 
 
-def _timed(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
+def _stamp_rows(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
     rest = table.drop_columns([name for name in table.column_names if name.casefold() == stream.time.casefold()])
     times = pa.repeat(now, table.num_rows).cast(stream.time_type)
     return rest.append_column(stream.schema.field(stream.time), times)
 
 
-def packing(spec: Spec, stream: Stream, names: Sequence[str] | None) -> Map:
+def build_pack_map(spec: PipelineSpec, stream: Stream, names: Sequence[str] | None) -> ArrowMap:
     """The function for `mapInArrow` that packs a stream, whose columns are `names`; None if it comes as Arrow blobs."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,11 +168,11 @@ def packing(spec: Spec, stream: Stream, names: Sequence[str] | None) -> Map:
 
         context = TaskContext.get()
         assert context is not None
-        packer = Packer(layout_of(planned(spec)), stream)
-        plain = (each.rename_columns(names) for each in chunks(batches, spec.maintenance.chunk_rows))
-        tables = unpacked(batches, stream) if names is None else plain
+        packer = Packer(get_layout(read_task_spec(spec)), stream)
+        plain = (each.rename_columns(names) for each in merge_batches(batches, spec.maintenance.chunk_rows))
+        tables = unpack_blobs(batches, stream) if names is None else plain
         for seq, table in enumerate(tables):
-            yield packer.packed(table, context.partitionId(), seq)
-        settle(spec.id)
+            yield packer.pack(table, context.partitionId(), seq)
+        freeze_gc(spec.id)
 
     return pack

@@ -13,14 +13,14 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from penstock.spark.layout import layout_of
-from penstock.spark.placement import cell_keys
-from penstock.spark.spec import Spec
-from penstock.spark.worker.batch import Packed
-from penstock.spark.worker.cell_state import Keeper
-from penstock.spark.worker.setup import planned, settle
+from penstock.spark.layout import get_layout
+from penstock.spark.placement import find_cell_keys
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.worker.batch import PackedRow
+from penstock.spark.worker.cell_state import CellState
+from penstock.spark.worker.setup import freeze_gc, read_task_spec
 
-RESULTS = (
+OUTPUT_TYPE = (
     StructType()
     .add("cell", IntegerType())
     .add("kind", StringType())
@@ -32,25 +32,25 @@ _KEY = StructType().add("first", LongType()).add("last", LongType())
 _VALUE = StructType().add("data", BinaryType())
 
 
-def journal(handle: StatefulProcessorHandle) -> MapState:
+def open_segment_state(handle: StatefulProcessorHandle) -> MapState:
     """The one state variable of a cell."""
     return handle.getMapState("journal", _KEY, _VALUE)
 
 
-class Processor(StatefulProcessor):
+class CellProcessor(StatefulProcessor):
     """Works on the micro-batches of the cells."""
 
-    def __init__(self, run: str, spec: Spec) -> None:
+    def __init__(self, run: str, spec: PipelineSpec) -> None:
         self._run = run
         self._spec = spec
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = journal(handle)
+        self._state = open_segment_state(handle)
 
     def close(self) -> None:
         pass
 
-    def passed(self, stage: str, cell: int, version: int) -> None:
+    def on_stage(self, stage: str, cell: int, version: int) -> None:
         """Called between the stages of a micro-batch: fault tests raise here."""
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -59,14 +59,14 @@ class Processor(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
-        number = cell_keys(self._spec.cells).index(int(key[0]))
-        keeper = Keeper(self._run, layout_of(planned(self._spec)), self._state)
-        result = Row(*RESULTS.names)
-        for output in keeper.step(number, map(_packed, rows), self.passed):
+        number = find_cell_keys(self._spec.cells).index(int(key[0]))
+        keeper = CellState(self._run, get_layout(read_task_spec(self._spec)), self._state)
+        result = Row(*OUTPUT_TYPE.names)
+        for output in keeper.step(number, map(_to_packed_row, rows), self.on_stage):
             yield from (result(*written) for written in output)
-        settle(self._spec.id)
+        freeze_gc(self._spec.id)
 
 
-def _packed(row: Row) -> Packed:
+def _to_packed_row(row: Row) -> PackedRow:
     _, *packed = row
     return tuple(packed)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.spark.layout import Inlet
-from penstock.state.instants import ticks
+from penstock.spark.layout import StreamInlet
+from penstock.state.instants import to_ticks
 from penstock.state.maintenance import Maintenance
-from penstock.state.windows import lifetime
+from penstock.state.windows import get_lifetime
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Segment:
     rows: int
     spans: Mapping[int, tuple[int, int, int]]
 
-    def tier(self, maintenance: Maintenance) -> int:
+    def compute_tier(self, maintenance: Maintenance) -> int:
         """Segments of about the same number of rows are of one tier."""
         tier, size = 0, self.rows // maintenance.segment_rows
         while size >= 1:
@@ -37,22 +37,24 @@ class Segment:
         return tier
 
 
-def segment(first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str]) -> Segment:
-    spans = {n: _span(table, times[n]) for n, table in tables.items() if table.num_rows}
+def build_segment(first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str]) -> Segment:
+    spans = {n: _compute_span(table, times[n]) for n, table in tables.items() if table.num_rows}
     return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans)
 
 
-def _span(table: pa.Table, time: str) -> tuple[int, int, int]:
-    times = _times(table, time)
+def _compute_span(table: pa.Table, time: str) -> tuple[int, int, int]:
+    times = _read_times(table, time)
     return times.size, int(times.min()), int(times.max())
 
 
-def _times(table: pa.Table, time: str) -> NDArray[np.int64]:
+def _read_times(table: pa.Table, time: str) -> NDArray[np.int64]:
     column = table.column(time)
-    return ticks(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
+    return to_ticks(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
 
 
-def needed(segments: Sequence[Segment], inlets: Iterable[Inlet], bounds: Mapping[int, int]) -> list[frozenset[int]]:
+def find_needed_inlets(
+    segments: Sequence[Segment], inlets: Iterable[StreamInlet], bounds: Mapping[int, int]
+) -> list[frozenset[int]]:
     """For every segment the inlets of which some row is not known to be dead.
 
     `bounds`: by inlet, the first instant still to come.
@@ -62,35 +64,35 @@ def needed(segments: Sequence[Segment], inlets: Iterable[Inlet], bounds: Mapping
         frozenset(
             number
             for number, span in item.spans.items()
-            if number in known and _alive(known[number], span, bounds[number], segments[place + 1 :])
+            if number in known and _is_alive(known[number], span, bounds[number], segments[place + 1 :])
         )
         for place, item in enumerate(segments)
     ]
 
 
-def _alive(inlet: Inlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> bool:
+def _is_alive(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> bool:
     """Whether the newest row of a span may live at `bound`."""
     _, _, top = span
-    for need in inlet.needs:
+    for need in inlet.scans:
         window = need.window
-        length = lifetime(window)
+        length = get_lifetime(window)
         if need.keeps_all:
             return True
         if window.kind != "rows":
             if length is None or top + length >= bound:
                 return True
-        elif window.partition or _following(inlet.number, top, bound, later) < (window.size or 0):
+        elif window.partition or _count_following(inlet.number, top, bound, later) < (window.size or 0):
             return True
     return False
 
 
-def _following(inlet: int, top: int, bound: int, later: Sequence[Segment]) -> int:
+def _count_following(inlet: int, top: int, bound: int, later: Sequence[Segment]) -> int:
     """How many rows are known to come after time `top` and before `bound`."""
     spans = (item.spans[inlet] for item in later if inlet in item.spans)
     return sum(rows for rows, low, high in spans if low >= top and high < bound)
 
 
-def due(
+def choose_rewrite(
     segments: Sequence[Segment], alive: Sequence[frozenset[int]], maintenance: Maintenance
 ) -> tuple[int, int] | None:
     """The next segments to write again, as a slice; `alive` as `needed` tells it.
@@ -105,22 +107,22 @@ def due(
             return place, place + 1
     for start in range(end - count, -1, -1):
         group = segments[start : start + count]
-        if len({item.tier(maintenance) for item in group}) == 1:
+        if len({item.compute_tier(maintenance) for item in group}) == 1:
             return start, start + count
     return None
 
 
-def living(table: pa.Table, inlet: Inlet, bound: int) -> pa.Table:
+def drop_dead_rows(table: pa.Table, inlet: StreamInlet, bound: int) -> pa.Table:
     """The rows of one inlet, in their order of arrival, that may live at `bound`."""
-    times = _times(table, inlet.stream.time)
+    times = _read_times(table, inlet.stream.time)
     alive: NDArray[np.bool_] = np.zeros(times.size, np.bool_)
-    for need in inlet.needs:
+    for need in inlet.scans:
         window = need.window
-        length = lifetime(window)
+        length = get_lifetime(window)
         if need.keeps_all:
             return table
         if window.kind == "rows":
-            alive |= _followers(table, times, bound, window.partition) < (window.size or 0)
+            alive |= _count_followers(table, times, bound, window.partition) < (window.size or 0)
         elif length is None:
             return table
         else:
@@ -128,7 +130,9 @@ def living(table: pa.Table, inlet: Inlet, bound: int) -> pa.Table:
     return table if alive.all() else table.filter(pa.array(alive))
 
 
-def _followers(table: pa.Table, times: NDArray[np.int64], bound: int, partition: tuple[str, ...]) -> NDArray[np.int64]:
+def _count_followers(
+    table: pa.Table, times: NDArray[np.int64], bound: int, partition: tuple[str, ...]
+) -> NDArray[np.int64]:
     """For each row, how many rows of its partition come after it and before `bound`."""
     if partition:
         grouped = table.select(list(dict.fromkeys(partition))).combine_chunks()

@@ -15,26 +15,42 @@ from itertools import accumulate
 from typing import Any
 
 from penstock.adapt.allocate import allocate
-from penstock.adapt.freshness import Refreshes, refresh_rates
-from penstock.adapt.steady import completeness, steady
+from penstock.adapt.freshness import RefreshRates, compute_refresh_rates
+from penstock.adapt.steady import allocate_steady, compute_completeness
 from penstock.lab.papers.jaqpot import figures, plans
 from penstock.lab.papers.jaqpot.model import CountModel
-from penstock.lab.papers.jaqpot.plans import MARGINS, RIVALS, freshness_of, shaped, some_load
-from penstock.lab.papers.jaqpot.streams import PLANS, Chain, Ran, Sensors, Workload, measured, ran
-from penstock.lab.report import Check, Report, Section, at_least, at_least_unless, at_most, equals
-from penstock.plan.input_paths import Load, sides
-from penstock.plan.tree import Pair
-from penstock.progress import Step, steps
+from penstock.lab.papers.jaqpot.plans import MARGINS, PAPER_HEURISTICS, build_tree, compute_freshness, generate_load
+from penstock.lab.papers.jaqpot.streams import (
+    PLANS,
+    BudgetRun,
+    ChainWorkload,
+    SensorWorkload,
+    Workload,
+    measure_load,
+    run_workload,
+)
+from penstock.lab.report import (
+    Check,
+    Report,
+    Section,
+    check_at_least,
+    check_at_least_unless,
+    check_at_most,
+    check_equals,
+)
+from penstock.plan.input_paths import PlanLoad, list_directions
+from penstock.plan.tree import JoinPair
+from penstock.progress import ProgressStep, show_progress
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
-OURS = ("steady", "lp", "jaqpot", "grepp")
-PLANNED = 0.85
+OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")
+PLANNED_SHARE = 0.85
 """The part of a freshness that is planned for in the count model: sizes of flows fluctuate there."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class JaqpotScale:
     """How much is measured. The paper: ten minutes, changes at 3 and 7, resources from 0 to 100 %."""
 
     minute: float = 60.0
@@ -45,59 +61,61 @@ class Scale:
     freshness: tuple[float, ...] = (1.5, 3, 5)
     settings: int = 3
     plans: int = 300
-    all_shapes: int = 1000
+    policy_plans: int = 1000
     """Plans of any shape on which all policies are compared."""
-    warm: float = 20.0
+    warm_seconds: float = 20.0
     """Seconds before a run counts: two of the longest windows, so that nothing of the start is left."""
 
 
-FULL = Scale()
-QUICK = Scale(
+FULL = JaqpotScale()
+QUICK = JaqpotScale(
     minute=2.0, levels=(20, 40, 60, 80), selectivities=("SEL2",), seconds=40.0, sensor_hours=1.5,
     freshness=(1.5, 5), settings=1, plans=60,
 )  # fmt: skip
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: JaqpotScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jaqpot", quick)
-    with steps("lab jaqpot", 2 + 2 * len(scale.levels) + 3 + 3 + 3) as step:
-        _fluctuation(report, scale, step)
-        _resources(report, scale, step)
-        _sensors(report, scale, step)
-        _staleness(report, scale, step)
+    with show_progress("lab jaqpot", 2 + 2 * len(scale.levels) + 3 + 3 + 3) as step:
+        _report_fluctuation(report, scale, step)
+        _report_resources(report, scale, step)
+        _report_sensors(report, scale, step)
+        _report_staleness(report, scale, step)
         step("what freshness costs")
-        plans.freshness(report, scale.freshness, scale.plans)
+        plans.report_freshness(report, scale.freshness, scale.plans)
         step("a thousand plans")
-        plans.policies(report, scale.all_shapes)
-        plans.resources(report, scale.levels, scale.plans // 3)
+        plans.report_policies(report, scale.policy_plans)
+        plans.report_resources(report, scale.levels, scale.plans // 3)
         step("overhead")
-        plans.overhead(report)
+        plans.report_overhead(report)
     return report
 
 
 # ── Figures 6 and 7: four streams ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fluctuation(report: Report, scale: Scale, step: Step) -> None:
+def _report_fluctuation(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
     """Cumulative results by the minute at 30 % of the saturation resources; selectivities change at 3 and 7 minutes."""
     phases = tuple((minutes * scale.minute, name) for minutes, name in ((3, "SEL1"), (4, "SEL2"), (3, "SEL3")))
-    panels: list[tuple[str, Sequence[Row]]] = []
+    panels: list[tuple[str, Sequence[ReportRow]]] = []
     for shape in ("linear", "bushy"):
         step(f"Figure 6, {shape}")
-        workload = Chain(shape, phases)
-        exact = ran(workload, None)
+        workload = ChainWorkload(shape, phases)
+        exact = run_workload(workload, None)
         mu = 0.3 * exact.probes
-        found = {policy: ran(workload, mu, policy).results for policy in (*OURS, *RIVALS)}
-        panels.append((shape, _by_minute({**found, "exact": exact.results}, 10)))
+        found = {policy: run_workload(workload, mu, policy).results for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
+        panels.append((shape, _sum_by_minute({**found, "exact": exact.results}, 10)))
         report.sections.append(
             Section(f"fluctuation_{shape}", f"Figure 6: cumulative results, {shape}, 30 % of saturation", panels[-1][1])
         )
     labels = ("minute", "results so far")
-    report.figures["jaqpot-figure-6.png"] = figures.curves(panels, "minute", labels, "Figure 6: changing selectivities")
+    report.figures["jaqpot-figure-6.png"] = figures.draw_curves(
+        panels, "minute", labels, "Figure 6: changing selectivities"
+    )
 
 
-def _by_minute(results: dict[str, tuple[int, ...]], minutes: int) -> list[Row]:
+def _sum_by_minute(results: dict[str, tuple[int, ...]], minutes: int) -> list[ReportRow]:
     sums = {policy: list(accumulate(each)) for policy, each in results.items()}
     return [
         {"minute": minute, **{policy: each[len(each) * minute // minutes - 1] for policy, each in sums.items()}}
@@ -105,22 +123,26 @@ def _by_minute(results: dict[str, tuple[int, ...]], minutes: int) -> list[Row]:
     ]
 
 
-def _resources(report: Report, scale: Scale, step: Step) -> None:
+def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
     """Throughput as a percentage of the saturation throughput, by resources as a percentage of saturation."""
-    tables: dict[str, list[Row]] = {}
+    tables: dict[str, list[ReportRow]] = {}
     stale = extra = 0
-    analysed: dict[str, list[Ran]] = {policy: [] for policy in (*OURS, *RIVALS)}
+    analysed: dict[str, list[BudgetRun]] = {policy: [] for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
     for shape in ("linear", "bushy"):
         points = [
-            _Point(Chain(shape, ((scale.warm + scale.seconds, name),)), scale.warm) for name in scale.selectivities
+            _WarmWorkload(ChainWorkload(shape, ((scale.warm_seconds + scale.seconds, name),)), scale.warm_seconds)
+            for name in scale.selectivities
         ]
-        rows: list[Row] = []
+        rows: list[ReportRow] = []
         for level in scale.levels:
             step(f"Figure 7, {shape}, {level} %")
-            row: Row = {"resources": level, "optimum": 100 * _mean(point.optimum(level / 100) for point in points)}
-            for policy in (*OURS, *RIVALS):
-                found = [point.under(level / 100 * point.exact.probes, policy) for point in points]
-                row[policy] = 100 * _mean(
+            row: ReportRow = {
+                "resources": level,
+                "optimum": 100 * _compute_mean(point.find_optimum(level / 100) for point in points),
+            }
+            for policy in (*OWN_POLICIES, *PAPER_HEURISTICS):
+                found = [point.run_under(level / 100 * point.exact.probes, policy) for point in points]
+                row[policy] = 100 * _compute_mean(
                     each.total / point.exact.total for each, point in zip(found, points, strict=True)
                 )
                 stale += sum(int(str(each.metrics["stale"])) for each in found)
@@ -133,64 +155,66 @@ def _resources(report: Report, scale: Scale, step: Step) -> None:
             rows.append(row)
         tables[shape] = rows
         report.sections.append(Section(f"resources_{shape}", f"Figure 7: % of saturation throughput, {shape}", rows))
-        report.checks += _margin(shape, rows)
+        report.checks += _check_margin(shape, rows)
     labels = ("% of saturation resources", "% of saturation throughput")
-    report.figures["jaqpot-figure-7.png"] = figures.curves(
+    report.figures["jaqpot-figure-7.png"] = figures.draw_curves(
         list(tables.items()), "resources", labels, "Figure 7: resources"
     )
     at_60 = next(row for row in tables["linear"] if row["resources"] == 60)
     report.checks += [
-        at_least("throughput_at_60_percent_linear", at_60["steady"], 80,
+        check_at_least("throughput_at_60_percent_linear", at_60["steady"], 80,
                  f"% of saturation throughput; the optimum has {at_60['optimum']:.3g}"),
-        equals("stale_results_in_the_engine", stale, 0, "of all runs"),
-        equals("pushes_with_more_than_the_exact_results", extra, 0, "of all runs"),
+        check_equals("stale_results_in_the_engine", stale, 0, "of all runs"),
+        check_equals("pushes_with_more_than_the_exact_results", extra, 0, "of all runs"),
     ]  # fmt: skip
-    _analysis(report, analysed)
+    _report_analysis(report, analysed)
 
 
-def _analysis(report: Report, analysed: dict[str, list[Ran]]) -> None:
+def _report_analysis(report: Report, analysed: dict[str, list[BudgetRun]]) -> None:
     """What the analysis took while the engine ran: a look at the statistics, and a division if they had moved."""
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for policy, found in analysed.items():
-        seconds, calls = sum(each.watch.seconds for each in found), sum(each.watch.calls for each in found)
+        seconds, calls = sum(each.timer.seconds for each in found), sum(each.timer.calls for each in found)
         part = seconds / sum(each.cpu for each in found)
         rows.append({"policy": policy, "looks": calls, "milliseconds": 1000 * seconds / calls, "part_of_cpu": part})
     report.sections.append(Section("analysis", "Analysis while running, per look", rows))
-    slowest = max(row["milliseconds"] for row in rows if row["policy"] in OURS)
-    report.checks.append(at_most("analysis_per_look", slowest, 5, "ms, statistics and division"))
+    slowest = max(row["milliseconds"] for row in rows if row["policy"] in OWN_POLICIES)
+    report.checks.append(check_at_most("analysis_per_look", slowest, 5, "ms, statistics and division"))
 
 
-class _Point:
+class _WarmWorkload:
     """A workload after its windows have filled: its exact run and its load."""
 
     def __init__(self, workload: Workload, warm: float) -> None:
         self.workload = workload
-        self.warm = warm
-        self.exact = ran(workload, None, warm=warm)
-        self.load = measured(workload, warm)
+        self.warm_seconds = warm
+        self.exact = run_workload(workload, None, warm_seconds=warm)
+        self.load = measure_load(workload, warm)
 
-    def under(self, mu: float, policy: str) -> Ran:
-        return ran(self.workload, mu, policy, self.warm)
+    def run_under(self, mu: float, policy: str) -> BudgetRun:
+        return run_workload(self.workload, mu, policy, self.warm_seconds)
 
-    def optimum(self, part: float) -> float:
+    def find_optimum(self, part: float) -> float:
         """The highest completeness that lasts with a part of the saturation resources."""
-        return completeness(self.load, steady(self.load, part * self.load.saturation))
+        return compute_completeness(self.load, allocate_steady(self.load, part * self.load.saturation))
 
 
-def _margin(name: str, rows: Sequence[Row]) -> list[Check]:
+def _check_margin(name: str, rows: Sequence[ReportRow]) -> list[Check]:
     """Our results over the best heuristic's on average, and over the optimum: no more can be asked for than that."""
-    best = [max(row[policy] for policy in RIVALS) for row in rows]
-    ours = _mean(row["steady"] / rival for row, rival in zip(rows, best, strict=True))
-    held = _mean(row["optimum"] / rival for row, rival in zip(rows, best, strict=True))
-    reached = _mean(row["steady"] / row["optimum"] for row in rows)
+    best = [max(row[policy] for policy in PAPER_HEURISTICS) for row in rows]
+    ours = _compute_mean(row["steady"] / rival for row, rival in zip(rows, best, strict=True))
+    held = _compute_mean(row["optimum"] / rival for row, rival in zip(rows, best, strict=True))
+    reached = _compute_mean(row["steady"] / row["optimum"] for row in rows)
     unit = "times, steady over the best of the paper's four"
     return [
-        at_least_unless(f"margin_over_best_heuristic_{name}", ours, MARGINS[name], held, "the optimum has less", unit),
-        at_least(f"part_of_optimum_{name}", reached, 0.9, "of the best that lasts"),
+        check_at_least_unless(
+            f"margin_over_best_heuristic_{name}", ours, MARGINS[name], held, "the optimum has less", unit
+        ),
+        check_at_least(f"part_of_optimum_{name}", reached, 0.9, "of the best that lasts"),
     ]
 
 
-def _mean(values: Any) -> float:
+def _compute_mean(values: Any) -> float:
     found = list(values)
     return float(sum(found) / len(found))
 
@@ -198,71 +222,77 @@ def _mean(values: Any) -> float:
 # ── Figure 8: sensors ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sensors(report: Report, scale: Scale, step: Step) -> None:
-    point = _Point(Sensors(scale.sensor_hours), scale.warm)
-    panels: list[tuple[str, Sequence[Row]]] = []
-    rows: list[Row] = []
+def _report_sensors(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
+    point = _WarmWorkload(SensorWorkload(scale.sensor_hours), scale.warm_seconds)
+    panels: list[tuple[str, Sequence[ReportRow]]] = []
+    rows: list[ReportRow] = []
     for mu in (300, 600, 900):
         step(f"Figure 8, μ = {mu}")
-        found = {policy: point.under(mu, policy).counted for policy in (*OURS, *RIVALS)}
-        panels.append((f"μ = {mu}", _by_minute(found, 10)))
-        row: Row = {"mu": mu, "resources": 100 * mu / point.exact.probes}
-        row["optimum"] = 100 * point.optimum(mu / point.exact.probes)
+        found = {policy: point.run_under(mu, policy).counted_results for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
+        panels.append((f"μ = {mu}", _sum_by_minute(found, 10)))
+        row: ReportRow = {"mu": mu, "resources": 100 * mu / point.exact.probes}
+        row["optimum"] = 100 * point.find_optimum(mu / point.exact.probes)
         rows.append(row | {policy: 100 * sum(each) / point.exact.total for policy, each in found.items()})
     report.sections.append(Section("sensors", "Figure 8: % of all results, five groups of sensors", rows))
     labels = ("tenths of the run", "results so far")
-    report.figures["jaqpot-figure-8.png"] = figures.curves(panels, "minute", labels, "Figure 8: sensors")
-    report.checks += _margin("sensor", rows)
+    report.figures["jaqpot-figure-8.png"] = figures.draw_curves(panels, "minute", labels, "Figure 8: sensors")
+    report.checks += _check_margin("sensor", rows)
 
 
 # ── Figure 9: staleness, and what freshness costs ────────────────────────────────────────────────────────────────────
 
 
-def _staleness(report: Report, scale: Scale, step: Step) -> None:
+def _report_staleness(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
     """The fraction of stale results in the paper's execution model, at 30 % of the saturation resources."""
-    panels: list[tuple[str, Sequence[Row]]] = []
+    panels: list[tuple[str, Sequence[ReportRow]]] = []
     worst = {"jaqpot": 0.0, "lp": 0.0, "grepp": 0.0}
     for shape in PLANS:
         step(f"Figure 9, {shape}")
-        rows: list[Row] = []
+        rows: list[ReportRow] = []
         for times in scale.freshness:
-            feasible = list(_feasible(shape, times, scale.settings))
-            row: Row = {"freshness": f"{times:g} x", "plans": len(feasible)}
-            for policy in ("grepp", "jaqpot", "lp", *RIVALS) if feasible else ():
-                row[policy] = _mean(_stale(load, refreshes, times, policy) for load, refreshes in feasible)
+            feasible = list(_generate_feasible(shape, times, scale.settings))
+            row: ReportRow = {"freshness": f"{times:g} x", "plans": len(feasible)}
+            for policy in ("grepp", "jaqpot", "lp", *PAPER_HEURISTICS) if feasible else ():
+                row[policy] = _compute_mean(
+                    _compute_stale_share(load, refreshes, times, policy) for load, refreshes in feasible
+                )
             if feasible:
                 rows.append(row)
                 worst = {policy: max(value, row[policy]) for policy, value in worst.items()}
         panels.append((shape, rows))
         report.sections.append(Section(f"stale_{shape}", f"Figure 9: fraction of stale results, {shape}", rows))
-    report.figures["jaqpot-figure-9.png"] = figures.bars(panels, "freshness", "stale fraction", "Figure 9: staleness")
+    report.figures["jaqpot-figure-9.png"] = figures.draw_bars(
+        panels, "freshness", "stale fraction", "Figure 9: staleness"
+    )
     report.checks += [
-        at_most("stale_jaqpot", worst["jaqpot"], 0, "of the results, paper's model"),
-        at_most("stale_lp", worst["lp"], 0, "of the results, paper's model"),
+        check_at_most("stale_jaqpot", worst["jaqpot"], 0, "of the results, paper's model"),
+        check_at_most("stale_lp", worst["lp"], 0, "of the results, paper's model"),
         Check("stale_grepp", round(worst["grepp"], 4), "of the results, paper's model", "> 0", worst["grepp"] > 0),
     ]
 
 
-def _feasible(shape: str, times: float, count: int) -> Iterator[tuple[Load, Refreshes]]:
+def _generate_feasible(shape: str, times: float, count: int) -> Iterator[tuple[PlanLoad, RefreshRates]]:
     """Random plans whose freshness can be had at 30 % of saturation; of the tightest there may be fewer."""
     rng = random.Random(f"{shape} {times}")
-    tree = shaped(shape)
-    assert isinstance(tree, Pair)
+    tree = build_tree(shape)
+    assert isinstance(tree, JoinPair)
     for _ in range(100):
         if not count:
             return
-        load = some_load(tree, rng, sizes=(100, 250), rates=(40, 120), productivity=(6, 12))
-        at_root = {side: rng.uniform(0.2, 0.6) for side, _ in sides(tree)}  # few results: it is their age that counts
-        load = Load(tree, load.rates, {**load.productivity, **at_root}, load.states)
-        planned = {alias: PLANNED * bound for alias, bound in freshness_of(load, times).items()}
-        refreshes = refresh_rates(load, planned)
+        load = generate_load(tree, rng, sizes=(100, 250), rates=(40, 120), productivity=(6, 12))
+        at_root = {
+            side: rng.uniform(0.2, 0.6) for side, _ in list_directions(tree)
+        }  # few results: it is their age that counts
+        load = PlanLoad(tree, load.rates, {**load.productivity, **at_root}, load.states)
+        planned = {alias: PLANNED_SHARE * bound for alias, bound in compute_freshness(load, times).items()}
+        refreshes = compute_refresh_rates(load, planned)
         if allocate(load, 0.3 * load.saturation, "jaqpot", refreshes).feasible:
             count -= 1
             yield load, refreshes
 
 
-def _stale(load: Load, refreshes: Refreshes, times: float, policy: str) -> float:
+def _compute_stale_share(load: PlanLoad, refreshes: RefreshRates, times: float, policy: str) -> float:
     table = allocate(load, 0.3 * load.saturation, policy, refreshes).allowances
-    freshness = freshness_of(load, times)
+    freshness = compute_freshness(load, times)
     longest = max(freshness.values())
-    return CountModel(load, table).stale_fraction(freshness, 1.5 * longest, longest)
+    return CountModel(load, table).compute_stale_fraction(freshness, 1.5 * longest, longest)

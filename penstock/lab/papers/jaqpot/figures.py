@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.lab.drawing import panels_of, png
+from penstock.lab.drawing import create_panels, encode_png
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
 STYLES = {
     "steady": "*-", "lp": "s-", "jaqpot": "o-", "grepp": "d--", "equal-hj": "x:", "global-hjpr": "^:",
@@ -15,21 +15,23 @@ STYLES = {
 }  # fmt: skip
 
 
-def curves(panels: Sequence[tuple[str, Sequence[Row]]], across: str, labels: tuple[str, str], title: str) -> bytes:
+def draw_curves(
+    panels: Sequence[tuple[str, Sequence[ReportRow]]], across: str, labels: tuple[str, str], title: str
+) -> bytes:
     """A curve for each policy; `across` is the column of the x-axis."""
-    drawing, drawn = panels_of(len(panels), title)
+    drawing, drawn = create_panels(len(panels), title)
     for panel, (name, rows) in zip(drawn, panels, strict=True):
         for policy, style in STYLES.items():
             if rows and policy in rows[0]:
                 panel.plot([row[across] for row in rows], [row[policy] for row in rows], style, label=policy)
         panel.set(xlabel=labels[0], ylabel=labels[1], title=name)
     drawn[0].legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def bars(panels: Sequence[tuple[str, Sequence[Row]]], across: str, label: str, title: str) -> bytes:
+def draw_bars(panels: Sequence[tuple[str, Sequence[ReportRow]]], across: str, label: str, title: str) -> bytes:
     """Groups of bars for each value of `across`, one bar for each other column."""
-    drawing, drawn = panels_of(len(panels), title)
+    drawing, drawn = create_panels(len(panels), title)
     for panel, (name, rows) in zip(drawn, panels, strict=True):
         others = [column for column, value in rows[0].items() if column != across and isinstance(value, float)]
         for place, column in enumerate(others):
@@ -38,4 +40,4 @@ def bars(panels: Sequence[tuple[str, Sequence[Row]]], across: str, label: str, t
         panel.set(ylabel=label, title=name, xticks=[number + 0.4 for number in range(len(rows))])
         panel.set_xticklabels([f"{row[across]}" for row in rows])
     drawn[0].legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)

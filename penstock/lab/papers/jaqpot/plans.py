@@ -15,85 +15,87 @@ from typing import Any
 from scipy.optimize import linprog
 
 from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
-from penstock.adapt.freshness import Refreshes, greedy_cover, refresh_rates, within_supply
+from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_greedy_cover, limit_to_supply
 from penstock.lab.papers.jaqpot import figures
 from penstock.lab.papers.jaqpot.streams import PLANS
-from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
-from penstock.plan.input_paths import Load, halfway_joins, joins, sides
-from penstock.plan.tree import Leaf, Pair, Tree, fixed, leaves, left_deep, parse_tree
+from penstock.lab.report import Check, Report, Section, check_at_least, check_at_most, check_equals
+from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins, list_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_leaves, parse_tree, require_tree
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
-RIVALS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
+PAPER_HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
 """The paper's four heuristics."""
 MARGINS = {"linear": 2.5, "bushy": 2.0, "sensor": 2.5}
 """JAQPOT's throughput over the best heuristic's, as the paper has it."""
 SIZES, RATES, SELECTIVITIES = (200.0, 5000.0), (300.0, 1200.0), (0.01, 0.1)
-NEARLY = 1 + 1e-6
+TOLERANCE = 1 + 1e-6
 
 
 # ── random plans ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shaped(shape: str) -> Tree:
-    return fixed(parse_tree(PLANS[shape], "ABCDE" if shape == "sensor" else "ABCD"))
+def build_tree(shape: str) -> Tree:
+    return require_tree(parse_tree(PLANS[shape], "ABCDE" if shape == "sensor" else "ABCD"))
 
 
-def some_tree(names: Sequence[str], rng: random.Random) -> Tree:
+def generate_tree(names: Sequence[str], rng: random.Random) -> Tree:
     if len(names) == 1:
         return Leaf(names[0])
     cut = rng.randint(1, len(names) - 1)
-    return Pair(some_tree(names[:cut], rng), some_tree(names[cut:], rng))
+    return JoinPair(generate_tree(names[:cut], rng), generate_tree(names[cut:], rng))
 
 
-def some_load(
+def generate_load(
     tree: Tree,
     rng: random.Random,
     sizes: tuple[float, float] = SIZES,
     rates: tuple[float, float] = RATES,
     productivity: tuple[float, float] | None = None,
-) -> Load:
+) -> PlanLoad:
     """A random load; the partners of a probe follow from selectivities unless they are given."""
-    states = {node: rng.uniform(*sizes) for node in halfway_joins(tree)}
+    states = {node: rng.uniform(*sizes) for node in list_halfway_joins(tree)}
     found: dict[Tree, float] = {}
-    for join in joins(tree):
+    for join in list_joins(tree):
         selectivity = rng.uniform(*SELECTIVITIES)
-        for side, other in sides(join):
+        for side, other in list_directions(join):
             found[side] = selectivity * states[other] if productivity is None else rng.uniform(*productivity)
-    return Load(tree, {alias: rng.uniform(*rates) for alias in leaves(tree)}, found, states)
+    return PlanLoad(tree, {alias: rng.uniform(*rates) for alias in list_leaves(tree)}, found, states)
 
 
-def freshness_of(load: Load, times: float) -> dict[str, float]:
+def compute_freshness(load: PlanLoad, times: float) -> dict[str, float]:
     """A freshness of so many windows for each stream."""
     return {alias: times * load.states[Leaf(alias)] / rate for alias, rate in load.rates.items()}
 
 
 @dataclass(frozen=True)
-class Problem:
+class AllocationProblem:
     """A load, the refresh rates it must keep and a budget."""
 
-    load: Load
-    refreshes: Refreshes
+    load: PlanLoad
+    refreshes: RefreshRates
     mu: float
 
-    def fresh(self, found: Allocation) -> bool:
+    def is_fresh(self, found: Allocation) -> bool:
         """Whether the joins make enough rows for every state."""
-        made = self.load.output(found.allowances)
-        return all(made[node] >= refresh.rate / NEARLY for node, refresh in self.refreshes.items())
+        made = self.load.compute_output(found.allowances)
+        return all(made[node] >= refresh.rate / TOLERANCE for node, refresh in self.refreshes.items())
 
 
-def problem(seed: int) -> Problem:
+def generate_problem(seed: int) -> AllocationProblem:
     """Two to eight streams in any shape, with 1.5, 3 or 5 windows of freshness, at any part of saturation."""
     rng = random.Random(seed)
-    load = some_load(some_tree([f"S{number}" for number in range(rng.randint(2, 8))], rng), rng)
+    load = generate_load(generate_tree([f"S{number}" for number in range(rng.randint(2, 8))], rng), rng)
     times = rng.choice((1.5, 3, 5))
-    return Problem(load, refresh_rates(load, freshness_of(load, times)), rng.uniform(0.01, 1) * load.saturation)
+    return AllocationProblem(
+        load, compute_refresh_rates(load, compute_freshness(load, times)), rng.uniform(0.01, 1) * load.saturation
+    )
 
 
 # ── every policy on a thousand plans ─────────────────────────────────────────────────────────────────────────────────
 
 
-def policies(report: Report, plans: int) -> None:
+def report_policies(report: Report, plans: int) -> None:
     """lp >= jaqpot >= every heuristic; and how far the greedy cover is from the best one.
 
     With freshness those heuristics count that keep every state fresh: what others make of stale states is of no use.
@@ -101,30 +103,30 @@ def policies(report: Report, plans: int) -> None:
     below_jaqpot = below_heuristic = without_freshness = unfresh = 0
     covers = []
     for seed in range(plans):
-        given = problem(seed)
+        given = generate_problem(seed)
         exact, greedy = (allocate(given.load, given.mu, policy, given.refreshes) for policy in ("lp", "jaqpot"))
         rivals = [allocate(given.load, given.mu, policy) for policy in HEURISTICS]
         free = allocate(given.load, given.mu, "jaqpot").throughput
-        without_freshness += any(rival.throughput > free * NEARLY for rival in rivals)
-        covers += [cover_over_optimum(given)] if given.refreshes else []
+        without_freshness += any(rival.throughput > free * TOLERANCE for rival in rivals)
+        covers += [compute_cover_ratio(given)] if given.refreshes else []
         if greedy.feasible:
-            unfresh += not (given.fresh(exact) and given.fresh(greedy))
-            below_jaqpot += exact.throughput * NEARLY < greedy.throughput
-            below_heuristic += any(r.throughput > greedy.throughput * NEARLY and given.fresh(r) for r in rivals)
+            unfresh += not (given.is_fresh(exact) and given.is_fresh(greedy))
+            below_jaqpot += exact.throughput * TOLERANCE < greedy.throughput
+            below_heuristic += any(r.throughput > greedy.throughput * TOLERANCE and given.is_fresh(r) for r in rivals)
     report.checks += [
-        equals("lp_below_jaqpot", below_jaqpot, 0, f"of {plans} random plans"),
-        equals("jaqpot_below_a_heuristic", below_heuristic, 0, f"of {plans} random plans"),
-        equals("jaqpot_below_a_heuristic_without_freshness", without_freshness, 0, f"of {plans} random plans"),
-        equals("feasible_but_not_fresh", unfresh, 0, f"of {plans} random plans"),
-        at_most("cover_over_optimum_worst", max(covers), 1.19, "times the probes of the best cover"),
-        at_most("cover_over_optimum_mean", mean(covers), 1.11, "times the probes of the best cover"),
+        check_equals("lp_below_jaqpot", below_jaqpot, 0, f"of {plans} random plans"),
+        check_equals("jaqpot_below_a_heuristic", below_heuristic, 0, f"of {plans} random plans"),
+        check_equals("jaqpot_below_a_heuristic_without_freshness", without_freshness, 0, f"of {plans} random plans"),
+        check_equals("feasible_but_not_fresh", unfresh, 0, f"of {plans} random plans"),
+        check_at_most("cover_over_optimum_worst", max(covers), 1.19, "times the probes of the best cover"),
+        check_at_most("cover_over_optimum_mean", mean(covers), 1.11, "times the probes of the best cover"),
     ]
 
 
-def cover_over_optimum(given: Problem) -> float:
+def compute_cover_ratio(given: AllocationProblem) -> float:
     """Probes of the greedy set cover over those of the best one, which a program over whole paths finds."""
-    possible, _ = within_supply(given.load, given.refreshes)
-    cover = greedy_cover(given.load, possible)
+    possible, _ = limit_to_supply(given.load, given.refreshes)
+    cover = find_greedy_cover(given.load, possible)
     paths = given.load.paths
     rows = [[-p.rows_of(n) * cover.cost / p.cost / r.rate for p in paths] for n, r in possible.items()]
     most = [(0, given.load.rates[p.alias] * p.cost / cover.cost) for p in paths]
@@ -135,100 +137,110 @@ def cover_over_optimum(given: Problem) -> float:
 # ── Figure 7 in the paper's model ────────────────────────────────────────────────────────────────────────────────────
 
 
-def resources(report: Report, levels: Sequence[int], plans: int) -> None:
+def report_resources(report: Report, levels: Sequence[int], plans: int) -> None:
     """Throughput by resources, in % of saturation, where a state keeps its size however few rows are made for it."""
-    panels: list[tuple[str, Sequence[Row]]] = []
+    panels: list[tuple[str, Sequence[ReportRow]]] = []
     for shape in PLANS:
-        loads = [some_load(shaped(shape), random.Random(seed)) for seed in range(plans)]
-        rows: list[Row] = []
+        loads = [generate_load(build_tree(shape), random.Random(seed)) for seed in range(plans)]
+        rows: list[ReportRow] = []
         for level in levels:
-            found = [_throughputs(load, level / 100) for load in loads]
-            row: Row = {"resources": level, **{name: 100 * mean(each[name] for each in found) for name in found[0]}}
-            row["margin"] = mean(each["jaqpot"] / max(each[policy] for policy in RIVALS) for each in found)
+            found = [_compute_throughputs(load, level / 100) for load in loads]
+            row: ReportRow = {
+                "resources": level,
+                **{name: 100 * mean(each[name] for each in found) for name in found[0]},
+            }
+            row["margin"] = mean(each["jaqpot"] / max(each[policy] for policy in PAPER_HEURISTICS) for each in found)
             rows.append(row)
         report.sections.append(Section(f"model_{shape}", f"Figure 7 in the paper's model, {shape}", rows))
         margin, unit = mean(row["margin"] for row in rows), "times, jaqpot over the best of the paper's four"
-        report.checks.append(at_least(f"model_margin_{shape}", margin, MARGINS[shape], unit))
+        report.checks.append(check_at_least(f"model_margin_{shape}", margin, MARGINS[shape], unit))
         panels.append((shape, rows))
     labels = ("% of saturation resources", "% of saturation throughput")
     title = "Figure 7 in the paper's model"
-    report.figures["jaqpot-figure-7-model.png"] = figures.curves(panels, "resources", labels, title)
+    report.figures["jaqpot-figure-7-model.png"] = figures.draw_curves(panels, "resources", labels, title)
 
 
-def _throughputs(load: Load, part: float) -> dict[str, float]:
-    refreshes = refresh_rates(load, freshness_of(load, 1.5))
-    full = load.output(load.full)[load.tree]
+def _compute_throughputs(load: PlanLoad, part: float) -> dict[str, float]:
+    refreshes = compute_refresh_rates(load, compute_freshness(load, 1.5))
+    full = load.compute_output(load.full_allowances)[load.tree]
     mu = part * load.saturation
-    return {policy: allocate(load, mu, policy, refreshes).throughput / full for policy in ("lp", "jaqpot", *RIVALS)}
+    return {
+        policy: allocate(load, mu, policy, refreshes).throughput / full
+        for policy in ("lp", "jaqpot", *PAPER_HEURISTICS)
+    }
 
 
 # ── Figure 9d ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def freshness(report: Report, times: Sequence[float], plans: int) -> None:
+def report_freshness(report: Report, times: Sequence[float], plans: int) -> None:
     """The share of μ that refreshing takes, and the plans for which μ is not enough.
 
     The paper counts linear and bushy plans with random parameters at any part of saturation, and its sensor query,
     always feasible; what that joins on it does not say, so plans of its shape are shown here, but not counted.
     """
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     infeasible: list[bool] = []
     wrong = 0
     for each in times:
-        row: Row = {"freshness": f"{each:g} x"}
+        row: ReportRow = {"freshness": f"{each:g} x"}
         for shape in PLANS:
-            given = [_with_freshness(shape, each, seed) for seed in range(plans)]
+            given = [_generate_shaped_problem(shape, each, seed) for seed in range(plans)]
             found = [allocate(one.load, one.mu, "jaqpot", one.refreshes) for one in given]
             exact = [allocate(one.load, one.mu, "lp", one.refreshes) for one in given]
-            row[shape] = mean(allocation.for_freshness / allocation.mu for allocation in found)
+            row[shape] = mean(allocation.freshness_cost / allocation.mu for allocation in found)
             row[f"{shape} infeasible"] = mean(not allocation.feasible for allocation in found)
             row[f"{shape} infeasible, lp"] = mean(not allocation.feasible for allocation in exact)
             infeasible += [not allocation.feasible for allocation in found if shape != "sensor"]
             for one, allocation in zip(given, found, strict=True):
-                if allocation.shortage is not None and allocation.shortage.needed is not None:
-                    enough = allocate(one.load, 1.001 * allocation.shortage.needed, "jaqpot", one.refreshes)
+                if allocation.shortage is not None and allocation.shortage.required_mu is not None:
+                    enough = allocate(one.load, 1.001 * allocation.shortage.required_mu, "jaqpot", one.refreshes)
                     wrong += not enough.feasible
         rows.append(row)
     report.sections.append(Section("freshness", "Figure 9d: share of μ for freshness, and infeasible plans", rows))
     shown = [{name: row[name] for name in ("freshness", *PLANS)} for row in rows]
-    report.figures["jaqpot-figure-9d.png"] = figures.bars(
+    report.figures["jaqpot-figure-9d.png"] = figures.draw_bars(
         [("random plans", shown)], "freshness", "share of μ", "Figure 9d: what freshness costs"
     )
     share = 100 * mean(infeasible)
     report.checks += [
         Check("infeasible_plans", round(share, 2), "% of random plans (paper: about 8)", "> 0", share > 0),
-        equals("infeasible_plans_feasible_with_what_they_need", wrong, 0, "that are not"),
+        check_equals("infeasible_plans_feasible_with_what_they_need", wrong, 0, "that are not"),
     ]
 
 
-def _with_freshness(shape: str, times: float, seed: int) -> Problem:
+def _generate_shaped_problem(shape: str, times: float, seed: int) -> AllocationProblem:
     rng = random.Random(seed)
-    load = some_load(shaped(shape), rng)
-    return Problem(load, refresh_rates(load, freshness_of(load, times)), rng.uniform(0, 1) * load.saturation)
+    load = generate_load(build_tree(shape), rng)
+    return AllocationProblem(
+        load, compute_refresh_rates(load, compute_freshness(load, times)), rng.uniform(0, 1) * load.saturation
+    )
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overhead(report: Report) -> None:
+def report_overhead(report: Report) -> None:
     """CPU milliseconds to allocate for ten streams, the best of several rounds for each plan, the slowest plan."""
     loads = [
-        some_load(left_deep([f"S{number}" for number in range(10)]), random.Random(seed), productivity=(0.5, 3))
+        generate_load(
+            build_left_deep([f"S{number}" for number in range(10)]), random.Random(seed), productivity=(0.5, 3)
+        )
         for seed in range(5)
     ]
     rows = []
     for policy in POLICIES:
-        slowest = max(min(_milliseconds(load, policy)) for load in loads)
+        slowest = max(min(_time_allocation(load, policy)) for load in loads)
         rows.append({"policy": policy, "milliseconds": slowest})
         if policy in ("jaqpot", "lp", "steady"):
-            report.checks.append(at_most(f"allocation_{policy}_10_streams", slowest, 5, "ms"))
+            report.checks.append(check_at_most(f"allocation_{policy}_10_streams", slowest, 5, "ms"))
     report.sections.append(Section("overhead", "CPU milliseconds to allocate for ten streams", rows))
 
 
-def _milliseconds(load: Load, policy: str) -> Iterator[float]:
-    refreshes = refresh_rates(load, freshness_of(load, 3))
+def _time_allocation(load: PlanLoad, policy: str) -> Iterator[float]:
+    refreshes = compute_refresh_rates(load, compute_freshness(load, 3))
     for _ in range(7):
-        again = Load(load.tree, load.rates, load.productivity, load.states)  # nothing of it is computed yet
+        again = PlanLoad(load.tree, load.rates, load.productivity, load.states)  # nothing of it is computed yet
         begin = process_time()
         allocate(again, 0.3 * again.saturation, policy, refreshes)
         yield 1000 * (process_time() - begin)

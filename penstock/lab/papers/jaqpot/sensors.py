@@ -34,7 +34,7 @@ _DAY = 86_400.0
 
 
 @dataclass(frozen=True)
-class Lab:
+class SensorLab:
     """A laboratory to generate readings of. `gaps`: the part of readings that is lost; `dirt`: the part that is bad."""
 
     seed: int = 1
@@ -43,7 +43,7 @@ class Lab:
     gaps: float = 0.2
     dirt: float = 0.02
 
-    def readings(self, seconds: float) -> pa.Table:
+    def generate_readings(self, seconds: float) -> pa.Table:
         """The readings of the first seconds, in the order of time."""
         rng = np.random.default_rng(self.seed)
         epochs = max(1, round(seconds / self.period))
@@ -53,9 +53,9 @@ class Lab:
         at = (epoch + rng.uniform(0, 1, epoch.size)) * self.period
         order = np.argsort(at, kind="stable")
         epoch, mote, at = epoch[order], mote[order], at[order]
-        return self._dirty(rng, self._clean(rng, epoch, mote, at))
+        return self._add_dirt(rng, self._generate_clean(rng, epoch, mote, at))
 
-    def _clean(
+    def _generate_clean(
         self, rng: np.random.Generator, epoch: NDArray[np.int64], mote: NDArray[np.int64], at: NDArray[np.float64]
     ) -> pa.Table:
         """Temperature follows the sun and the place of the mote, humidity runs against it, voltage against both."""
@@ -68,7 +68,7 @@ class Lab:
         times = _START + (at * 1e6).astype("timedelta64[us]")
         return pa.table([times, epoch, mote, temperature, humidity, light, voltage], schema=SCHEMA)
 
-    def _dirty(self, rng: np.random.Generator, readings: pa.Table) -> pa.Table:
+    def _add_dirt(self, rng: np.random.Generator, readings: pa.Table) -> pa.Table:
         """A third each: a dying battery, a missing field, a mote nobody installed."""
         rows = readings.num_rows
         kind = np.where(rng.random(rows) < self.dirt, rng.integers(1, 4, rows), 0)
@@ -85,7 +85,7 @@ class Lab:
         return readings
 
 
-def cleansed(readings: pa.Table, motes: int = MOTES) -> pa.Table:
+def clean_readings(readings: pa.Table, motes: int = MOTES) -> pa.Table:
     """Without readings that lack a value, have a negative or absurd one, or come from a mote that does not exist."""
     good = pc.and_(pc.less_equal(readings.column("moteid"), motes), pc.less(readings.column("temperature"), 100))
     for name in ("moteid", "temperature", "humidity", "light", "voltage"):
@@ -93,7 +93,7 @@ def cleansed(readings: pa.Table, motes: int = MOTES) -> pa.Table:
     return readings.filter(pc.fill_null(good, False))
 
 
-def load(path: str | Path) -> pa.Table:
+def load_readings(path: str | Path) -> pa.Table:
     """The original file, in the order of time; a line without date, time, epoch or mote is left out."""
     rows: list[tuple[object, ...]] = []
     with Path(path).open() as lines:
@@ -108,7 +108,7 @@ def load(path: str | Path) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA).sort_by("ts")
 
 
-def groups(readings: pa.Table, names: str, motes: int = MOTES) -> dict[str, pa.Table]:
+def split_groups(readings: pa.Table, names: str, motes: int = MOTES) -> dict[str, pa.Table]:
     """The readings by groups of motes that stand near each other, a stream for each name."""
     each = -(-motes // len(names))
     group = pc.divide(pc.subtract(readings.column("moteid"), 1), each)

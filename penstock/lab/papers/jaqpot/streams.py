@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.lab.papers.jaqpot.sensors import Lab, cleansed, groups
-from penstock.plan.input_paths import Load
+from penstock.lab.papers.jaqpot.sensors import SensorLab, clean_readings, split_groups
+from penstock.plan.input_paths import PlanLoad
 
 SECOND = 1_000_000
 PUSHES_PER_SECOND = 4
@@ -27,11 +27,11 @@ SELECTIVITIES = {"SEL1": (0.01, 0.01, 0.05), "SEL2": (0.03, 0.03, 0.05), "SEL3":
 RATES = {"A": 20.0, "B": 12.0, "C": 16.0, "D": 10.0}
 WINDOWS = {"A": 5.0, "B": 8.0, "C": 6.0, "D": 10.0}
 
-Push = dict[str, pa.Table]
+PushTables = dict[str, pa.Table]
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainWorkload:
     """A, B, C, D in a chain of three joins; `phases` are (seconds, name of the selectivities)."""
 
     shape: str
@@ -56,7 +56,7 @@ class Chain:
             f"WHERE A.x = B.x AND B.y = C.y AND C.z = D.z FRESHNESS {fresh}"
         )
 
-    def engine(self) -> Engine:
+    def build_engine(self) -> Engine:
         engine = Engine(state="eager")
         for name in RATES:
             engine.stream(name, {"ts": "timestamp", **dict.fromkeys(("id", "x", "y", "z"), "bigint")}, time="ts")
@@ -64,23 +64,27 @@ class Chain:
         return engine
 
     @cached_property
-    def pushes(self) -> list[Push]:
+    def pushes(self) -> list[PushTables]:
         rng = np.random.default_rng(self.seed)
-        return [push for length, name, start in self._starts() for push in self._phase(rng, length, name, start)]
+        return [
+            push
+            for length, name, start in self._list_phases()
+            for push in self._generate_phase(rng, length, name, start)
+        ]
 
-    def _starts(self) -> Iterator[tuple[float, str, float]]:
+    def _list_phases(self) -> Iterator[tuple[float, str, float]]:
         start = 0.0
         for length, name in self.phases:
             yield length, name, start
             start += length
 
-    def _phase(self, rng: np.random.Generator, length: float, name: str, start: float) -> Iterator[Push]:
+    def _generate_phase(self, rng: np.random.Generator, length: float, name: str, start: float) -> Iterator[PushTables]:
         domains = [round(1 / selectivity) for selectivity in SELECTIVITIES[name]]
         for step in range(round(length * PUSHES_PER_SECOND)):
             begin = start + step / PUSHES_PER_SECOND
-            yield {alias: self._tuples(rng, rate, begin, domains) for alias, rate in RATES.items()}
+            yield {alias: self._generate_tuples(rng, rate, begin, domains) for alias, rate in RATES.items()}
 
-    def _tuples(self, rng: np.random.Generator, rate: float, begin: float, domains: list[int]) -> pa.Table:
+    def _generate_tuples(self, rng: np.random.Generator, rate: float, begin: float, domains: list[int]) -> pa.Table:
         rows = int(rng.poisson(rate / PUSHES_PER_SECOND))
         first = int(begin * SECOND)
         times = np.sort(rng.integers(first, first + SECOND // PUSHES_PER_SECOND, rows))
@@ -89,7 +93,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Sensors:
+class SensorWorkload:
     """Five groups of motes; readings join on the temperature in twentieths of a degree.
 
     Time runs `speed` times as fast as in the lab, so that about 35 readings a second come from each group.
@@ -113,7 +117,7 @@ class Sensors:
         shown = ", ".join(f"{name}.moteid AS {name.lower()}" for name in "ABCDE")
         return f"SELECT {shown} FROM {sources} WHERE {equal}"
 
-    def engine(self) -> Engine:
+    def build_engine(self) -> Engine:
         engine = Engine(state="eager")
         for name in "ABCDE":
             engine.stream(name, {"ts": "timestamp", "moteid": "bigint", "k": "bigint"}, time="ts")
@@ -121,9 +125,9 @@ class Sensors:
         return engine
 
     @cached_property
-    def pushes(self) -> list[Push]:
-        readings = groups(cleansed(Lab(seed=self.seed).readings(self.hours * 3600)), "ABCDE")
-        tables = {name: self._stream(part) for name, part in readings.items()}
+    def pushes(self) -> list[PushTables]:
+        readings = split_groups(clean_readings(SensorLab(seed=self.seed).generate_readings(self.hours * 3600)), "ABCDE")
+        tables = {name: self._build_stream(part) for name, part in readings.items()}
         first = min(int(table.column("ts").cast("int64")[0].as_py()) for table in tables.values())
         edges = first + np.arange(0, round(self.seconds * PUSHES_PER_SECOND) + 1) * SECOND // PUSHES_PER_SECOND
         cuts = {
@@ -134,64 +138,64 @@ class Sensors:
             for at in range(edges.size - 1)
         ]
 
-    def _stream(self, readings: pa.Table) -> pa.Table:
+    def _build_stream(self, readings: pa.Table) -> pa.Table:
         times = (readings.column("ts").cast("int64").to_numpy() / self.speed).astype(np.int64)
         keys = np.floor(20 * readings.column("temperature").to_numpy()).astype(np.int64)
         return pa.table({"ts": pa.array(times, pa.timestamp("us")), "moteid": readings.column("moteid"), "k": keys})
 
 
-Workload = Chain | Sensors
+Workload = ChainWorkload | SensorWorkload
 
 
 @dataclass(frozen=True)
-class Ran:
+class BudgetRun:
     """One run: results by push, what was probed, and what the analysis took."""
 
     results: tuple[int, ...]
-    warm: int
+    first_counted: int
     """The push from which on it counts: windows are full, and states hold what the budget makes of them."""
     probes: float
     """Per second of event time, from that push on."""
-    watch: Watch
+    timer: CallTimer
     """Over the looks at statistics, each with a division of the budget if they have moved."""
     cpu: float
     """The processor's seconds of all pushes."""
     metrics: Mapping[str, object]
 
     @property
-    def counted(self) -> tuple[int, ...]:
-        return self.results[self.warm :]
+    def counted_results(self) -> tuple[int, ...]:
+        return self.results[self.first_counted :]
 
     @property
     def total(self) -> int:
-        return sum(self.counted)
+        return sum(self.counted_results)
 
 
-def ran(workload: Workload, mu: float | None, policy: str = "lp", warm: float = 0.0) -> Ran:
+def run_workload(workload: Workload, mu: float | None, policy: str = "lp", warm_seconds: float = 0.0) -> BudgetRun:
     """Run a workload exactly, or under a budget from its start; it counts after `warm` seconds."""
-    engine = workload.engine()
-    watch = Watch()
+    engine = workload.build_engine()
+    watch = CallTimer()
     if mu is not None:
         engine.budget(mu, policy)
         (overload,) = engine.overloads("q")
-        overload.shedding.review = watch.around(overload.shedding.review)
-    first = round(warm * PUSHES_PER_SECOND)
+        overload.shedding.review = watch.wrap(overload.shedding.review)
+    first = round(warm_seconds * PUSHES_PER_SECOND)
     results, before, begin = [], 0.0, process_time()
     for at, push in enumerate(workload.pushes):
-        before = _probes(engine) if at == first else before
+        before = _count_probes(engine) if at == first else before
         results.append(engine.push(push)["q"].num_rows)
     spent = process_time() - begin
-    probes = (_probes(engine) - before) / (workload.seconds - warm)
-    return Ran(tuple(results), first, probes, watch, spent, engine.metrics("q"))
+    probes = (_count_probes(engine) - before) / (workload.seconds - warm_seconds)
+    return BudgetRun(tuple(results), first, probes, watch, spent, engine.metrics("q"))
 
 
-class Watch:
+class CallTimer:
     """Counts the calls of what it is put around, and the processor's seconds they take."""
 
     def __init__(self) -> None:
         self.seconds, self.calls = 0.0, 0
 
-    def around(self, function: Callable[[], None]) -> Callable[[], None]:
+    def wrap(self, function: Callable[[], None]) -> Callable[[], None]:
         def watched() -> None:
             begin = process_time()
             function()
@@ -201,21 +205,21 @@ class Watch:
         return watched
 
 
-def _probes(engine: Engine) -> float:
+def _count_probes(engine: Engine) -> float:
     probes = engine.metrics("q")["probes"]
     assert isinstance(probes, dict)
     return float(sum(probes.values()))
 
 
-def measured(workload: Workload, warm: float) -> Load:
+def measure_load(workload: Workload, warm_seconds: float) -> PlanLoad:
     """The load of a workload after `warm` seconds, on average, as the engine measures it under an ample budget."""
-    engine = workload.engine()
+    engine = workload.build_engine()
     engine.budget(1e12)
     (overload,) = engine.overloads("q")
-    loads: dict[int, Load] = {}
+    loads: dict[int, PlanLoad] = {}
     for at, push in enumerate(workload.pushes):
         engine.push(push)
-        if at >= warm * PUSHES_PER_SECOND and overload.load is not None:
+        if at >= warm_seconds * PUSHES_PER_SECOND and overload.load is not None:
             loads[id(overload.load)] = overload.load
     some = list(loads.values())
 
@@ -223,4 +227,4 @@ def measured(workload: Workload, warm: float) -> Load:
         return {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
 
     averages = [average([getattr(load, name) for load in some]) for name in ("rates", "productivity", "states")]
-    return Load(some[0].tree, *averages)
+    return PlanLoad(some[0].tree, *averages)

@@ -16,28 +16,28 @@ import numpy as np
 from penstock.join.state_policy import POLICIES
 from penstock.lab.papers.jisc import figures
 from penstock.lab.papers.jisc.eddies import Cacq, JiscOnStairs, Stairs
-from penstock.lab.papers.jisc.proposition import formula, simulated, summed
-from penstock.lab.papers.jisc.rivals import Jisc, MovingState, Parallel
-from penstock.lab.papers.jisc.stopwatch import Make, Timed, best, filled, timed
-from penstock.lab.papers.jisc.streams import RoundRobin
-from penstock.lab.report import Report, Section, at_least, at_most, equals
-from penstock.progress import Step, steps
+from penstock.lab.papers.jisc.proposition import compute_formula, simulate_moments, sum_moments
+from penstock.lab.papers.jisc.rivals import Jisc, MovingState, ParallelTrackJoin
+from penstock.lab.papers.jisc.stopwatch import BuildMigration, RunTimes, build_filled, take_best, time_batches
+from penstock.lab.papers.jisc.streams import RoundRobinStreams
+from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
+from penstock.progress import ProgressStep, show_progress
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
-CONTENDERS: dict[str, Make] = {
+STRATEGIES: dict[str, BuildMigration] = {
     "jisc": Jisc,
     "moving_state": MovingState,
-    "parallel_track": Parallel,
+    "parallel_track": ParallelTrackJoin,
     "cacq": Cacq,
     "stairs": Stairs,
     "jisc_on_stairs": JiscOnStairs,
 }
-OFTEN: tuple[str, ...] = ("jisc", "moving_state", "parallel_track", "cacq")
+FREQUENT_STRATEGIES: tuple[str, ...] = ("jisc", "moving_state", "parallel_track", "cacq")
 
 
 @dataclass(frozen=True)
-class Scale:
+class JiscScale:
     """How much is measured. The paper: 5 to 20 joins, windows of 10,000 tuples; a batch here is about 5,000 tuples."""
 
     joins: tuple[int, ...] = (5, 10, 15, 20)
@@ -47,96 +47,100 @@ class Scale:
     latency_windows: tuple[int, ...] = (1_000, 10_000, 100_000)
     large_window: int = 1_000_000
     large_joins: int = 5
-    often_joins: int = 20
-    every: tuple[float, ...] = (0.5, 1, 2, 4)
+    frequent_joins: int = 20
+    change_periods: tuple[float, ...] = (0.5, 1, 2, 4)
     """Changes of the plan every so many windows, for the length of the largest."""
     paces: tuple[float, ...] = (0, 1, 4, 8, 16, 32, 64)
     draws: int = 200_000
 
     @property
-    def most(self) -> int:
+    def max_joins(self) -> int:
         return self.joins[-1]
 
-    def streams(self, joins: int) -> RoundRobin:
-        return RoundRobin(joins, self.window)
+    def build_streams(self, joins: int) -> RoundRobinStreams:
+        return RoundRobinStreams(joins, self.window)
 
 
-FULL = Scale()
-QUICK = Scale(
-    joins=(5, 20), rounds=1, latency_windows=(1_000, 10_000), large_joins=3, often_joins=5, every=(0.5, 1),
+FULL = JiscScale()
+QUICK = JiscScale(
+    joins=(5, 20), rounds=1, latency_windows=(1_000, 10_000), large_joins=3, frequent_joins=5, change_periods=(0.5, 1),
     paces=(0, 16),
 )  # fmt: skip
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: JiscScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jisc", quick)
-    with steps("lab jisc", 2 * len(scale.joins) + len(scale.latency_windows) + len(scale.paces) + 8) as step:
-        stages = {states: _stages(scale, states, step) for states in ("one", "all")}
+    with show_progress("lab jisc", 2 * len(scale.joins) + len(scale.latency_windows) + len(scale.paces) + 8) as step:
+        stages = {states: _measure_stages(scale, states, step) for states in ("one", "all")}
         _report_stages(report, stages, scale)
-        _steady_output(report, scale, step)
-        _normal_operation(report, scale, step)
-        _latency(report, scale, step)
-        _large_window(report, scale, step)
-        _frequency(report, scale, step)
-        _paces(report, scale, step)
+        _report_slowest_batch(report, scale, step)
+        _report_normal_operation(report, scale, step)
+        _report_latency(report, scale, step)
+        _report_large_window(report, scale, step)
+        _report_frequency(report, scale, step)
+        _report_paces(report, scale, step)
         step("Proposition 1")
-        _proposition(report, scale)
+        _report_proposition(report, scale)
     return report
 
 
 # ── Figures 7 and 8: the migration stage ─────────────────────────────────────────────────────────────────────────────
 
 
-def _stages(scale: Scale, states: str, step: Step) -> list[Row]:
+def _measure_stages(scale: JiscScale, states: str, step: ProgressStep) -> list[ReportRow]:
     """CPU seconds from the call to migrate until Parallel Track has let go of the old plan: one window."""
     rows = []
     for joins in scale.joins:
         step(f"migration stage, {states} incomplete, {joins} joins")
-        streams = scale.streams(joins)
-        found = {name: _stage(make, streams, states, scale) for name, make in CONTENDERS.items()}
+        streams = scale.build_streams(joins)
+        found = {name: _measure_stage(make, streams, states, scale) for name, make in STRATEGIES.items()}
         seconds = {name: one.total for name, one in found.items()}
         same = len({one.results for one in found.values()}) == 1
         rows.append({"joins": joins, **seconds, "results": found["jisc"].results if same else -1})
     return rows
 
 
-def _stage(make: Make, streams: RoundRobin, states: str, scale: Scale) -> Timed:
-    migrations = {0: streams.swapped(states)}
-    stage = list(streams.cut(streams.window, 2 * streams.window, scale.batch))
-    return best([timed(filled(make, streams), stage, migrations) for _ in range(scale.rounds)])
+def _measure_stage(make: BuildMigration, streams: RoundRobinStreams, states: str, scale: JiscScale) -> RunTimes:
+    migrations = {0: streams.swap_order(states)}
+    stage = list(streams.cut_batches(streams.window, 2 * streams.window, scale.batch))
+    return take_best([time_batches(build_filled(make, streams), stage, migrations) for _ in range(scale.rounds)])
 
 
-def _report_stages(report: Report, stages: dict[str, list[Row]], scale: Scale) -> None:
+def _report_stages(report: Report, stages: dict[str, list[ReportRow]], scale: JiscScale) -> None:
     for states, number in (("one", 7), ("all", 8)):
         title = f"Figure {number}: CPU seconds of the migration stage, {states} incomplete"
         report.sections.append(Section(f"stage_{states}", title, stages[states]))
-        report.figures[f"jisc-figure-{number}.png"] = figures.stage(stages[states], title)
+        report.figures[f"jisc-figure-{number}.png"] = figures.draw_stage(stages[states], title)
     rows = [row for part in stages.values() for row in part]
     wrong = sum(row["results"] < 0 for row in rows)
     worst = stages["all"][-1]
     report.checks += [
-        equals("stage_results_differ", wrong, 0, "of all stages"),
-        at_most("stage_vs_moving_state", worst["jisc"] / worst["moving_state"], 1.4, f"times, {scale.most} joins"),
-        at_most(
-            "stage_vs_parallel_track", max(row["jisc"] / row["parallel_track"] for row in rows), 1,
+        check_equals("stage_results_differ", wrong, 0, "of all stages"),
+        check_at_most(
+            "stage_vs_moving_state", worst["jisc"] / worst["moving_state"], 1.4, f"times, {scale.max_joins} joins"
+        ),
+        check_at_most(
+            "stage_vs_parallel_track",
+            max(row["jisc"] / row["parallel_track"] for row in rows),
+            1,
             "times, the worst number of joins",
         ),
-    ]  # fmt: skip
+    ]
 
 
 # ── no halt ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _steady_output(report: Report, scale: Scale, step: Step) -> None:
+def _report_slowest_batch(report: Report, scale: JiscScale, step: ProgressStep) -> None:
     """The slowest batch of the stage against the slowest batch of ordinary running before and after it."""
-    step(f"slowest batch, {scale.most} joins")
-    streams = scale.streams(scale.most)
-    batches = list(streams.cut(streams.window, 4 * streams.window, scale.batch))
+    step(f"slowest batch, {scale.max_joins} joins")
+    streams = scale.build_streams(scale.max_joins)
+    batches = list(streams.cut_batches(streams.window, 4 * streams.window, scale.batch))
     third = len(batches) // 3
-    migrations = {third: streams.swapped("all")}
-    rounds = [timed(filled(Jisc, streams), batches, migrations) for _ in range(max(2, scale.rounds))]
-    found = best(rounds)
+    migrations = {third: streams.swap_order("all")}
+    rounds = [time_batches(build_filled(Jisc, streams), batches, migrations) for _ in range(max(2, scale.rounds))]
+    found = take_best(rounds)
     stage = slice(third, third + max(1, found.migrating))
     ordinary = max((*found.batches[:third], *found.batches[stage.stop :]))
     during = max(found.batches[stage]) + found.migrate
@@ -144,30 +148,36 @@ def _steady_output(report: Report, scale: Scale, step: Step) -> None:
         {"batches": "ordinary", "count": len(batches) - found.migrating, "slowest_ms": 1000 * ordinary},
         {"batches": "migrating", "count": found.migrating, "slowest_ms": 1000 * during},
     ]
-    report.sections.append(Section("slowest_batch", f"The slowest batch, {scale.most} joins, all incomplete", rows))
-    report.figures["jisc-batches.png"] = figures.batches(found.batches, stage)
-    report.checks.append(at_most("slowest_batch_of_migration", during / ordinary, 1.5, "times the slowest ordinary"))
+    report.sections.append(
+        Section("slowest_batch", f"The slowest batch, {scale.max_joins} joins, all incomplete", rows)
+    )
+    report.figures["jisc-batches.png"] = figures.draw_batches(found.batches, stage)
+    report.checks.append(
+        check_at_most("slowest_batch_of_migration", during / ordinary, 1.5, "times the slowest ordinary")
+    )
 
 
 # ── Figure 9: normal operation ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _normal_operation(report: Report, scale: Scale, step: Step) -> None:
+def _report_normal_operation(report: Report, scale: JiscScale, step: ProgressStep) -> None:
     """The contenders take turns batch by batch, so that all of them meet the machine in the same mood."""
-    step(f"normal operation, {scale.most} joins")
-    streams = scale.streams(scale.most)
-    contenders: dict[str, Make] = {
+    step(f"normal operation, {scale.max_joins} joins")
+    streams = scale.build_streams(scale.max_joins)
+    contenders: dict[str, BuildMigration] = {
         "symmetric hash join": partial(Jisc, policy=POLICIES["eager"]),
         "jisc": Jisc,
         "m-join (none)": partial(Jisc, policy=POLICIES["none"]),
         "cacq": Cacq,
     }
-    running = {name: filled(make, streams) for name, make in contenders.items()}
+    running = {name: build_filled(make, streams) for name, make in contenders.items()}
     seconds: dict[str, list[list[float]]] = {name: [] for name in contenders}
     for number in range(1, 2 + scale.rounds):
         for name in contenders:
             seconds[name].append([])
-        for turn, ticks in enumerate(streams.cut(number * streams.window, (number + 1) * streams.window, scale.batch)):
+        for turn, ticks in enumerate(
+            streams.cut_batches(number * streams.window, (number + 1) * streams.window, scale.batch)
+        ):
             names = list(contenders)
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 begin = process_time()
@@ -176,104 +186,115 @@ def _normal_operation(report: Report, scale: Scale, step: Step) -> None:
     spent = {name: float(np.min(parts, axis=0).sum()) for name, parts in seconds.items()}
     tuples = streams.window * len(streams.names)
     rows = [{"run": name, "seconds": spent[name], "tuples_s": round(tuples / spent[name])} for name in contenders]
-    report.sections.append(Section("normal", f"Figure 9: normal operation, {scale.most} joins", rows))
-    report.figures["jisc-figure-9.png"] = figures.normal(rows)
+    report.sections.append(Section("normal", f"Figure 9: normal operation, {scale.max_joins} joins", rows))
+    report.figures["jisc-figure-9.png"] = figures.draw_normal(rows)
     report.checks += [
-        at_most("lazy_vs_eager", spent["jisc"] / spent["symmetric hash join"], 1.03, "times the time of eager"),
-        at_least("rate_vs_cacq", spent["cacq"] / spent["jisc"], 2, f"times CACQ's rate, {scale.most} joins"),
+        check_at_most("lazy_vs_eager", spent["jisc"] / spent["symmetric hash join"], 1.03, "times the time of eager"),
+        check_at_least("rate_vs_cacq", spent["cacq"] / spent["jisc"], 2, f"times CACQ's rate, {scale.max_joins} joins"),
     ]
 
 
 # ── Figure 10: first output after a change ───────────────────────────────────────────────────────────────────────────
 
 
-def _latency(report: Report, scale: Scale, step: Step) -> None:
+def _report_latency(report: Report, scale: JiscScale, step: ProgressStep) -> None:
     """CPU time from the call to migrate to the first results: those of the first tick after it."""
     rows = []
     for window in scale.latency_windows:
         step(f"first output, windows of {window:,}")
-        streams = RoundRobin(scale.most, window)
-        row: Row = {"window": window}
+        streams = RoundRobinStreams(scale.max_joins, window)
+        row: ReportRow = {"window": window}
         for name in ("jisc", "moving_state", "stairs"):
-            found = _first_output(CONTENDERS[name], streams, scale.rounds)
+            found = _time_first_output(STRATEGIES[name], streams, scale.rounds)
             row[f"{name}_ms"] = 1000 * found.total
         rows.append(row)
-    title = f"Figure 10: milliseconds to the first output, {scale.most} joins, all incomplete"
+    title = f"Figure 10: milliseconds to the first output, {scale.max_joins} joins, all incomplete"
     report.sections.append(Section("latency", title, rows))
-    report.figures["jisc-figure-10.png"] = figures.latency(rows)
+    report.figures["jisc-figure-10.png"] = figures.draw_latency(rows)
 
 
-def _first_output(make: Make, streams: RoundRobin, rounds: int) -> Timed:
-    first = [streams.ticks(streams.window, streams.window + 1)]
-    return best([timed(filled(make, streams), first, {0: streams.swapped("all")}) for _ in range(rounds)])
+def _time_first_output(make: BuildMigration, streams: RoundRobinStreams, rounds: int) -> RunTimes:
+    first = [streams.generate_ticks(streams.window, streams.window + 1)]
+    return take_best(
+        [time_batches(build_filled(make, streams), first, {0: streams.swap_order("all")}) for _ in range(rounds)]
+    )
 
 
-def _large_window(report: Report, scale: Scale, step: Step) -> None:
+def _report_large_window(report: Report, scale: JiscScale, step: ProgressStep) -> None:
     """The call to migrate alone, where Moving State halts for seconds."""
-    streams = RoundRobin(scale.large_joins, scale.large_window)
-    rows: list[Row] = []
+    streams = RoundRobinStreams(scale.large_joins, scale.large_window)
+    rows: list[ReportRow] = []
     for name in ("jisc", "moving_state"):
         step(f"call to migrate, windows of {scale.large_window:,}, {name}")
-        found = _first_output(CONTENDERS[name], streams, 1)
+        found = _time_first_output(STRATEGIES[name], streams, 1)
         rows.append({"run": name, "call_ms": 1000 * found.migrate, "first_output_ms": 1000 * found.total})
     title = f"Windows of {scale.large_window:,} tuples, {scale.large_joins} joins, all incomplete"
     report.sections.append(Section("large_window", title, rows))
     call, stall = (row["call_ms"] for row in rows)
-    report.checks.append(at_most("migrate_call_vs_stall", call / stall, 0.001, "of Moving State's stall"))
+    report.checks.append(check_at_most("migrate_call_vs_stall", call / stall, 0.001, "of Moving State's stall"))
 
 
 # ── Figures 11 and 12: how often the plan changes ────────────────────────────────────────────────────────────────────
 
 
-def _frequency(report: Report, scale: Scale, step: Step) -> None:
-    streams = scale.streams(scale.often_joins)
-    batches = list(streams.cut(streams.window, int((1 + scale.every[-1]) * streams.window), scale.batch))
+def _report_frequency(report: Report, scale: JiscScale, step: ProgressStep) -> None:
+    streams = scale.build_streams(scale.frequent_joins)
+    batches = list(
+        streams.cut_batches(streams.window, int((1 + scale.change_periods[-1]) * streams.window), scale.batch)
+    )
     for states, number in (("all", 11), ("one", 12)):
         step(f"changes again and again, {states} incomplete")
         rows = []
-        for every in scale.every:
-            period = max(1, int(len(batches) * every / scale.every[-1]))
-            orders = (streams.swapped(states), streams.names)
+        for every in scale.change_periods:
+            period = max(1, int(len(batches) * every / scale.change_periods[-1]))
+            orders = (streams.swap_order(states), streams.names)
             changes = {at: orders[turn % 2] for turn, at in enumerate(range(0, len(batches), period))}
-            row: Row = {"windows_between": every, "changes": len(changes)}
-            row |= {name: timed(filled(CONTENDERS[name], streams), batches, changes).total for name in OFTEN}
+            row: ReportRow = {"windows_between": every, "changes": len(changes)}
+            row |= {
+                name: time_batches(build_filled(STRATEGIES[name], streams), batches, changes).total
+                for name in FREQUENT_STRATEGIES
+            }
             rows.append(row)
-        title = f"Figure {number}: CPU seconds by time between changes, {states} incomplete, {scale.often_joins} joins"
+        title = (
+            f"Figure {number}: CPU seconds by time between changes, {states} incomplete, {scale.frequent_joins} joins"
+        )
         report.sections.append(Section(f"frequency_{states}", title, rows))
-        report.figures[f"jisc-figure-{number}.png"] = figures.frequency(rows, OFTEN, title)
+        report.figures[f"jisc-figure-{number}.png"] = figures.draw_frequency(rows, FREQUENT_STRATEGIES, title)
 
 
 # ── pacing, and Proposition 1 ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _paces(report: Report, scale: Scale, step: Step) -> None:
-    streams = scale.streams(scale.most)
+def _report_paces(report: Report, scale: JiscScale, step: ProgressStep) -> None:
+    streams = scale.build_streams(scale.max_joins)
     rows = []
     for pace in scale.paces:
         step(f"pace {pace:g}")
-        found = _stage(partial(Jisc, policy=replace(POLICIES["lazy"], pace=pace)), streams, "all", scale)
+        found = _measure_stage(partial(Jisc, policy=replace(POLICIES["lazy"], pace=pace)), streams, "all", scale)
         row = {"pace": pace, "seconds": found.total, "slowest_batch_ms": 1000 * max(found.batches)}
         rows.append({**row, "batches_until_complete": found.migrating})
-    title = f"Old rows pushed per arriving tuple, {scale.most} joins, all incomplete"
+    title = f"Old rows pushed per arriving tuple, {scale.max_joins} joins, all incomplete"
     report.sections.append(Section("pace", title, rows))
 
 
-def _proposition(report: Report, scale: Scale) -> None:
-    rows: list[Row] = []
+def _report_proposition(report: Report, scale: JiscScale) -> None:
+    rows: list[ReportRow] = []
     deviations = []
     for joins in sorted({*scale.joins, 50}):
-        exact, drawn = formula(joins), simulated(joins, scale.draws, np.random.default_rng(joins))
+        exact, drawn = compute_formula(joins), simulate_moments(joins, scale.draws, np.random.default_rng(joins))
         mean, variance = (float(value) for value in exact)
         deviations.append(abs(drawn.mean - mean) / (variance / scale.draws) ** 0.5)
         rows.append(
             {
-                "joins": joins, "mean": mean, "variance": variance, "equals_sum": str(exact == summed(joins)),
+                "joins": joins, "mean": mean, "variance": variance, "equals_sum": str(exact == sum_moments(joins)),
                 "drawn_mean": drawn.mean, "drawn_variance": drawn.variance,
             }
         )  # fmt: skip
     report.sections.append(Section("proposition", "Proposition 1: complete states after two streams swap", rows))
-    report.figures["jisc-proposition-1.png"] = figures.proposition(rows)
+    report.figures["jisc-proposition-1.png"] = figures.draw_proposition(rows)
     report.checks += [
-        equals("proposition_1_differs_from_sum", sum(row["equals_sum"] != "True" for row in rows), 0, "of all rows"),
-        at_most("proposition_1_monte_carlo", max(deviations), 5, "standard errors"),
+        check_equals(
+            "proposition_1_differs_from_sum", sum(row["equals_sum"] != "True" for row in rows), 0, "of all rows"
+        ),
+        check_at_most("proposition_1_monte_carlo", max(deviations), 5, "standard errors"),
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.lab.drawing import panels_of, png
+from penstock.lab.drawing import create_panels, encode_png
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
 LABELS = {
     "jisc": ("JISC", "o-"),
@@ -19,9 +19,9 @@ LABELS = {
 }
 
 
-def stage(rows: Sequence[Row], title: str) -> bytes:
+def draw_stage(rows: Sequence[ReportRow], title: str) -> bytes:
     """(a) running time and (b) JISC's speedup, by the number of joins."""
-    drawing, (left, right) = panels_of(2, title)
+    drawing, (left, right) = create_panels(2, title)
     joins = [row["joins"] for row in rows]
     for name, (label, style) in LABELS.items():
         left.plot(joins, [row[name] for row in rows], style, label=label)
@@ -32,53 +32,53 @@ def stage(rows: Sequence[Row], title: str) -> bytes:
     right.axhline(1, color="grey", linewidth=1)
     left.legend(fontsize="small")
     right.legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def batches(seconds: Sequence[float], migrating: slice) -> bytes:
+def draw_batches(seconds: Sequence[float], migrating: slice) -> bytes:
     """Every batch of a run, those of the migration marked."""
-    drawing, (panel,) = panels_of(1, "A batch at a time: all states incomplete")
+    drawing, (panel,) = create_panels(1, "A batch at a time: all states incomplete")
     panel.bar(range(len(seconds)), [1000 * value for value in seconds], width=1, color="C0")
     panel.axvspan(migrating.start - 0.5, migrating.stop - 0.5, color="C1", alpha=0.3, label="migrating")
     panel.set(xlabel="batch", ylabel="CPU milliseconds")
     panel.legend()
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def normal(rows: Sequence[Row]) -> bytes:
-    drawing, (panel,) = panels_of(1, "Figure 9: normal operation")
+def draw_normal(rows: Sequence[ReportRow]) -> bytes:
+    drawing, (panel,) = create_panels(1, "Figure 9: normal operation")
     panel.bar([row["run"] for row in rows], [row["seconds"] for row in rows])
     panel.set(ylabel="CPU seconds")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def latency(rows: Sequence[Row]) -> bytes:
-    drawing, (panel,) = panels_of(1, "Figure 10 (a): first output after a change of the plan")
+def draw_latency(rows: Sequence[ReportRow]) -> bytes:
+    drawing, (panel,) = create_panels(1, "Figure 10 (a): first output after a change of the plan")
     for name in ("jisc", "moving_state", "stairs"):
         label, style = LABELS[name]
         panel.plot([row["window"] for row in rows], [row[f"{name}_ms"] for row in rows], style, label=label)
     panel.set(xlabel="window, tuples", ylabel="CPU milliseconds", xscale="log", yscale="log")
     panel.legend()
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def frequency(rows: Sequence[Row], names: Sequence[str], title: str) -> bytes:
-    drawing, (panel,) = panels_of(1, title)
+def draw_frequency(rows: Sequence[ReportRow], names: Sequence[str], title: str) -> bytes:
+    drawing, (panel,) = create_panels(1, title)
     for name in names:
         label, style = LABELS[name]
         panel.plot([row["windows_between"] for row in rows], [row[name] for row in rows], style, label=label)
     panel.set(xlabel="windows between two changes", ylabel="CPU seconds")
     panel.legend()
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def proposition(rows: Sequence[Row]) -> bytes:
+def draw_proposition(rows: Sequence[ReportRow]) -> bytes:
     """The mean with one standard deviation, and what was drawn."""
-    drawing, (panel,) = panels_of(1, "Proposition 1: complete states after a swap")
+    drawing, (panel,) = create_panels(1, "Proposition 1: complete states after a swap")
     joins = [row["joins"] for row in rows]
     deviations = [row["variance"] ** 0.5 for row in rows]
     panel.errorbar(joins, [row["mean"] for row in rows], deviations, fmt="o-", capsize=3, label="formula")
     panel.plot(joins, [row["drawn_mean"] for row in rows], "x", label="drawn")
     panel.set(xlabel="joins", ylabel="complete states")
     panel.legend()
-    return png(drawing)
+    return encode_png(drawing)

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from penstock.plan.migration import states, takeover
-from penstock.plan.tree import left_deep
+from penstock.plan.migration import classify_states, list_states
+from penstock.plan.tree import build_left_deep
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,21 @@ class Moments:
     variance: float
 
 
-def harmonic(n: int) -> Fraction:
+def compute_harmonic(n: int) -> Fraction:
     return sum((Fraction(1, r) for r in range(1, n + 1)), Fraction(0))
 
 
-def formula(n: int) -> tuple[Fraction, Fraction]:
+def compute_formula(n: int) -> tuple[Fraction, Fraction]:
     """E[C_n] and Var[C_n] as the paper states them, for n ≥ 2 joins."""
-    h = harmonic(n)
+    h = compute_harmonic(n)
     mean = (2 * n * h - 3 * n + 1) / (2 * h - 2)
     variance = (2 * n**2 * h - 5 * n**2 + 6 * n - 2 * h - 1) / (12 * (h - 1) ** 2)
     return mean, variance
 
 
-def summed(n: int) -> tuple[Fraction, Fraction]:
+def sum_moments(n: int) -> tuple[Fraction, Fraction]:
     """The same from the definition: Prob(I=i, J=j) = 1 / ((j − i) · (n·H_n − n)), summed over all pairs."""
-    scale = n * harmonic(n) - n
+    scale = n * compute_harmonic(n) - n
     mean = second = Fraction(0)
     for distance in range(1, n):
         weight = Fraction(n - distance, distance) / scale
@@ -44,18 +44,18 @@ def summed(n: int) -> tuple[Fraction, Fraction]:
     return mean, second - mean**2
 
 
-def complete_after_swap(n: int, i: int, j: int) -> int:
+def count_complete_after_swap(n: int, i: int, j: int) -> int:
     """How many of n states are complete after the streams at places i < j of a left-deep plan changed places."""
     order = [str(number) for number in range(n + 1)]
-    old = left_deep(order)
+    old = build_left_deep(order)
     order[i], order[j] = order[j], order[i]
-    return len(takeover(left_deep(order), states(old)).complete)
+    return len(classify_states(build_left_deep(order), list_states(old)).complete)
 
 
-def simulated(n: int, draws: int, rng: np.random.Generator) -> Moments:
+def simulate_moments(n: int, draws: int, rng: np.random.Generator) -> Moments:
     """Monte-Carlo: pairs drawn by the paper's law, each counted by the classification the engine uses."""
     pairs = np.array([(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 1)])
     weights = 1 / (pairs[:, 1] - pairs[:, 0])
-    counts = np.array([complete_after_swap(n, int(i), int(j)) for i, j in pairs])
+    counts = np.array([count_complete_after_swap(n, int(i), int(j)) for i, j in pairs])
     drawn = counts[rng.choice(len(pairs), draws, p=weights / weights.sum())]
     return Moments(float(drawn.mean()), float(drawn.var()))

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.join.completion.parallel_track import ParallelTrack
-from penstock.join.state_policy import POLICIES, Policy
+from penstock.join.state_policy import POLICIES, StatePolicy
 from penstock.join.tree import JoinTree
-from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
+from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
 
 
-class Rival(Protocol):
+class MigrationStrategy(Protocol):
     """A running join whose plan may change between two batches."""
 
-    def feed(self, ticks: Ticks) -> int:
+    def feed(self, ticks: TickBatch) -> int:
         """Work on what arrived; how many results it brought."""
 
     def migrate(self, order: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class Rival(Protocol):
         """Whether anything is still owed to a change of plan."""
 
 
-def take_in(tree: JoinTree, ticks: Ticks) -> None:
+def ingest_ticks(tree: JoinTree, ticks: TickBatch) -> None:
     """The tuples of some ticks into the windows."""
     for name, keys in ticks.keys.items():
         tree.stores[name].ingest(ticks.times, {"k": keys})
@@ -38,64 +38,66 @@ def take_in(tree: JoinTree, ticks: Ticks) -> None:
 class Jisc:
     """States are taken over where they exist; what others lack is completed when needed, and at a pace."""
 
-    def __init__(self, streams: RoundRobin, order: Sequence[str], policy: Policy = POLICIES["lazy"]) -> None:
+    def __init__(
+        self, streams: RoundRobinStreams, order: Sequence[str], policy: StatePolicy = POLICIES["lazy"]
+    ) -> None:
         self.streams = streams
-        self.tree = JoinTree(streams.plan(order), policy)
+        self.tree = JoinTree(streams.plan_order(order), policy)
 
-    def feed(self, ticks: Ticks) -> int:
-        self.tree.pace(int(len(ticks) * self.tree.policy.pace))
-        take_in(self.tree, ticks)
+    def feed(self, ticks: TickBatch) -> int:
+        self.tree.complete_some(int(len(ticks) * self.tree.policy.pace))
+        ingest_ticks(self.tree, ticks)
         rows = self.tree.step()
-        self.tree.settle(int(ticks.times[-1]))
+        self.tree.end_batch(int(ticks.times[-1]))
         return len(rows)
 
     def migrate(self, order: Sequence[str]) -> None:
-        self.tree.rearrange(self.streams.plan(order))
+        self.tree.change_plan(self.streams.plan_order(order))
 
     @property
     def migrating(self) -> bool:
-        return any(node.complete_keys is not None for node in self.tree.nodes())
+        return any(node.complete_keys is not None for node in self.tree.walk_joins())
 
 
 class MovingState(Jisc):
     """Everything halts until the states that the old plan did not have are there."""
 
-    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+    def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
         super().__init__(streams, order, POLICIES["eager"])
 
     def migrate(self, order: Sequence[str]) -> None:
         complete_at_once(self.tree, self.streams, order)
 
 
-def complete_at_once(tree: JoinTree, streams: RoundRobin, order: Sequence[str]) -> None:
+def complete_at_once(tree: JoinTree, streams: RoundRobinStreams, order: Sequence[str]) -> None:
     """The cheaper of two ways: fill what is missing, or, where nothing can be kept, everything in one pass."""
-    tree.rearrange(streams.plan(order))
-    if any(node.complete for node in tree.nodes() if node.state is not None):
-        tree.pace(sum(len(store) for store in tree.stores.values()) * len(order))
+    tree.change_plan(streams.plan_order(order))
+    if any(node.complete for node in tree.walk_joins() if node.state is not None):
+        tree.complete_some(sum(len(store) for store in tree.stores.values()) * len(order))
     else:
         tree.rebuild(tree.plan)
 
 
-class Parallel:
+class ParallelTrackJoin:
     """Both plans run until the last tuple from before has died; a change on top starts again from the old plan."""
 
-    def __init__(self, streams: RoundRobin, order: Sequence[str]) -> None:
+    def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
         self.streams = streams
-        self.tree = JoinTree(streams.plan(order), POLICIES["eager"])
+        self.tree = JoinTree(streams.plan_order(order), POLICIES["eager"])
         self._track: ParallelTrack | None = None
 
-    def feed(self, ticks: Ticks) -> int:
-        take_in(self.tree, ticks)
+    def feed(self, ticks: TickBatch) -> int:
+        ingest_ticks(self.tree, ticks)
         rows, until = self.tree.step(), int(ticks.times[-1])
         if self._track is not None:
             rows = self._track.step(rows, until)
-        self.tree.settle(until, [] if self._track is None else [self._track.tree])
-        if self._track is not None and self._track.ends:
-            self.tree, self._track = self._track.tree, None
+        self.tree.end_batch(until, [] if self._track is None else [self._track.new_tree])
+        if self._track is not None and self._track.finished:
+            self.tree, self._track = self._track.new_tree, None
         return len(rows)
 
     def migrate(self, order: Sequence[str]) -> None:
-        self._track = ParallelTrack(self.tree, self.streams.plan(order))
+        self._track = ParallelTrack(self.tree, self.streams.plan_order(order))
 
     @property
     def migrating(self) -> bool:

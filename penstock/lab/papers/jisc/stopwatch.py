@@ -12,16 +12,16 @@ from time import process_time
 
 import numpy as np
 
-from penstock.lab.papers.jisc.rivals import Rival
-from penstock.lab.papers.jisc.streams import RoundRobin, Ticks
+from penstock.lab.papers.jisc.rivals import MigrationStrategy
+from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
 
 FILL_BATCH = 50_000
 
-Make = Callable[[RoundRobin, Sequence[str]], Rival]
+BuildMigration = Callable[[RoundRobinStreams, Sequence[str]], MigrationStrategy]
 
 
 @dataclass(frozen=True)
-class Timed:
+class RunTimes:
     """Seconds of each batch, of the calls to migrate, and what came out."""
 
     batches: tuple[float, ...]
@@ -35,20 +35,22 @@ class Timed:
         return self.migrate + sum(self.batches)
 
 
-def best(rounds: Sequence[Timed]) -> Timed:
+def take_best(rounds: Sequence[RunTimes]) -> RunTimes:
     batches: list[float] = np.min([timed.batches for timed in rounds], axis=0).tolist()
-    return Timed(tuple(batches), min(timed.migrate for timed in rounds), rounds[0].results, rounds[0].migrating)
+    return RunTimes(tuple(batches), min(timed.migrate for timed in rounds), rounds[0].results, rounds[0].migrating)
 
 
-def filled(make: Make, streams: RoundRobin) -> Rival:
+def build_filled(make: BuildMigration, streams: RoundRobinStreams) -> MigrationStrategy:
     """A contender in the old plan with full windows."""
     rival = make(streams, streams.names)
-    for ticks in streams.cut(0, streams.window, FILL_BATCH):
+    for ticks in streams.cut_batches(0, streams.window, FILL_BATCH):
         rival.feed(ticks)
     return rival
 
 
-def timed(rival: Rival, batches: Iterable[Ticks], migrations: dict[int, tuple[str, ...]]) -> Timed:
+def time_batches(
+    rival: MigrationStrategy, batches: Iterable[TickBatch], migrations: dict[int, tuple[str, ...]]
+) -> RunTimes:
     """Feed batches; before some of them, by number, the plan changes."""
     seconds: list[float] = []
     migrate, results, migrating = 0.0, 0, 0
@@ -61,4 +63,4 @@ def timed(rival: Rival, batches: Iterable[Ticks], migrations: dict[int, tuple[st
         results += rival.feed(ticks)
         seconds.append(process_time() - begin)
         migrating += rival.migrating
-    return Timed(tuple(seconds), migrate, results, migrating)
+    return RunTimes(tuple(seconds), migrate, results, migrating)

@@ -19,18 +19,18 @@ from penstock.cql.bind import bind_query
 from penstock.cql.bound import Select
 from penstock.cql.catalog import Catalog, Stream
 from penstock.engine import Engine
-from penstock.plan.join_graph import join_graph
+from penstock.plan.join_graph import build_join_graph
 from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.tree import Tree, left_deep
+from penstock.plan.tree import Tree, build_left_deep
 from penstock.state.kernels import I64
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 
-Order = tuple[str, ...]
+StreamOrder = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Ticks:
+class TickBatch:
     """What arrives in some ticks: the times, the same for all streams, and each stream's keys."""
 
     times: I64
@@ -39,13 +39,13 @@ class Ticks:
     def __len__(self) -> int:
         return self.times.size * len(self.keys)
 
-    def push(self) -> dict[str, pa.Table]:
+    def to_push(self) -> dict[str, pa.Table]:
         times = pa.array(self.times)
         return {name: pa.table([times, keys], schema=SCHEMA) for name, keys in self.keys.items()}
 
 
 @dataclass(frozen=True)
-class RoundRobin:
+class RoundRobinStreams:
     """Streams for `joins` joins with windows of `window` tuples each."""
 
     joins: int
@@ -53,7 +53,7 @@ class RoundRobin:
     seed: int = 7
 
     @property
-    def names(self) -> Order:
+    def names(self) -> StreamOrder:
         return tuple(f"s{number:02}" for number in range(self.joins + 1))
 
     @property
@@ -62,13 +62,13 @@ class RoundRobin:
         equal = " AND ".join(f"{self.names[0]}.k = {name}.k" for name in self.names[1:])
         return f"SELECT {self.names[0]}.k FROM {sources} WHERE {equal}"
 
-    def plan(self, order: Sequence[str]) -> JoinPlan:
+    def plan_order(self, order: Sequence[str]) -> JoinPlan:
         """The left-deep plan of an order."""
-        return self.plan_of(left_deep(order))
+        return self.plan_tree(build_left_deep(order))
 
-    def plan_of(self, tree: Tree) -> JoinPlan:
+    def plan_tree(self, tree: Tree) -> JoinPlan:
         select = self._select
-        graph = join_graph(self.names, select.where)
+        graph = build_join_graph(self.names, select.where)
         return plan_join(graph, select.sources, tuple(item.expr for item in select.items), tree)
 
     @cached_property
@@ -80,29 +80,31 @@ class RoundRobin:
         assert isinstance(body, Select)
         return body
 
-    def engine(self, order: Sequence[str], state: str) -> Engine:
+    def build_engine(self, order: Sequence[str], state: str) -> Engine:
         """An engine with the query `q` in place."""
         engine = Engine(state=state)
         for name in self.names:
             engine.stream(name, SCHEMA, time="ts")
-        engine.query("q", self.cql, plan=str(left_deep(order)))
+        engine.query("q", self.cql, plan=str(build_left_deep(order)))
         return engine
 
-    def ticks(self, begin: int, end: int) -> Ticks:
+    def generate_ticks(self, begin: int, end: int) -> TickBatch:
         times = np.arange(begin, end)
-        return Ticks(times, {name: pa.array(order[times % self.window]) for name, order in self._orders.items()})
+        return TickBatch(
+            times, {name: pa.array(order[times % self.window]) for name, order in self._key_orders.items()}
+        )
 
     @cached_property
-    def _orders(self) -> dict[str, I64]:
+    def _key_orders(self) -> dict[str, I64]:
         rng = np.random.default_rng(self.seed)
         return {name: rng.permutation(self.window) for name in self.names}
 
-    def cut(self, begin: int, end: int, size: int) -> Iterator[Ticks]:
+    def cut_batches(self, begin: int, end: int, size: int) -> Iterator[TickBatch]:
         """The ticks from begin to end in batches of about `size` tuples over all streams."""
         length = max(1, size // len(self.names))
-        return (self.ticks(first, min(first + length, end)) for first in range(begin, end, length))
+        return (self.generate_ticks(first, min(first + length, end)) for first in range(begin, end, length))
 
-    def swapped(self, states: str) -> Order:
+    def swap_order(self, states: str) -> StreamOrder:
         """Another order: `one` state of its plan is new, the one below the root, or `all` of them are."""
         names = self.names
         return (*names[:-2], names[-1], names[-2]) if states == "one" else names[::-1]

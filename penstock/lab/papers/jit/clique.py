@@ -62,7 +62,7 @@ class Clique:
         """The column that each pair of streams shares."""
         return {f"x{number}": pair for number, pair in enumerate(combinations(self.names, 2), 1)}
 
-    def _columns(self, name: str) -> tuple[str, ...]:
+    def _list_columns(self, name: str) -> tuple[str, ...]:
         return tuple(column for column, pair in self._pairs.items() if name in pair)
 
     @property
@@ -75,11 +75,11 @@ class Clique:
     @property
     def expected_results(self) -> float:
         """Results to be expected, windows full from the start: the newest tuple's partners, each pair's odds."""
-        odds = [1 / self._top(b) for _, b in self._pairs.values()]
+        odds = [1 / self._find_max_value(b) for _, b in self._pairs.values()]
         partners = (self.rate * self.minutes * 60) ** (self.sources - 1)
         return self.sources * self.rate * partners * math.prod(odds) * self.hours * 3600
 
-    def _top(self, name: str) -> int:
+    def _find_max_value(self, name: str) -> int:
         """The largest value of a stream's columns. Of a pair, the later stream's is the larger."""
         wide = self.shape == "left-deep" and name == self.names[-1]
         return self.dmax * (self.widened if wide else 1)
@@ -88,31 +88,33 @@ class Clique:
     def _window(self) -> int:
         return round(self.minutes * 60 * SECOND)
 
-    def engine(self, state: str) -> Engine:
+    def build_engine(self, state: str) -> Engine:
         """A new engine with the streams declared and the query, `q`, in place."""
         engine = Engine(state=state)
         for name in self.names:
-            engine.stream(name, dict.fromkeys(("ts", *self._columns(name)), "bigint"), time="ts")
+            engine.stream(name, dict.fromkeys(("ts", *self._list_columns(name)), "bigint"), time="ts")
         engine.query("q", self.cql, plan=self.plan)
         return engine
 
-    def pushes(self) -> list[dict[str, pa.Table]]:
+    def generate_pushes(self) -> list[dict[str, pa.Table]]:
         """The whole history in pushes of a tenth of the window, so that a state holds little beyond its window."""
         span = round(self.hours * 3600 * SECOND)
         edges = np.arange(0, span + 1, self._window // PUSHES_PER_WINDOW)
-        tables = {name: self._table(order, name, span) for order, name in enumerate(self.names)}
+        tables = {name: self._generate_table(order, name, span) for order, name in enumerate(self.names)}
         cuts = {name: np.searchsorted(table.column("ts").to_numpy(), edges) for name, table in tables.items()}
         return [
             {name: table.slice(cuts[name][at], cuts[name][at + 1] - cuts[name][at]) for name, table in tables.items()}
             for at in range(edges.size - 1)
         ]
 
-    def _table(self, order: int, name: str, span: int) -> pa.Table:
+    def _generate_table(self, order: int, name: str, span: int) -> pa.Table:
         rng = np.random.default_rng((self.seed, order))
         rows = round(self.rate * span / SECOND)
-        top = self._top(name)
+        top = self._find_max_value(name)
         times = np.sort(rng.integers(0, span, rows))
-        return pa.table({"ts": times, **{column: rng.integers(1, top + 1, rows) for column in self._columns(name)}})
+        return pa.table(
+            {"ts": times, **{column: rng.integers(1, top + 1, rows) for column in self._list_columns(name)}}
+        )
 
 
 DEFAULTS: dict[Shape, Clique] = {
@@ -121,7 +123,7 @@ DEFAULTS: dict[Shape, Clique] = {
 }
 
 
-FRUITFUL = (
+WITH_RESULTS = (
     Clique("bushy", minutes=2, rate=1, sources=4, dmax=8, hours=0.25),
     Clique("left-deep", minutes=2, rate=1, sources=4, dmax=8, hours=0.25, widened=1),
 )
@@ -142,7 +144,7 @@ class Sweep:
         names = {"minutes": "window size w, minutes", "rate": "stream rate λ, tuples/s", "sources": "sources N"}
         return names.get(self.parameter, "max data value dmax")
 
-    def points(self) -> list[Clique]:
+    def list_points(self) -> list[Clique]:
         """The point for each value."""
         default = DEFAULTS[self.shape]
         return [replace(default, **{self.parameter: value}) for value in self.values]  # type: ignore[arg-type]

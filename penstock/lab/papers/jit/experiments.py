@@ -14,26 +14,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.lab.papers.jit.clique import DEFAULTS, FRUITFUL, SWEEPS, Clique, Shape, Sweep
-from penstock.lab.papers.jit.figures import figure
-from penstock.lab.papers.jit.runs import POLICIES, Outcome, Tally, outcomes
-from penstock.lab.report import Check, Report, Section, at_least, at_most, equals
-from penstock.progress import Step, steps
+from penstock.lab.papers.jit.clique import DEFAULTS, SWEEPS, WITH_RESULTS, Clique, Shape, Sweep
+from penstock.lab.papers.jit.figures import draw_sweep
+from penstock.lab.papers.jit.runs import POLICIES, PolicyOutcome, Tally, run_policies
+from penstock.lab.report import Check, Report, Section, check_at_least, check_at_most, check_equals
+from penstock.progress import ProgressStep, show_progress
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
 LABELS = {"eager": "REF (eager)", "jit": "JIT"}
 
 
 @dataclass(frozen=True)
-class Scale:
+class JitScale:
     """How much is measured: the values tried, the application time of a run, and rounds of timing.
 
     A run lasts `hours`, or so many windows if that is less.
     """
 
     sweeps: tuple[Sweep, ...] = SWEEPS
-    fruitful: tuple[Clique, ...] = FRUITFUL
+    with_results: tuple[Clique, ...] = WITH_RESULTS
     hours: float = 5
     windows: float = 100
     default_windows: float = 100
@@ -43,24 +43,27 @@ class Scale:
 
     @property
     def defaults(self) -> dict[Shape, Clique]:
-        return {shape: self._lasting(point, self.default_windows) for shape, point in DEFAULTS.items()}
+        return {shape: self._limit_hours(point, self.default_windows) for shape, point in DEFAULTS.items()}
 
-    def points(self, sweep: Sweep) -> list[Clique]:
+    def list_points(self, sweep: Sweep) -> list[Clique]:
         """The points of a sweep; where it passes the defaults, the default point."""
         defaults = {replace(point, hours=0): point for point in self.defaults.values()}
-        return [defaults.get(replace(point, hours=0)) or self._lasting(point, self.windows) for point in sweep.points()]
+        return [
+            defaults.get(replace(point, hours=0)) or self._limit_hours(point, self.windows)
+            for point in sweep.list_points()
+        ]
 
     @property
-    def fast(self) -> Clique:
+    def fast_point(self) -> Clique:
         """Ten times the default rate: a hundred times the rows of a join."""
         return replace(DEFAULTS["left-deep"], rate=10, hours=self.fast_hours)
 
-    def _lasting(self, point: Clique, windows: float) -> Clique:
+    def _limit_hours(self, point: Clique, windows: float) -> Clique:
         return replace(point, hours=min(self.hours, windows * point.minutes / 60))
 
 
-FULL = Scale()
-QUICK = Scale(
+FULL = JitScale()
+QUICK = JitScale(
     sweeps=tuple(replace(sweep, values=(sweep.values[0], sweep.values[-1])) for sweep in SWEEPS),
     windows=2,
     default_windows=6,
@@ -71,11 +74,11 @@ QUICK = Scale(
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPoint:
     """A point under every policy."""
 
     point: Clique
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, PolicyOutcome]
 
     @property
     def cpu(self) -> dict[str, float]:
@@ -85,7 +88,7 @@ class Measured:
     def tallies(self) -> dict[str, Tally]:
         return {state: outcome.tally for state, outcome in self.outcomes.items()}
 
-    def rows(self, name: str, value: float) -> list[Row]:
+    def build_rows(self, name: str, value: float) -> list[ReportRow]:
         return [
             {
                 name: value,
@@ -101,16 +104,16 @@ class Measured:
         return self.cpu["auto"] / min(self.cpu["eager"], self.cpu["jit"])
 
     @property
-    def agreeing(self) -> int:
+    def agreeing_policies(self) -> int:
         """How many of the other policies have exactly REF's rows."""
-        return sum(self.tallies[state].same_answer(self.tallies["eager"]) for state in POLICIES if state != "eager")
+        return sum(self.tallies[state].has_same_answer(self.tallies["eager"]) for state in POLICIES if state != "eager")
 
-    def gain(self, count: str) -> float:
+    def compute_gain(self, count: str) -> float:
         """How many times REF's count exceeds JIT's; where JIT's is 0 that is REF's count, a lower bound."""
         ref, jit = (float(getattr(self.tallies[state], count)) for state in ("eager", "jit"))
         return ref / max(jit, 1)
 
-    def gains(self) -> Row:
+    def build_gain_row(self) -> ReportRow:
         point = self.point
         return {
             "shape": point.shape,
@@ -119,91 +122,97 @@ class Measured:
             "N": point.sources,
             "dmax": point.dmax,
             "cpu": self.cpu["eager"] / self.cpu["jit"],
-            "nested_loop": self.gain("nested_loop"),
-            "scanned": self.gain("nested_loop_scanned"),
-            "built": self.gain("built"),
-            "state_rows": self.gain("peak_state_rows"),
-            "bytes": self.gain("peak_bytes"),
+            "nested_loop": self.compute_gain("nested_loop"),
+            "scanned": self.compute_gain("nested_loop_scanned"),
+            "built": self.compute_gain("built"),
+            "state_rows": self.compute_gain("peak_state_rows"),
+            "bytes": self.compute_gain("peak_bytes"),
             "results": self.tallies["eager"].results,
             "resumed": self.tallies["jit"].resumed,
             "auto_over_best": round(self.auto_over_best, 3),
         }
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: JitScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jit", quick)
-    swept = [point for sweep in scale.sweeps for point in scale.points(sweep)]
-    points = dict.fromkeys([*scale.defaults.values(), *swept, *scale.fruitful])
-    with steps("lab jit", len(points) + 2) as step:
+    swept = [point for sweep in scale.sweeps for point in scale.list_points(sweep)]
+    points = dict.fromkeys([*scale.defaults.values(), *swept, *scale.with_results])
+    with show_progress("lab jit", len(points) + 2) as step:
         step("warming up")
         _warm_up()
         measured = {point: _measure(point, scale.rounds, step) for point in points}
-        measured[scale.fast] = _measure(scale.fast, scale.fast_rounds, step)
+        measured[scale.fast_point] = _measure(scale.fast_point, scale.fast_rounds, step)
     for sweep in scale.sweeps:
-        _show(sweep, scale, measured, report)
-    fast = measured[scale.fast]
+        _report_sweep(sweep, scale, measured, report)
+    fast = measured[scale.fast_point]
     report.sections += [
-        Section("fruitful", "Not in the paper: points with many results", _fruitful(scale, measured)),
-        Section("fast", "Left-deep at ten times the default rate", fast.rows("rate", fast.point.rate)),
-        Section("mns", "Default points under JIT: rows put off, by the type of their MNS", _mns(scale, measured)),
-        Section("gains", "How many times REF exceeds JIT; auto over the better of the two", _gains(measured)),
+        Section("fruitful", "Not in the paper: points with many results", _build_result_rows(scale, measured)),
+        Section("fast", "Left-deep at ten times the default rate", fast.build_rows("rate", fast.point.rate)),
+        Section(
+            "mns", "Default points under JIT: rows put off, by the type of their MNS", _build_mns_rows(scale, measured)
+        ),
+        Section("gains", "How many times REF exceeds JIT; auto over the better of the two", _build_gain_rows(measured)),
     ]
-    report.checks += _checks(scale, measured)
+    report.checks += _build_checks(scale, measured)
     return report
 
 
 def _warm_up() -> None:
     """Compile what the runs need before anything is timed."""
     for point in DEFAULTS.values():
-        outcomes(replace(point, hours=point.minutes / 30), 1)
+        run_policies(replace(point, hours=point.minutes / 30), 1)
 
 
-def _measure(point: Clique, rounds: int, step: Step) -> Measured:
+def _measure(point: Clique, rounds: int, step: ProgressStep) -> MeasuredPoint:
     step(f"{point.shape}: w={point.minutes:g} min, λ={point.rate:g}/s, N={point.sources}, dmax={point.dmax}")
-    return Measured(point, outcomes(point, rounds))
+    return MeasuredPoint(point, run_policies(point, rounds))
 
 
-def _show(sweep: Sweep, scale: Scale, measured: dict[Clique, Measured], report: Report) -> None:
+def _report_sweep(sweep: Sweep, scale: JitScale, measured: dict[Clique, MeasuredPoint], report: Report) -> None:
     """The table and the figure of one sweep."""
-    found = [measured[point] for point in scale.points(sweep)]
-    rows = [row for value, point in zip(sweep.values, found, strict=True) for row in point.rows(sweep.parameter, value)]
+    found = [measured[point] for point in scale.list_points(sweep)]
+    rows = [
+        row
+        for value, point in zip(sweep.values, found, strict=True)
+        for row in point.build_rows(sweep.parameter, value)
+    ]
     title = f"Figure {sweep.figure}: {sweep.shape} plan against {sweep.label}"
     report.sections.append(Section(f"figure_{sweep.figure}", title, rows))
-    report.figures[f"jit-figure-{sweep.figure}.png"] = figure(sweep, rows)
+    report.figures[f"jit-figure-{sweep.figure}.png"] = draw_sweep(sweep, rows)
 
 
-def _mns(scale: Scale, measured: dict[Clique, Measured]) -> list[Row]:
-    return [{"shape": shape, **measured[point].tallies["jit"].mns_row()} for shape, point in scale.defaults.items()]
+def _build_mns_rows(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> list[ReportRow]:
+    return [{"shape": shape, **measured[point].tallies["jit"].as_mns_row()} for shape, point in scale.defaults.items()]
 
 
-def _fruitful(scale: Scale, measured: dict[Clique, Measured]) -> list[Row]:
-    points = scale.fruitful
-    return [{"shape": point.shape, **row} for point in points for row in measured[point].rows("dmax", point.dmax)]
+def _build_result_rows(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> list[ReportRow]:
+    points = scale.with_results
+    return [{"shape": point.shape, **row} for point in points for row in measured[point].build_rows("dmax", point.dmax)]
 
 
-def _gains(measured: dict[Clique, Measured]) -> list[Row]:
-    return [point.gains() for point in measured.values()]
+def _build_gain_rows(measured: dict[Clique, MeasuredPoint]) -> list[ReportRow]:
+    return [point.build_gain_row() for point in measured.values()]
 
 
-def _checks(scale: Scale, measured: dict[Clique, Measured]) -> list[Check]:
+def _build_checks(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> list[Check]:
     bushy, left_deep = (measured[point] for point in scale.defaults.values())
-    fast = measured[scale.fast]
+    fast = measured[scale.fast_point]
     below = 100 * (1 - bushy.tallies["jit"].peak_state_rows / max(bushy.tallies["eager"].peak_state_rows, 1))
     worst = max(point.auto_over_best for point in measured.values())
     fruitful = [point for point in measured.values() if point.tallies["eager"].results]
     none_built = "" if left_deep.tallies["jit"].built else " (JIT built 0: this is REF's count)"
     return [
-        at_least("bushy_nested_loop_ref_over_jit", bushy.gain("nested_loop"), 50, "times"),
-        at_least("bushy_peak_state_rows_below_ref", below, 62, "%"),
-        at_least("left_deep_built_ref_over_jit", left_deep.gain("built"), 10_000, f"times{none_built}"),
-        at_least("left_deep_nested_loop_ref_over_jit", left_deep.gain("nested_loop"), 50, "times"),
-        at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
-        at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
-        at_least("points_with_results", len(fruitful), len(scale.fruitful), "points"),
-        equals(
+        check_at_least("bushy_nested_loop_ref_over_jit", bushy.compute_gain("nested_loop"), 50, "times"),
+        check_at_least("bushy_peak_state_rows_below_ref", below, 62, "%"),
+        check_at_least("left_deep_built_ref_over_jit", left_deep.compute_gain("built"), 10_000, f"times{none_built}"),
+        check_at_least("left_deep_nested_loop_ref_over_jit", left_deep.compute_gain("nested_loop"), 50, "times"),
+        check_at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
+        check_at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
+        check_at_least("points_with_results", len(fruitful), len(scale.with_results), "points"),
+        check_equals(
             "answers_as_ref",
-            sum(point.agreeing for point in fruitful),
+            sum(point.agreeing_policies for point in fruitful),
             len(fruitful) * (len(POLICIES) - 1),
             "runs of points with results",
         ),

@@ -22,7 +22,7 @@ PANELS = (
 )
 
 
-def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> bytes:
+def draw_sweep(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> bytes:
     """Three panels over the sweep's parameter, a curve for each policy."""
     drawing = Figure(figsize=(11, 3.4), layout="constrained")
     FigureCanvasAgg(drawing)

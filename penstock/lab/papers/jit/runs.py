@@ -54,7 +54,7 @@ class Tally:
     def results(self) -> int:
         return sum(table.num_rows for table in self.answer)
 
-    def same_answer(self, other: Tally) -> bool:
+    def has_same_answer(self, other: Tally) -> bool:
         """Whether both runs gave the same rows, in whatever order within an instant."""
         mine, theirs = (pa.concat_tables(tally.answer) for tally in (self, other))
         order = [(name, "ascending") for name in mine.column_names]
@@ -72,30 +72,30 @@ class Tally:
             "results": self.results,
         }
 
-    def mns_row(self) -> dict[str, Any]:
+    def as_mns_row(self) -> dict[str, Any]:
         held = {kind.replace(" ", "_"): self.suppressed[kind] for kind in ("empty", "type I", "type II")}
         return {**held, "built": self.built, "resumed": self.resumed, "sought": self.sought, "tested": self.tested}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PolicyOutcome:
     """A point under one policy."""
 
     cpu: float
     tally: Tally
 
 
-def outcomes(point: Clique, rounds: int) -> dict[str, Outcome]:
+def run_policies(point: Clique, rounds: int) -> dict[str, PolicyOutcome]:
     """Run a point under every policy. The last round counts, all of them time.
 
     The policies take turns push by push, so that a busy moment of the machine hits all of them; of each push the best
     round is taken. The engine's metrics are read outside of what is timed.
     """
-    pushes = point.pushes()
+    pushes = point.generate_pushes()
     seconds = {state: np.zeros((rounds, len(pushes) + 1)) for state in POLICIES}
     tallies = {state: Tally() for state in POLICIES}
     for number in range(rounds):
-        engines = {state: point.engine(state) for state in POLICIES}
+        engines = {state: point.build_engine(state) for state in POLICIES}
         before: dict[str, Metrics] = {state: engine.metrics("q") for state, engine in engines.items()}
         for at, push in enumerate((*pushes, None)):
             for state in POLICIES if at % 2 else reversed(POLICIES):
@@ -106,17 +106,17 @@ def outcomes(point: Clique, rounds: int) -> dict[str, Outcome]:
                 if number == rounds - 1:
                     after: Metrics = engine.metrics("q")
                     tally.answer.append(out["q"])
-                    _compare(tally, before[state], after)
+                    _add_push(tally, before[state], after)
                     before[state] = after
     for state, tally in tallies.items():
-        _finish(tally, before[state], point)
-    return {state: Outcome(float(seconds[state].min(axis=0).sum()), tallies[state]) for state in POLICIES}
+        _add_totals(tally, before[state], point)
+    return {state: PolicyOutcome(float(seconds[state].min(axis=0).sum()), tallies[state]) for state in POLICIES}
 
 
-def _compare(tally: Tally, before: Metrics, after: Metrics) -> None:
+def _add_push(tally: Tally, before: Metrics, after: Metrics) -> None:
     """Add the comparisons of one push, and see whether there was ever more in memory."""
     alive = [{**metrics["window_rows"], **metrics["live_rows"]} for metrics in (before, after)]
-    tested = _sum(after["tested"]) - _sum(before["tested"])
+    tested = _sum_counts(after["tested"]) - _sum_counts(before["tested"])
     tally.nested_loop += tested
     tally.nested_loop_scanned += tested
     for part, probes in after["probes"].items():
@@ -125,23 +125,23 @@ def _compare(tally: Tally, before: Metrics, after: Metrics) -> None:
         sought = after["sought"].get(part, 0) - before["sought"].get(part, 0)
         tally.nested_loop += (asked - sought) * living + sought
         tally.nested_loop_scanned += asked * living
-    tally.peak_state_rows = max(tally.peak_state_rows, _sum(after["state_rows"]))
-    tally.peak_live_rows = max(tally.peak_live_rows, _sum(after["live_rows"]))
+    tally.peak_state_rows = max(tally.peak_state_rows, _sum_counts(after["state_rows"]))
+    tally.peak_live_rows = max(tally.peak_live_rows, _sum_counts(after["live_rows"]))
     tally.peak_bytes = max(tally.peak_bytes, after["bytes"])
 
 
-def _finish(tally: Tally, metrics: Metrics, point: Clique) -> None:
+def _add_totals(tally: Tally, metrics: Metrics, point: Clique) -> None:
     """The counts that the engine keeps over the whole run. The root's rows are the results, not intermediate ones."""
     inner = [node for node in metrics["built"] if node != point.plan]
     tally.built = sum(metrics["built"][node] + metrics["completed"].get(node, 0) for node in inner)
-    tally.resumed = _sum(metrics["resumed"])
-    tally.sought, tally.tested = _sum(metrics["sought"]), _sum(metrics["tested"])
+    tally.resumed = _sum_counts(metrics["resumed"])
+    tally.sought, tally.tested = _sum_counts(metrics["sought"]), _sum_counts(metrics["tested"])
     for held in metrics["suppressed"].values():
         tally.suppressed.update(held)
-    found = sum(metrics["built"].values()) + _sum(metrics["completed"])
+    found = sum(metrics["built"].values()) + _sum_counts(metrics["completed"])
     found += sum(sum(metrics["suppressed"][node].values()) for node in metrics["built"])
-    tally.indexed = _sum(metrics["probes"]) + tally.tested + found
+    tally.indexed = _sum_counts(metrics["probes"]) + tally.tested + found
 
 
-def _sum(counts: Mapping[str, int]) -> int:
+def _sum_counts(counts: Mapping[str, int]) -> int:
     return sum(counts.values())

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from penstock.graph.graph import Graph, Node
-from penstock.graph.scheduler import Cycle
+from penstock.graph.scheduler import GraphScheduler
 from penstock.join.operator import JoinOperator
 from penstock.lab.papers.query_graph.graphs import (
     BY_DATA,
@@ -29,36 +29,36 @@ from penstock.lab.papers.query_graph.graphs import (
     NO_SIGNALS,
     PUNCTUATION,
     SCHEMA,
+    GraphBuilder,
     Signals,
-    Workbench,
-    burstiness,
-    heartbeats,
-    latencies,
-    measured,
-    modelled,
-    nested_unions,
-    path,
-    poisson,
-    simple_union,
-    slide_union,
+    build_heartbeats,
+    build_measured_cost,
+    build_nested_unions,
+    build_path,
+    build_simple_union,
+    build_slide_union,
+    build_unit_cost,
+    compute_burstiness,
+    compute_latencies,
+    generate_poisson,
 )
-from penstock.lab.papers.query_graph.virtual_time import Cost, VirtualTime
-from penstock.lab.report import Report, Section, at_least, at_most, equals
-from penstock.lab.workloads import steady
+from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
+from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.workloads import build_steady
 from penstock.ops.source import SourceOperator
-from penstock.progress import steps
+from penstock.progress import show_progress
 from penstock.state.kernels import I64
 
-COST = 20  # microseconds for a tuple
+TUPLE_COST = 20  # microseconds for a tuple
 
-_EACH = modelled(COST)
+_UNIT_COST = build_unit_cost(TUPLE_COST)
 
-Row = dict[str, Any]
-Build = Callable[[Workbench], Node]
+ReportRow = dict[str, Any]
+BuildGraph = Callable[[GraphBuilder], Node]
 
 
 @dataclass(frozen=True)
-class Scale:
+class GraphScale:
     """How much is measured: seconds of virtual time, sizes tried, rounds of timing."""
 
     seconds: float = 30
@@ -70,22 +70,22 @@ class Scale:
     rounds: int = 9
 
 
-FULL = Scale()
-QUICK = Scale(seconds=6, bursts=(1, 10, 100), slides=(1, 50, 200), pushes=30, rounds=7)
+FULL = GraphScale()
+QUICK = GraphScale(seconds=6, bursts=(1, 10, 100), slides=(1, 50, 200), pushes=30, rounds=7)
 
 
-def run(quick: bool = False, scale: Scale | None = None) -> Report:
+def run(quick: bool = False, scale: GraphScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("graph", quick)
     parts = {
-        "bursts through two operators": _exact,
-        "Figure 14a: signals of time": _idle_waiting,
-        "Figure 14b: size of bursts": _bursts,
-        "Figure 15: ETS arcs and punctuation": _arcs,
-        "Figure 16: SLIDE": _slides,
-        "scheduling overhead": _overhead,
+        "bursts through two operators": _report_burst_latency,
+        "Figure 14a: signals of time": _report_idle_waiting,
+        "Figure 14b: size of bursts": _report_bursts,
+        "Figure 15: ETS arcs and punctuation": _report_arcs,
+        "Figure 16: SLIDE": _report_slides,
+        "scheduling overhead": _report_overhead,
     }
-    with steps("lab graph", len(parts)) as step:
+    with show_progress("lab graph", len(parts)) as step:
         for label, part in parts.items():
             step(label)
             part(scale, report)
@@ -93,70 +93,76 @@ def run(quick: bool = False, scale: Scale | None = None) -> Report:
 
 
 def _play(
-    build: Build, signals: Signals, arrivals: dict[str, I64], strategy: str = "dfs", cost: Cost = _EACH
-) -> VirtualTime:
-    bench = Workbench(signals, strategy)
+    build: BuildGraph, signals: Signals, arrivals: dict[str, I64], strategy: str = "dfs", cost: StepCost = _UNIT_COST
+) -> VirtualRunner:
+    bench = GraphBuilder(signals, strategy)
     return bench.play(build(bench), arrivals, cost)
 
 
-def _mean_ms(played: VirtualTime) -> float:
-    return float(latencies(played.out).mean()) / 1000
+def _compute_mean_ms(played: VirtualRunner) -> float:
+    return float(compute_latencies(played.results).mean()) / 1000
 
 
 # ── exact latencies ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _exact(scale: Scale, report: Report) -> None:
+def _report_burst_latency(scale: GraphScale, report: Report) -> None:
     """A burst of n through two operators of cost c: (n + 1) c depth first, (1.5 n + 0.5) c breadth first."""
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for size in scale.burst_sizes:
         wanted = {"dfs": 2 * (size + 1), "bfs": 3 * size + 1}
         for strategy, halves in wanted.items():
             burst = {"a": np.zeros(size, np.int64)}
-            found = latencies(_play(lambda bench: path(bench, 2), ETS_ARCS, burst, strategy).out)
+            found = compute_latencies(_play(lambda bench: build_path(bench, 2), ETS_ARCS, burst, strategy).results)
             rows.append({
                 "burst": size,
                 "strategy": strategy,
                 "mean_us": float(found.mean()),
-                "formula_us": halves * COST / 2,
-                "exact": bool(2 * int(found.sum()) == halves * COST * size),
+                "formula_us": halves * TUPLE_COST / 2,
+                "exact": bool(2 * int(found.sum()) == halves * TUPLE_COST * size),
             })  # fmt: skip
     report.sections.append(Section("burst_latency", "A burst through two operators, virtual time", rows))
-    report.checks.append(equals("burst_latency_exact", sum(row["exact"] for row in rows), len(rows), "cases"))
+    report.checks.append(check_equals("burst_latency_exact", sum(row["exact"] for row in rows), len(rows), "cases"))
 
 
 # ── Figure 14 ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _idle_waiting(scale: Scale, report: Report) -> None:
+def _report_idle_waiting(scale: GraphScale, report: Report) -> None:
     """Figure 14a: 1000/s and 0.5/s into a union."""
-    arrivals = {"a": poisson(1000, scale.seconds, 1), "b": poisson(0.5, scale.seconds, 2)}
-    rivals = (NO_SIGNALS, *map(heartbeats, scale.periods), PUNCTUATION, ETS_ARCS)
-    rows: list[Row] = []
+    arrivals = {"a": generate_poisson(1000, scale.seconds, 1), "b": generate_poisson(0.5, scale.seconds, 2)}
+    rivals = (NO_SIGNALS, *map(build_heartbeats, scale.periods), PUNCTUATION, ETS_ARCS)
+    rows: list[ReportRow] = []
     for signals in rivals:
-        means = {strategy: _mean_ms(_play(simple_union, signals, arrivals, strategy)) for strategy in ("dfs", "bfs")}
+        means = {
+            strategy: _compute_mean_ms(_play(build_simple_union, signals, arrivals, strategy))
+            for strategy in ("dfs", "bfs")
+        }
         rows.append({"signals": signals.name, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
     report.sections.append(Section("idle_waiting", "Mean latency of a union of 1000/s and 0.5/s", rows))
     found = {row["signals"]: row["dfs_ms"] for row in rows}
-    best_heartbeat = min(found[heartbeats(period).name] for period in scale.periods)
+    best_heartbeat = min(found[build_heartbeats(period).name] for period in scale.periods)
     report.checks += [
-        at_least("latency_none_over_ets", found["none"] / found["ETS arcs"], 100, "times"),
-        at_least("latency_best_heartbeat_over_ets", best_heartbeat / found["ETS arcs"], 1, "times"),
+        check_at_least("latency_none_over_ets", found["none"] / found["ETS arcs"], 100, "times"),
+        check_at_least("latency_best_heartbeat_over_ets", best_heartbeat / found["ETS arcs"], 1, "times"),
     ]
-    report.figures["graph-idle-waiting.png"] = _bars(rows, "signals", ("dfs_ms", "bfs_ms"), "mean latency, ms")
+    report.figures["graph-idle-waiting.png"] = _draw_bars(rows, "signals", ("dfs_ms", "bfs_ms"), "mean latency, ms")
 
 
-def _bursts(scale: Scale, report: Report) -> None:
+def _report_bursts(scale: GraphScale, report: Report) -> None:
     """Figure 14b: the same union with ETS arcs, the fast stream in bursts."""
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for burst in scale.bursts:
-        arrivals = {"a": poisson(1000, scale.seconds, 1, burst), "b": poisson(0.5, scale.seconds, 2)}
-        means = {strategy: _mean_ms(_play(simple_union, ETS_ARCS, arrivals, strategy)) for strategy in ("dfs", "bfs")}
+        arrivals = {"a": generate_poisson(1000, scale.seconds, 1, burst), "b": generate_poisson(0.5, scale.seconds, 2)}
+        means = {
+            strategy: _compute_mean_ms(_play(build_simple_union, ETS_ARCS, arrivals, strategy))
+            for strategy in ("dfs", "bfs")
+        }
         rows.append({"burst": burst, "dfs_ms": means["dfs"], "bfs_ms": means["bfs"]})
     report.sections.append(Section("bursts", "Mean latency against the size of bursts, ETS arcs", rows))
     worst = rows[-1]
-    report.checks.append(at_least("bfs_over_dfs_in_bursts", worst["bfs_ms"] / worst["dfs_ms"], 1, "times"))
-    report.figures["graph-bursts.png"] = _curves(
+    report.checks.append(check_at_least("bfs_over_dfs_in_bursts", worst["bfs_ms"] / worst["dfs_ms"], 1, "times"))
+    report.figures["graph-bursts.png"] = _draw_curves(
         rows, "burst", {"dfs_ms": "depth first", "bfs_ms": "breadth first"}, "tuples in a burst", "mean latency, ms"
     )
 
@@ -164,13 +170,16 @@ def _bursts(scale: Scale, report: Report) -> None:
 # ── Figure 15 ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _arcs(scale: Scale, report: Report) -> None:
+def _report_arcs(scale: GraphScale, report: Report) -> None:
     """Figure 15: the nested unions, with every cost the same and with the costs of this machine."""
     rates = {"a": 100.0, "b": 1.0, "c": 100.0, "d": 1.0}
-    arrivals = {name: poisson(rate, scale.seconds, seed) for seed, (name, rate) in enumerate(rates.items())}
-    rows: list[Row] = []
-    for costs, cost in (("20 µs each", _EACH), ("measured", _calibrated(arrivals))):
-        means = {signals: _mean_ms(_play(nested_unions, signals, arrivals, cost=cost)) for signals in _BY_DEMAND}
+    arrivals = {name: generate_poisson(rate, scale.seconds, seed) for seed, (name, rate) in enumerate(rates.items())}
+    rows: list[ReportRow] = []
+    for costs, cost in (("20 µs each", _UNIT_COST), ("measured", _calibrate_cost(arrivals))):
+        means = {
+            signals: _compute_mean_ms(_play(build_nested_unions, signals, arrivals, cost=cost))
+            for signals in _ON_DEMAND
+        }
         below = 1 - means[ETS_ARCS] / means[PUNCTUATION]
         rows.append({
             "costs": costs,
@@ -180,26 +189,26 @@ def _arcs(scale: Scale, report: Report) -> None:
         })  # fmt: skip
     report.sections.append(Section("arcs", "Mean latency of the nested unions", rows))
     report.checks += [
-        at_least("ets_arcs_below_punctuation", rows[0]["below_percent"], 14, "%"),
-        at_least("ets_arcs_below_punctuation_measured", rows[1]["below_percent"], 14, "%"),
+        check_at_least("ets_arcs_below_punctuation", rows[0]["below_percent"], 14, "%"),
+        check_at_least("ets_arcs_below_punctuation_measured", rows[1]["below_percent"], 14, "%"),
     ]
-    report.figures["graph-arcs.png"] = _bars(rows, "costs", ("punctuation_ms", "ets_arcs_ms"), "mean latency, ms")
+    report.figures["graph-arcs.png"] = _draw_bars(rows, "costs", ("punctuation_ms", "ets_arcs_ms"), "mean latency, ms")
 
 
-_BY_DEMAND = (PUNCTUATION, ETS_ARCS)
+_ON_DEMAND = (PUNCTUATION, ETS_ARCS)
 
 
-def _calibrated(arrivals: dict[str, I64]) -> Cost:
+def _calibrate_cost(arrivals: dict[str, I64]) -> StepCost:
     """The median time of a step of each operator, with tuples and without, taken from runs of both contenders."""
     took: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
-    clock = measured()
+    clock = build_measured_cost()
 
     def note(node: Node, done: int) -> int:
         took[node.id, done > 0].append(clock(node, done))
-        return _EACH(node, done)
+        return _UNIT_COST(node, done)
 
-    for signals in _BY_DEMAND:
-        _play(nested_unions, signals, arrivals, cost=note)
+    for signals in _ON_DEMAND:
+        _play(build_nested_unions, signals, arrivals, cost=note)
     costs = {step: round(median(times)) for step, times in took.items()}
     return lambda node, done: costs[node.id, done > 0]
 
@@ -207,24 +216,24 @@ def _calibrated(arrivals: dict[str, I64]) -> Cost:
 # ── Figure 16 ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _slides(scale: Scale, report: Report) -> None:
+def _report_slides(scale: GraphScale, report: Report) -> None:
     """Figure 16: results per 0.02 s when one input of the union reports only every SLIDE tuples."""
-    arrivals = {"a": poisson(1000, scale.seconds, 1), "b": poisson(1000, scale.seconds, 2)}
-    rows: list[Row] = []
+    arrivals = {"a": generate_poisson(1000, scale.seconds, 1), "b": generate_poisson(1000, scale.seconds, 2)}
+    rows: list[ReportRow] = []
     for slide in scale.slides:
         found = {
-            signals: burstiness(_play(partial(slide_union, slide=slide), signals, arrivals).out)
+            signals: compute_burstiness(_play(partial(build_slide_union, slide=slide), signals, arrivals).results)
             for signals in (NO_SIGNALS, ETS_ARCS)
         }
         rows.append({"slide": slide, "none": found[NO_SIGNALS], "ets_arcs": found[ETS_ARCS]})
-    arriving = burstiness([(int(at), 0) for at in arrivals["a"]])
+    arriving = compute_burstiness([(int(at), 0) for at in arrivals["a"]])
     report.sections.append(Section("slides", f"Burstiness against SLIDE (that of the arrivals: {arriving:.2f})", rows))
     worst = rows[-1]
     report.checks += [
-        at_least("burstiness_none_over_ets", worst["none"] / worst["ets_arcs"], 2, "times"),
-        at_most("burstiness_ets_over_arrivals", worst["ets_arcs"] / arriving, 1.25, "times"),
+        check_at_least("burstiness_none_over_ets", worst["none"] / worst["ets_arcs"], 2, "times"),
+        check_at_most("burstiness_ets_over_arrivals", worst["ets_arcs"] / arriving, 1.25, "times"),
     ]
-    report.figures["graph-slides.png"] = _curves(
+    report.figures["graph-slides.png"] = _draw_curves(
         rows, "slide", {"none": "no signals", "ets_arcs": "ETS arcs"}, "SLIDE, tuples", "(max - min) / mean"
     )
 
@@ -232,17 +241,17 @@ def _slides(scale: Scale, report: Report) -> None:
 # ── overhead ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _overhead(scale: Scale, report: Report) -> None:
+def _report_overhead(scale: GraphScale, report: Report) -> None:
     """Pushes of 4096 tuples a stream: run by the cycle, and the same operators called one after the other.
 
     The join is a query of the engine; the union of two selections, over rows of 10 columns, is about the lightest work
     a graph can have.
     """
-    contenders = {"join": _joining, "union": _uniting}
-    rows: list[Row] = []
+    contenders = {"join": _build_join, "union": _build_union}
+    rows: list[ReportRow] = []
     for name, make in contenders.items():
         for strategy in ("dfs", "bfs", "rr"):
-            direct, more = _timed_pair(make(), make(), strategy, scale.pushes * scale.rounds)
+            direct, more = _time_pair(make(), make(), strategy, scale.pushes * scale.rounds)
             rows.append({
                 "operators": name,
                 "strategy": strategy,
@@ -251,13 +260,13 @@ def _overhead(scale: Scale, report: Report) -> None:
                 "over_percent": 100 * more / direct,
             })  # fmt: skip
         most = max(row["over_percent"] for row in rows if row["operators"] == name)
-        report.checks.append(at_most(f"scheduling_overhead_{name}", most, 5, "%"))
-    title = f"Scheduling: batches of {PUSH} tuples on every arc, median of processor time"
+        report.checks.append(check_at_most(f"scheduling_overhead_{name}", most, 5, "%"))
+    title = f"Scheduling: batches of {PUSH_ROWS} tuples on every arc, median of processor time"
     report.sections.append(Section("overhead", title, rows))
 
 
 @dataclass(frozen=True)
-class Contender:
+class TimedGraph:
     """A graph, how the n-th push is fed to it, and how its results are taken: how many there were."""
 
     graph: Graph
@@ -265,45 +274,45 @@ class Contender:
     take: Callable[[], int]
 
 
-PUSH = 4096
-TURN = 4 * PUSH  # all that can wait, so that a push is one turn of every operator on both sides
-WIDE = pa.schema([*SCHEMA, *((f"payload{number}", pa.int64()) for number in range(8))])
+PUSH_ROWS = 4096
+TURN_ROWS = 4 * PUSH_ROWS  # all that can wait, so that a push is one turn of every operator on both sides
+WIDE_SCHEMA = pa.schema([*SCHEMA, *((f"payload{number}", pa.int64()) for number in range(8))])
 
 
-def _uniting() -> Contender:
-    bench = Workbench(BY_DATA, schema=WIDE)
-    last = simple_union(bench)
-    payload = np.random.default_rng(1).random(PUSH)
-    columns = {field.name: pa.array(payload).cast(field.type, safe=False) for field in WIDE}
+def _build_union() -> TimedGraph:
+    bench = GraphBuilder(BY_DATA, schema=WIDE_SCHEMA)
+    last = build_simple_union(bench)
+    payload = np.random.default_rng(1).random(PUSH_ROWS)
+    columns = {field.name: pa.array(payload).cast(field.type, safe=False) for field in WIDE_SCHEMA}
 
     def feed(push: int) -> None:
-        times = np.arange(push * PUSH, (push + 1) * PUSH)
+        times = np.arange(push * PUSH_ROWS, (push + 1) * PUSH_ROWS)
         for source in bench.sources.values():
             source.feed(times, {**columns, "ts": pa.array(times)})
 
     sink = last.outlet.open()
-    return Contender(bench.graph, feed, lambda: sum(len(batch) for batch in sink.take(sink.waiting())))
+    return TimedGraph(bench.graph, feed, lambda: sum(len(batch) for batch in sink.take(sink.waiting())))
 
 
-def _joining() -> Contender:
-    streams = steady(2, 10_000)
-    engine = streams.engine()
+def _build_join() -> TimedGraph:
+    streams = build_steady(2, 10_000)
+    engine = streams.build_engine()
     graph = engine._graph
     join = list(graph)[-1].operator
     assert isinstance(join, JoinOperator)
 
     def feed(push: int) -> None:
-        stretch = streams.between(push * PUSH, (push + 1) * PUSH)
+        stretch = streams.generate_between(push * PUSH_ROWS, (push + 1) * PUSH_ROWS)
         for name, table in stretch.items():
             columns = {column: table.column(column).combine_chunks() for column in table.column_names}
             source = graph[f"source {name}"].operator
             assert isinstance(source, SourceOperator)
             source.feed(columns["ts"].to_numpy(), columns)
 
-    return Contender(graph, feed, lambda: sum(len(harvest) for harvest in join.harvested()))
+    return TimedGraph(graph, feed, lambda: sum(len(harvest) for harvest in join.take_matches()))
 
 
-def _timed_pair(by_cycle: Contender, direct: Contender, strategy: str, pushes: int) -> tuple[float, float]:
+def _time_pair(by_cycle: TimedGraph, direct: TimedGraph, strategy: str, pushes: int) -> tuple[float, float]:
     """Seconds of processor time per push called directly, and how much more by the cycle on the same push.
 
     The two take turns push by push, so that both see the same machine.
@@ -313,9 +322,9 @@ def _timed_pair(by_cycle: Contender, direct: Contender, strategy: str, pushes: i
 
     def call() -> None:
         for operator in operators:
-            operator.run(TURN)
+            operator.run(TURN_ROWS)
 
-    runs = ((by_cycle, Cycle(by_cycle.graph, TURN).run), (direct, call))
+    runs = ((by_cycle, GraphScheduler(by_cycle.graph, TURN_ROWS).run), (direct, call))
     seconds: tuple[list[float], list[float]] = ([], [])
     results = [0, 0]
     for push in range(pushes):
@@ -333,17 +342,17 @@ def _timed_pair(by_cycle: Contender, direct: Contender, strategy: str, pushes: i
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _curves(rows: Sequence[Row], across: str, curves: dict[str, str], xlabel: str, ylabel: str) -> bytes:
-    drawing, panel = _panel(xlabel, ylabel)
+def _draw_curves(rows: Sequence[ReportRow], across: str, curves: dict[str, str], xlabel: str, ylabel: str) -> bytes:
+    drawing, panel = _create_panel(xlabel, ylabel)
     for name, label in curves.items():
         panel.plot([row[across] for row in rows], [row[name] for row in rows], "o-", label=label)
     panel.set(xscale="log", yscale="log")
     panel.legend()
-    return _png(drawing)
+    return _encode_png(drawing)
 
 
-def _bars(rows: Sequence[Row], across: str, names: Sequence[str], ylabel: str) -> bytes:
-    drawing, panel = _panel("", ylabel)
+def _draw_bars(rows: Sequence[ReportRow], across: str, names: Sequence[str], ylabel: str) -> bytes:
+    drawing, panel = _create_panel("", ylabel)
     width = 0.8 / len(names)
     for number, name in enumerate(names):
         places = np.arange(len(rows)) + number * width
@@ -351,10 +360,10 @@ def _bars(rows: Sequence[Row], across: str, names: Sequence[str], ylabel: str) -
     panel.set_xticks(np.arange(len(rows)) + 0.4 - width / 2, [row[across] for row in rows], rotation=30, ha="right")
     panel.set_yscale("log")
     panel.legend()
-    return _png(drawing)
+    return _encode_png(drawing)
 
 
-def _panel(xlabel: str, ylabel: str) -> tuple[Figure, Any]:
+def _create_panel(xlabel: str, ylabel: str) -> tuple[Figure, Any]:
     drawing = Figure(figsize=(6.4, 4), layout="constrained")
     FigureCanvasAgg(drawing)
     panel = drawing.subplots()
@@ -363,7 +372,7 @@ def _panel(xlabel: str, ylabel: str) -> tuple[Figure, Any]:
     return drawing, panel
 
 
-def _png(drawing: Figure) -> bytes:
+def _encode_png(drawing: Figure) -> bytes:
     image = io.BytesIO()
     drawing.savefig(image, format="png", dpi=130)
     return image.getvalue()

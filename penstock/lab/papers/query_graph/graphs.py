@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from penstock.cql.catalog import Stream
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
-from penstock.lab.papers.query_graph.virtual_time import Cost, Event, VirtualTime
-from penstock.ops.protocol import Batch, Inlet, Outlet, Plain
+from penstock.lab.papers.query_graph.virtual_time import Event, StepCost, VirtualRunner
+from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet
 from penstock.ops.source import ClockedSource, SourceOperator
 from penstock.ops.union import UnionOperator
 from penstock.state.kernels import ALWAYS, I64
@@ -27,62 +27,62 @@ from penstock.state.kernels import ALWAYS, I64
 SECOND = 1_000_000
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
 
-Work = Callable[[Batch], Batch]
+BatchFunction = Callable[[Batch], Batch]
 
 
-class Stage:
+class UnaryOperator:
     """An operator of one input that does not merge by time. Its outlet's time moves with the tuples it writes only."""
 
-    def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, work: Work) -> None:
+    def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, work: BatchFunction) -> None:
         self.id = id_
         self._inlet = inlet
         self._outlet = outlet
-        self._work = work
+        self._function = work
 
-    def more(self) -> bool:
+    def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
     def run(self, budget: int) -> int:
         done = 0
         for batch in self._inlet.take(budget):
-            out = self._work(batch)
+            out = self._function(batch)
             self._outlet.write(out)
-            self._tell(batch, out)
+            self._advance_outlet(batch, out)
             done += len(batch)
         return done
 
     def metrics(self) -> dict[str, object]:
         return {}
 
-    def _tell(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002 - others tell by what they read
+    def _advance_outlet(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002 - others tell by what they read
         if len(out):
             self._outlet.advance(int(out.times[-1]))
 
 
-class SkippedStage(Stage, Plain):
+class EtsOperator(UnaryOperator, FrontierBypass):
     """The engine's way: what it reads moves its outlet's time, and frontiers go past it."""
 
-    def _tell(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002
+    def _advance_outlet(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002
         self._outlet.advance(self._inlet.frontier if self._inlet.next_time() is None else int(batch.times[-1]))
 
 
-class CarryingStage(SkippedStage):
+class PunctuationOperator(EtsOperator):
     """Punctuation: a frontier is worked on like a tuple, by every operator."""
 
-    _carried = int(ALWAYS)
+    _last_frontier = int(ALWAYS)
 
-    def more(self) -> bool:
-        return super().more() or self._inlet.frontier > self._carried
+    def has_work(self) -> bool:
+        return super().has_work() or self._inlet.frontier > self._last_frontier
 
     def run(self, budget: int) -> int:
         done = super().run(budget)
         if self._inlet.next_time() is None:
-            self._carried = self._inlet.frontier
-            self._outlet.advance(self._carried)
+            self._last_frontier = self._inlet.frontier
+            self._outlet.advance(self._last_frontier)
         return done
 
 
-def share(part: float) -> Work:
+def build_selection(part: float) -> BatchFunction:
     """A selection that lets this share of uniform values through."""
 
     def select(batch: Batch) -> Batch:
@@ -92,7 +92,7 @@ def share(part: float) -> Work:
     return select
 
 
-class Slide:
+class SlideAggregate:
     """An aggregate over tuples that reports once every `size` of them."""
 
     def __init__(self, size: int) -> None:
@@ -110,23 +110,23 @@ class Signals:
     """How time travels: the kind of operator between, whether sources answer on demand, the period of heartbeats."""
 
     name: str
-    stage: type[Stage]
+    operator: type[UnaryOperator]
     on_demand: bool = False
     period: int | None = None
 
 
-NO_SIGNALS = Signals("none", Stage)
-PUNCTUATION = Signals("punctuation", CarryingStage, on_demand=True)
-ETS_ARCS = Signals("ETS arcs", SkippedStage, on_demand=True)
-BY_DATA = Signals("by data", SkippedStage)  # the engine without a clock
+NO_SIGNALS = Signals("none", UnaryOperator)
+PUNCTUATION = Signals("punctuation", PunctuationOperator, on_demand=True)
+ETS_ARCS = Signals("ETS arcs", EtsOperator, on_demand=True)
+BY_DATA = Signals("by data", EtsOperator)  # the engine without a clock
 
 
-def heartbeats(period: int) -> Signals:
-    return Signals(f"heartbeat {period / 1000:g} ms", CarryingStage, period=period)
+def build_heartbeats(period: int) -> Signals:
+    return Signals(f"heartbeat {period / 1000:g} ms", PunctuationOperator, period=period)
 
 
 @dataclass
-class Workbench:
+class GraphBuilder:
     """A graph under construction, and its run."""
 
     signals: Signals
@@ -136,7 +136,7 @@ class Workbench:
     sources: dict[str, SourceOperator] = field(default_factory=dict)
     _clock: Callable[[], int] = lambda: 0
 
-    def source(self, name: str) -> Node:
+    def add_source(self, name: str) -> Node:
         outlet, stream = Buffer(), Stream(name, self.schema, "ts", timestamps="internal")
         if self.signals.on_demand:
             operator: SourceOperator = ClockedSource(name, stream, outlet, self.clock)
@@ -145,53 +145,53 @@ class Workbench:
         self.sources[name] = operator
         return self.graph.add(operator, outlet)
 
-    def stage(self, name: str, before: Node, work: Work) -> Node:
+    def add_operator(self, name: str, before: Node, work: BatchFunction) -> Node:
         reader, outlet = before.outlet.open(), Buffer()
-        return self.graph.add(self.signals.stage(name, reader, outlet, work), outlet, {reader: before})
+        return self.graph.add(self.signals.operator(name, reader, outlet, work), outlet, {reader: before})
 
-    def union(self, name: str, *before: Node) -> Node:
+    def add_union(self, name: str, *before: Node) -> Node:
         readers, outlet = {node.outlet.open(): node for node in before}, Buffer()
         return self.graph.add(UnionOperator(name, list(readers), outlet, self.schema.names), outlet, readers)
 
     def clock(self) -> int:
         return self._clock()
 
-    def now(self, instant: int) -> None:
+    def set_clock(self, instant: int) -> None:
         """Set the clock of the sources, for a run without virtual time."""
         self._clock = lambda: instant
 
-    def play(self, last: Node, arrivals: dict[str, I64], cost: Cost, seed: int = 1) -> VirtualTime:
+    def play(self, last: Node, arrivals: dict[str, I64], cost: StepCost, seed: int = 1) -> VirtualRunner:
         """Run with tuples that arrive at these instants, each with a random value."""
         self.graph.schedule(self.strategy)
-        virtual = VirtualTime(self.graph, last.outlet.open(), cost)
+        virtual = VirtualRunner(self.graph, last.outlet.open(), cost)
         self._clock = virtual.clock
-        virtual.play([*self._arrivals(arrivals, seed), *self._heartbeats(arrivals)])
+        virtual.run_events([*self._generate_arrivals(arrivals, seed), *self._generate_heartbeats(arrivals)])
         return virtual
 
-    def _arrivals(self, arrivals: dict[str, I64], seed: int) -> Iterator[Event]:
+    def _generate_arrivals(self, arrivals: dict[str, I64], seed: int) -> Iterator[Event]:
         rng = np.random.default_rng(seed)
         for name, times in arrivals.items():
             for at, value in zip(times, rng.random(times.size), strict=True):
                 columns = {"ts": pa.array([at]), "v": pa.array([value])}
-                yield Event(int(at), _feed(self.sources[name], np.array([at]), columns))
+                yield Event(int(at), _make_feed(self.sources[name], np.array([at]), columns))
 
-    def _heartbeats(self, arrivals: dict[str, I64]) -> Iterator[Event]:
+    def _generate_heartbeats(self, arrivals: dict[str, I64]) -> Iterator[Event]:
         if self.signals.period is not None:
             end = max(int(times[-1]) for times in arrivals.values())
             for at in range(self.signals.period, end + self.signals.period, self.signals.period):
                 for source in self.sources.values():
-                    yield Event(at, _advance(source, at))
+                    yield Event(at, _make_advance(source, at))
 
 
-def _feed(source: SourceOperator, times: I64, columns: dict[str, pa.Array]) -> Callable[[], object]:
+def _make_feed(source: SourceOperator, times: I64, columns: dict[str, pa.Array]) -> Callable[[], object]:
     return lambda: source.feed(times, columns)
 
 
-def _advance(source: SourceOperator, at: int) -> Callable[[], object]:
+def _make_advance(source: SourceOperator, at: int) -> Callable[[], object]:
     return lambda: source.advance(at)
 
 
-def poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> I64:
+def generate_poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> I64:
     """Arrivals at a mean rate, in bursts of tuples one microsecond apart."""
     rng = np.random.default_rng(seed)
     count = max(1, int(rate * seconds / burst))
@@ -199,42 +199,42 @@ def poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> I64:
     return np.sort((starts[:, np.newaxis] + np.arange(burst)).ravel())
 
 
-def simple_union(bench: Workbench) -> Node:
+def build_simple_union(bench: GraphBuilder) -> Node:
     """Figure 1: two selections of 95 % into a union."""
-    selected = (bench.stage(f"σ{name}", bench.source(name), share(0.95)) for name in "ab")
-    return bench.union("∪", *selected)
+    selected = (bench.add_operator(f"σ{name}", bench.add_source(name), build_selection(0.95)) for name in "ab")
+    return bench.add_union("∪", *selected)
 
 
-def nested_unions(bench: Workbench, slide: int = 1) -> Node:
+def build_nested_unions(bench: GraphBuilder, slide: int = 1) -> Node:
     """Figures 5 and 10: two unions of selections, an aggregate and a selection behind each, into a third union."""
     halves = []
     for number, names in enumerate(("ab", "cd"), start=1):
-        selected = [bench.stage(f"σ{name}", bench.source(name), share(0.95)) for name in names]
-        summed = bench.stage(f"Σ{number}", bench.union(f"∪{number}", *selected), Slide(slide))
-        halves.append(bench.stage(f"σ{number}", summed, share(0.95)))
-    return bench.union("∪", *halves)
+        selected = [bench.add_operator(f"σ{name}", bench.add_source(name), build_selection(0.95)) for name in names]
+        summed = bench.add_operator(f"Σ{number}", bench.add_union(f"∪{number}", *selected), SlideAggregate(slide))
+        halves.append(bench.add_operator(f"σ{number}", summed, build_selection(0.95)))
+    return bench.add_union("∪", *halves)
 
 
-def slide_union(bench: Workbench, slide: int) -> Node:
+def build_slide_union(bench: GraphBuilder, slide: int) -> Node:
     """Figure 16: a selection and an aggregate with SLIDE into a union."""
-    selected = bench.stage("σa", bench.source("a"), share(0.95))
-    return bench.union("∪", selected, bench.stage("Σb", bench.source("b"), Slide(slide)))
+    selected = bench.add_operator("σa", bench.add_source("a"), build_selection(0.95))
+    return bench.add_union("∪", selected, bench.add_operator("Σb", bench.add_source("b"), SlideAggregate(slide)))
 
 
-def path(bench: Workbench, length: int) -> Node:
+def build_path(bench: GraphBuilder, length: int) -> Node:
     """Figure 3: operators in a row."""
-    node = bench.source("a")
+    node = bench.add_source("a")
     for number in range(1, length + 1):
-        node = bench.stage(f"Q{number}", node, share(1.0))
+        node = bench.add_operator(f"Q{number}", node, build_selection(1.0))
     return node
 
 
-def modelled(cost: int) -> Cost:
+def build_unit_cost(cost: int) -> StepCost:
     """Every operator costs the same for every tuple, and for every step that only carries time; sources nothing."""
     return lambda node, done: cost * max(done, 1) if node.readers else 0
 
 
-def measured() -> Cost:
+def build_measured_cost() -> StepCost:
     """What a step really took: the time since the last one ended, in microseconds, at least one."""
     last = time.perf_counter_ns()
 
@@ -247,12 +247,12 @@ def measured() -> Cost:
     return cost
 
 
-def latencies(out: Sequence[tuple[int, int]]) -> I64:
+def compute_latencies(out: Sequence[tuple[int, int]]) -> I64:
     """How long each result was under way."""
     return np.array([left - stamp for left, stamp in out], np.int64)
 
 
-def burstiness(out: Sequence[tuple[int, int]], width: int = SECOND // 50) -> float:
+def compute_burstiness(out: Sequence[tuple[int, int]], width: int = SECOND // 50) -> float:
     """Of the results per 0.02 s: the most less the fewest, by the mean. The first and the last stretch do not count."""
     counts = np.bincount([left // width for left, _ in out])[1:-1]
     return float((counts.max() - counts.min()) / counts.mean())

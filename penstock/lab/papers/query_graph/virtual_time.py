@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Graph, Node
-from penstock.graph.scheduler import Cycle
+from penstock.graph.scheduler import GraphScheduler
 
-Cost = Callable[[Node, int], int]
+StepCost = Callable[[Node, int], int]
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,18 @@ class Event:
     """Something from outside, at an instant: tuples arrive, a heartbeat is sent."""
 
     at: int
-    happen: Callable[[], object] = field(compare=False)
+    action: Callable[[], object] = field(compare=False)
 
 
-class VirtualTime:
+class VirtualRunner:
     """A graph run on a virtual clock. `out` keeps (instant it left, its timestamp) of every result."""
 
-    def __init__(self, graph: Graph, sink: Reader, cost: Cost, batch: int = 1) -> None:
+    def __init__(self, graph: Graph, sink: Reader, cost: StepCost, batch: int = 1) -> None:
         self.now = 0
-        self.out: list[tuple[int, int]] = []
+        self.results: list[tuple[int, int]] = []
         self._sink = sink
         self._cost = cost
-        self._cycle = Cycle(graph, batch, self._stepped)
+        self._scheduler = GraphScheduler(graph, batch, self._on_step)
         self._events: list[Event] = []
         self._arriving: int | None = None
 
@@ -40,24 +40,24 @@ class VirtualTime:
         """For sources: the instant an arrival is delivered at, else now."""
         return self.now if self._arriving is None else self._arriving
 
-    def play(self, events: Iterable[Event]) -> None:
+    def run_events(self, events: Iterable[Event]) -> None:
         """Let events happen and run until nothing moves any more."""
         self._events = sorted(events, key=lambda event: event.at, reverse=True)
-        self._cycle.run()
+        self._scheduler.run()
         while self._events:
             self.now = max(self.now, self._events[-1].at)
             self._deliver()
-            self._cycle.run()
+            self._scheduler.run()
 
-    def _stepped(self, node: Node, done: int) -> None:
+    def _on_step(self, node: Node, done: int) -> None:
         self.now += self._cost(node, done)
         for batch in self._sink.take(self._sink.waiting()):
-            self.out += ((self.now, int(time)) for time in batch.times)
+            self.results += ((self.now, int(time)) for time in batch.times)
         self._deliver()
 
     def _deliver(self) -> None:
         while self._events and self._events[-1].at <= self.now:
             event = self._events.pop()
             self._arriving = event.at
-            event.happen()
+            event.action()
         self._arriving = None

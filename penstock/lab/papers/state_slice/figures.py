@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.lab.drawing import panels_of, png
+from penstock.lab.drawing import create_panels, encode_png
 
-Row = dict[str, Any]
+ReportRow = dict[str, Any]
 
 LABELS = {
     "state_slice": ("State-Slice", "o-"),
@@ -17,41 +17,41 @@ LABELS = {
 }
 
 
-def memory(rows: Sequence[Row], rate: int) -> bytes:
+def draw_memory(rows: Sequence[ReportRow], rate: int) -> bytes:
     """Bytes of the rows held by S_σ, a panel for each distribution of windows."""
     chosen = [row for row in rows if row["rate"] == rate]
     names = list(dict.fromkeys(row["windows"] for row in chosen))
-    drawing, panels = panels_of(len(names), f"Figure 17: bytes of the rows held, {rate:,} tuples/s")
+    drawing, panels = create_panels(len(names), f"Figure 17: bytes of the rows held, {rate:,} tuples/s")
     for panel, windows in zip(panels, names, strict=True):
         own = [row for row in chosen if row["windows"] == windows]
         for name, (label, style) in LABELS.items():
             panel.plot([row["sigma"] for row in own], [row[f"{name}_row_kib"] for row in own], style, label=label)
         panel.set(xlabel="S_σ", ylabel="KiB", title=windows, ylim=(0, None))
     panels[0].legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def service_rate(rows: Sequence[Row]) -> bytes:
+def draw_service_rate(rows: Sequence[ReportRow]) -> bytes:
     """Results per second of CPU by S_⋈ at the highest rate, the middle S_σ; a panel for each distribution."""
     rate = max(row["rate"] for row in rows)
     sigmas = sorted({row["sigma"] for row in rows})
     middle = sigmas[len(sigmas) // 2]
     chosen = [row for row in rows if row["rate"] == rate and row["sigma"] == middle]
     names = list(dict.fromkeys(row["windows"] for row in chosen))
-    drawing, panels = panels_of(len(names), f"Figure 18: service rate, {rate} tuples/s, S_σ {middle}")
+    drawing, panels = create_panels(len(names), f"Figure 18: service rate, {rate} tuples/s, S_σ {middle}")
     for panel, windows in zip(panels, names, strict=True):
         own = [row for row in chosen if row["windows"] == windows]
         for name, (label, style) in LABELS.items():
             panel.plot([row["joins"] for row in own], [row[f"{name}_s"] / 1e6 for row in own], style, label=label)
         panel.set(xlabel="S_⋈", ylabel="million results per CPU second", title=windows, ylim=(0, None))
     panels[0].legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def chains(rows: Sequence[Row]) -> bytes:
+def draw_chains(rows: Sequence[ReportRow]) -> bytes:
     """Results per second of CPU by the number of queries, and what the model says merging would gain."""
     names = list(dict.fromkeys(row["windows"] for row in rows))
-    drawing, panels = panels_of(len(names), "Figure 19: many windows")
+    drawing, panels = create_panels(len(names), "Figure 19: many windows")
     for panel, windows in zip(panels, names, strict=True):
         own = [row for row in rows if row["windows"] == windows]
         queries = [row["queries"] for row in own]
@@ -59,12 +59,12 @@ def chains(rows: Sequence[Row]) -> bytes:
         panel.plot(queries, [row["pull_up_s"] / 1e6 for row in own], "^-", label="all merged, with a router")
         panel.set(xlabel="queries", ylabel="million results per CPU second", title=windows, ylim=(0, None))
     panels[0].legend(fontsize="small")
-    return png(drawing)
+    return encode_png(drawing)
 
 
-def crowds(rows: Sequence[Row]) -> bytes:
+def draw_scaling(rows: Sequence[ReportRow]) -> bytes:
     """CPU and state against one query, by the number of queries."""
-    drawing, (left, right) = panels_of(2, "Many queries against the largest one alone")
+    drawing, (left, right) = create_panels(2, "Many queries against the largest one alone")
     queries = [row["queries"] for row in rows]
     left.plot(queries, [row["times_one"] for row in rows], "o-")
     left.axhline(3, color="grey", linewidth=1)
@@ -72,4 +72,4 @@ def crowds(rows: Sequence[Row]) -> bytes:
     right.plot(queries, [row["times_one_row_kib"] for row in rows], "o-")
     right.axhline(1.2, color="grey", linewidth=1)
     right.set(xlabel="queries", ylabel="times the bytes of rows", xscale="log", ylim=(0, None))
-    return png(drawing)
+    return encode_png(drawing)

@@ -18,11 +18,11 @@ from penstock.engine import Engine
 
 SECOND = 1000
 
-Push = dict[str, pa.Table]
+PushTables = dict[str, pa.Table]
 
 
 @dataclass(frozen=True)
-class Asked:
+class SliceQuery:
     """A query over both streams: its window in milliseconds, and the share of A's tuples it wants."""
 
     window: int
@@ -30,16 +30,16 @@ class Asked:
 
     @property
     def text(self) -> str:
-        return select(self.window, "" if self.share >= 1 else f" AND a.v < {self.share}")
+        return build_select(self.window, "" if self.share >= 1 else f" AND a.v < {self.share}")
 
 
-def select(window: int, where: str = "") -> str:
+def build_select(window: int, where: str = "") -> str:
     """The join over a window, with further conditions; all of both streams is shown."""
     shown = "a.ts AS a_ts, a.k AS k, a.v AS v, b.ts AS b_ts, b.v AS b_v"
     return f"SELECT {shown} FROM A [RANGE {window}] a, B [RANGE {window}] b WHERE a.k = b.k{where}"
 
 
-def engine(*, share: bool = True, queries: Sequence[Asked] = ()) -> Engine:
+def build_engine(*, share: bool = True, queries: Sequence[SliceQuery] = ()) -> Engine:
     """An engine with both streams; queries are named q0, q1 and so on."""
     made = Engine(share=share, max_queries=100_000)
     for name in "AB":
@@ -50,7 +50,7 @@ def engine(*, share: bool = True, queries: Sequence[Asked] = ()) -> Engine:
 
 
 @dataclass(frozen=True)
-class Streams:
+class PoissonStreams:
     """Both streams at a rate (tuples per second) for some seconds; S_⋈ is the share of pairs that join."""
 
     rate: float
@@ -58,14 +58,14 @@ class Streams:
     joins: float
     seed: int = 7
 
-    def pushes(self) -> Iterator[Push]:
+    def generate_pushes(self) -> Iterator[PushTables]:
         """A second's tuples at a time."""
         rng = np.random.default_rng(self.seed)
-        odds = key_odds(self.joins)
+        odds = compute_key_odds(self.joins)
         for second in range(self.seconds):
-            yield {name: self._second(rng, second, odds) for name in "AB"}
+            yield {name: self._generate_second(rng, second, odds) for name in "AB"}
 
-    def _second(self, rng: np.random.Generator, second: int, odds: NDArray[np.float64]) -> pa.Table:
+    def _generate_second(self, rng: np.random.Generator, second: int, odds: NDArray[np.float64]) -> pa.Table:
         """A Poisson number of tuples at times that are uniform, the last on the second: both streams end together."""
         times = np.sort(rng.integers(second * SECOND, (second + 1) * SECOND, max(1, rng.poisson(self.rate))))
         times[-1] = (second + 1) * SECOND - 1
@@ -73,7 +73,7 @@ class Streams:
         return pa.table({"ts": times, "k": keys.astype(np.int64), "v": rng.random(times.size)})
 
 
-def key_odds(joins: float) -> NDArray[np.float64]:
+def compute_key_odds(joins: float) -> NDArray[np.float64]:
     """Odds of keys such that two are equal with the probability `joins`: all alike but one, which is more likely."""
     count = ceil(1 / joins)
     if count == 1:
@@ -85,7 +85,7 @@ def key_odds(joins: float) -> NDArray[np.float64]:
     return odds
 
 
-def least_rows(pushes: Sequence[Push], queries: Sequence[Asked], now: int) -> int:
+def count_least_rows(pushes: Sequence[PushTables], queries: Sequence[SliceQuery], now: int) -> int:
     """The rows that any exact plan must hold at a time: those that a query can still pair with one that comes."""
     longest = max(query.window for query in queries)
     born = {name: np.concatenate([push[name].column("ts").to_numpy() for push in pushes]) for name in "AB"}
