@@ -40,7 +40,7 @@ from penstock.join.operator import Migration
 from penstock.join.sharing.shared_join import Slicing
 from penstock.plan.explain import ExplainNode, as_mermaid, as_text
 from penstock.state.kernels import FOREVER
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 @guard_calls(
@@ -73,7 +73,7 @@ class Engine:
         max_queries: int = 10_000,
         adapt: bool | Rules = False,
         timer: Timer = perf_counter,
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
 

@@ -34,7 +34,7 @@ from penstock.state.code_set import Mask
 from penstock.state.columns import make_ring_column, ring_read, ring_write
 from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, collect_living_rows, probe_chain, skip_dead_rows
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
 from penstock.state.sorted_index import F64, SortedIndex, to_floats
 from penstock.state.windows import RowsWindow, compute_expirations, get_lifetime
@@ -69,7 +69,7 @@ class Renumbering:
 class LeafStore(StoredRows):
     """The window of one FROM item."""
 
-    def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
+    def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
         schema = plan.source.relation.schema
         super().__init__(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
         self._maintenance = maintenance

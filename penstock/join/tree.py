@@ -35,7 +35,7 @@ from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, Su
 from penstock.plan.tree import require_tree
 from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.probe_blocks import ProbeBuffer
 
 
@@ -46,7 +46,7 @@ class JoinTree:
         self,
         plan: JoinPlan,
         policy: StatePolicy,
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
         *,
         beside: JoinTree | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ from penstock.ops.protocol import Batch, Inlet, Outlet, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class DifferenceOperator:
@@ -35,7 +35,7 @@ class DifferenceOperator:
         outlet: Outlet,
         columns: Mapping[str, pa.DataType],
         order: Sequence[int],
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         self.id = id_
         self.order = tuple(order)

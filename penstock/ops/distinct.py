@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
 from penstock.state.kernels import ALWAYS, FOREVER
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class DistinctOperator(FrontierBypass):
@@ -23,7 +23,7 @@ class DistinctOperator(FrontierBypass):
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, columns: Mapping[str, pa.DataType],
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
         self.id = id_
         self._inlet = inlet

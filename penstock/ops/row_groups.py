@@ -20,7 +20,7 @@ from penstock.ops.kernels import count_group_rows
 from penstock.ops.protocol import I8, Batch
 from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import I32, I64, NONE, U8
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -44,7 +44,7 @@ def zero_null_weights(weights: I8, values: pa.Array) -> I8:
 class RowGroups:
     """Codes for keys of several columns, exact; no columns make one group."""
 
-    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
         self._types = tuple(types)
         self._maintenance = maintenance
         self._columns = tuple(make_interner(type_, maintenance.capacity) for type_ in types)

@@ -39,7 +39,7 @@ from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
 from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class Pipeline:
@@ -48,7 +48,7 @@ class Pipeline:
     processor: type[CellProcessor] = CellProcessor
 
     def __init__(
-        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = DEFAULT_MAINTENANCE
+        self, spark: SparkSession | None = None, *, state: str = "auto", maintenance: Maintenance = SHIPPED
     ) -> None:
         """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
         self.spark = spark or local_session()

@@ -17,7 +17,7 @@ from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import format_type
 from penstock.spark.pipeline_config import EngineOrder, PipelineConfig, QuerySpec
 from penstock.spark.table_codec import encode_table
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PipelineSpec:
     orders: tuple[EngineOrder, ...] = ()
     sampling: SamplingSettings | None = None
     """How cells look at their joins, for the driver to decide by."""
-    maintenance: Maintenance = DEFAULT_MAINTENANCE
+    maintenance: Maintenance = SHIPPED
 
     def with_config(self, plan: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""

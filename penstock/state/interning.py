@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.plan.physical import Key
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 _INT64 = pa.int64()
 
@@ -28,7 +28,7 @@ def empty_codes(capacity: int) -> I32:
 class CodeTable:
     """An exact map from int64 keys to dense codes."""
 
-    def __init__(self, capacity: int = DEFAULT_MAINTENANCE.capacity) -> None:
+    def __init__(self, capacity: int = SHIPPED.capacity) -> None:
         self._table = empty_codes(capacity)
         self._values: I64 = np.zeros(capacity, np.int64)
         self._free_codes: I32 = np.zeros(capacity, np.int32)
@@ -225,7 +225,7 @@ def make_interner(type_: pa.DataType, capacity: int) -> Interner:
 class KeySpace:
     """The codes of every key of a join: single classes, and pairs of codes interned again for longer keys."""
 
-    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
+    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
         self._maintenance = maintenance
         self.interners = tuple(make_interner(type_, maintenance.capacity) for type_ in types)
         self._composites: dict[Key, CodeTable] = {}

@@ -88,10 +88,10 @@ class Maintenance:
                 raise QueryError("BAD_MAINTENANCE", message, threshold=name)
 
 
-DEFAULT_MAINTENANCE = Maintenance()
+SHIPPED = Maintenance()
 """The thresholds by default."""
 
-SMALLEST_MAINTENANCE = Maintenance(
+SMALLEST = Maintenance(
     capacity=1,
     state_capacity=1,
     regrowth=0.0,

@@ -28,20 +28,20 @@ def answers(query: str, streams: dict[str, tuple[dict[str, str], list[tuple[Any,
 S = ({"ts": "bigint", "a": "bigint", "g": "string"}, [(1, 5, "x"), (2, 7, "y"), (4, 4, "x"), (7, 9, "y")])
 
 
-def test_rows_2_enters_at_its_arrival() -> None:
+def test_rows_window_insert_at_arrival() -> None:
     assert answers("ISTREAM (SELECT a FROM S [ROWS 2])", {"S": S}) == [(5, 1), (7, 2), (4, 4), (9, 7)]
 
 
-def test_rows_2_leaves_at_the_second_later_arrival() -> None:
+def test_rows_window_expiry_at_second_later_arrival() -> None:
     assert answers("DSTREAM (SELECT a FROM S [ROWS 2])", {"S": S}) == [(5, 4), (7, 7)]
 
 
-def test_now_lives_for_one_instant() -> None:
+def test_now_window_lives_one_instant() -> None:
     assert answers("ISTREAM (SELECT a FROM S [NOW])", {"S": S}) == [(5, 1), (7, 2), (4, 4), (9, 7)]
     assert answers("DSTREAM (SELECT a FROM S [NOW])", {"S": S}) == [(5, 2), (7, 3), (4, 5), (9, 8)]
 
 
-def test_partition_by_rows_1_is_the_newest_of_each_group() -> None:
+def test_partitioned_rows_1_keeps_newest_of_group() -> None:
     assert answers("DSTREAM (SELECT a FROM S [PARTITION BY g ROWS 1])", {"S": S}) == [(5, 4), (7, 7)]
     newest = answers("RSTREAM (SELECT g, a FROM S [PARTITION BY g ROWS 1])", {"S": S})
     assert sorted(newest) == sorted(
@@ -49,7 +49,7 @@ def test_partition_by_rows_1_is_the_newest_of_each_group() -> None:
     )
 
 
-def test_rstream_of_now_joined_with_a_relation() -> None:
+def test_rstream_of_now_joined_with_relation() -> None:
     """Each tuple of S1 meets what S2 holds at that instant."""
     columns = {"ts": "bigint", "A": "bigint"}
     streams = {"S1": (columns, [(2, 1), (5, 1), (6, 2)]), "S2": (columns, [(1, 1), (3, 1), (4, 2)])}
@@ -58,6 +58,6 @@ def test_rstream_of_now_joined_with_a_relation() -> None:
 
 
 @pytest.mark.parametrize(("value", "half"), [(7, 3), (-7, -3), (1, 0)])
-def test_division_of_integers_is_integer_division(value: int, half: int) -> None:
+def test_integer_division(value: int, half: int) -> None:
     stream = ({"ts": "bigint", "A": "bigint"}, [(1, value)])
     assert answers("SELECT A/2 AS half FROM S", {"S": stream}) == [(half, 1)]

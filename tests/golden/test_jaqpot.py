@@ -16,7 +16,7 @@ AB = JoinPair(A, B)
 ABC = JoinPair(AB, C)
 
 
-def test_a_single_join_gives_all_to_the_better_direction() -> None:
+def test_figure_2a_single_join_better_direction() -> None:
     """Figure 2a: σ_B|S_B| = 2.5, σ_A|S_A| = 5."""
     load = PlanLoad(AB, {"A": 500, "B": 700}, {A: 0.005 * 500, B: 0.001 * 5000})
     found = allocate(load, 300, "best-hjp")
@@ -24,7 +24,7 @@ def test_a_single_join_gives_all_to_the_better_direction() -> None:
     assert found.throughput == 1500
 
 
-def test_resources_of_a_path_are_divided_so_that_producer_and_consumer_match() -> None:
+def test_figure_2b_path_probes_producer_and_consumer() -> None:
     """Figure 2b: ρ(b ⋉ S_A) = 5, so of 600 probes on the path of B 100 are b's and 500 those of ab."""
     load = PlanLoad(ABC, dict.fromkeys("ABC", 1000), {A: 2.5, B: 5, AB: 1, C: 1})
     path = load.paths[1]

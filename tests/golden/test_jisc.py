@@ -44,7 +44,7 @@ def test_figure_3(new: str, complete: list[str], incomplete: list[str]) -> None:
     assert classify_states(tree(new), list_states(FIG3_OLD)) == StateReuse(named(*complete), named(*incomplete))
 
 
-def test_figure_4_what_is_incomplete_stays_so_in_the_next_plan() -> None:
+def test_figure_4_incomplete_state_stays_incomplete() -> None:
     first = classify_states(tree("(((S T) R) U)"), list_states(FIG3_OLD))
     assert first.incomplete == named("ST")
     second = classify_states(tree("(((S T) U) R)"), first.complete)
@@ -73,7 +73,8 @@ def complete_states(running: JoinTree) -> set[LeafSet]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_engine_agrees_on_random_trees_and_overlapping_migrations(seed: int) -> None:
+def test_engine_on_overlapping_migrations(seed: int) -> None:
+    """The engine agrees with the reference on random trees and overlapping migrations."""
     rng = random.Random(seed)
     streams = RoundRobinStreams(joins=rng.randint(2, 6), window=12)
     names = list(streams.names)
@@ -102,12 +103,12 @@ def test_the_engine_agrees_on_random_trees_and_overlapping_migrations(seed: int)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 20, 50])
-def test_proposition_1_is_the_sum_over_all_pairs(n: int) -> None:
+def test_proposition_1_sum_over_pairs(n: int) -> None:
     assert compute_formula(n) == sum_moments(n)
 
 
 @pytest.mark.parametrize("n", [5, 20])
-def test_proposition_1_agrees_with_monte_carlo(n: int) -> None:
+def test_proposition_1_monte_carlo(n: int) -> None:
     mean, variance = (float(value) for value in compute_formula(n))
     draws = 200_000
     found = simulate_moments(n, draws, np.random.default_rng(n))
@@ -115,5 +116,5 @@ def test_proposition_1_agrees_with_monte_carlo(n: int) -> None:
     assert found.variance == pytest.approx(variance, rel=0.03)
 
 
-def test_a_swap_spoils_the_states_between_the_two_places() -> None:
+def test_swap_makes_states_between_incomplete() -> None:
     assert all(count_complete_after_swap(6, i, j) == 6 - (j - i) for i in range(1, 7) for j in range(i + 1, 7))

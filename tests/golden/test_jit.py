@@ -22,29 +22,29 @@ def subs(*texts: str) -> frozenset[frozenset[str]]:
 # ── the lattice ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_figure_7_the_lattice_has_16_nodes() -> None:
+def test_figure_7_lattice_has_16_nodes() -> None:
     assert len(ABCD.nodes()) == 16
     assert [len(ABCD.level(size)) for size in range(5)] == [1, 4, 6, 4, 1]
     assert ABCD.nodes()[0] == EMPTY
 
 
-def test_figure_8_two_matched_components_may_be_an_mns_together() -> None:
+def test_figure_8_type_ii_mns_of_two_components() -> None:
     """a is matched by e1 only and c by e2 only: {a, c} is an MNS while a and c are not."""
     found = identify_mns(ABCD, [frozenset("ABD"), frozenset("BCD")])
     assert found == subs("AC")
     assert classify_mns(frozenset("AC"), AB, CD) == "type II"
 
 
-def test_figure_8_an_empty_state_has_the_empty_mns_alone() -> None:
+def test_figure_8_empty_state_has_empty_mns() -> None:
     assert identify_mns(ABCD, []) == {EMPTY}
     assert classify_mns(EMPTY, AB, CD) == "empty"
 
 
-def test_figure_8_a_partner_leaves_no_mns() -> None:
+def test_figure_8_full_match_has_no_mns() -> None:
     assert identify_mns(ABCD, [frozenset(), frozenset("ABCD")]) == frozenset()
 
 
-def test_figure_5_the_mns_set_and_its_propagation() -> None:
+def test_figure_5_mns_propagation() -> None:
     """S_E matches b1 and d1, not a1 and c1: op4 reports {a1, c1}, op3 passes {a1} to op1 and {c1} to op2."""
     found = identify_mns(ABCD, [frozenset("BD"), frozenset("B"), frozenset("D")])
     assert found == subs("A", "C")
@@ -55,14 +55,14 @@ def test_figure_5_the_mns_set_and_its_propagation() -> None:
         assert to_op2 == (Feedback(command, subs("C")),)
 
 
-def test_a_type_ii_mns_is_passed_on_in_halves_that_are_marked() -> None:
+def test_type_ii_mns_propagated_as_marks() -> None:
     to_op1, to_op2 = propagate(Feedback("suspend", subs("AC", "B")), AB, CD)
     assert to_op1 == (Feedback("suspend", subs("B")), Feedback("mark", subs("A")))
     assert to_op2 == (Feedback("mark", subs("C")),)
     assert propagate(Feedback("resume", subs("AC")), AB, CD)[1] == (Feedback("unmark", subs("C")),)
 
 
-def test_the_empty_mns_suspends_both_inputs() -> None:
+def test_empty_mns_suspends_both_inputs() -> None:
     nothing = Feedback("suspend", frozenset({EMPTY}))
     assert propagate(nothing, AB, CD) == ((nothing,), (nothing,))
 
@@ -106,7 +106,8 @@ def counted(engine: ps.Engine, name: str) -> Any:
 
 
 @pytest.mark.parametrize("batch", [1, 4096])
-def test_table_i_jit_builds_nothing_before_c1_and_8_on_it(batch: int) -> None:
+def test_table_i_jit_builds_8_rows_on_c1(batch: int) -> None:
+    """JIT builds no (A B) row before c1 arrives, and 8 rows on it."""
     engine = table_i("jit", batch)
     assert tell(engine, "ABC", TABLE_I) == []
     assert counted(engine, "built")["(A B)"] == 0
@@ -134,7 +135,7 @@ def test_table_i_eager_builds_8_before_c1(batch: int) -> None:
     assert counted(engine, "completed") == {}
 
 
-def test_table_i_an_equal_newcomer_is_suppressed_and_a_demanded_one_is_not() -> None:
+def test_table_i_equal_newcomer_is_suppressed() -> None:
     """Another c that matches nothing leaves a1 and its like a2 suppressed: the Type I test, by value."""
     engine = table_i("jit", 1)
     tell(engine, "ABC", [(0, "C", {"y": 7}), *TABLE_I])

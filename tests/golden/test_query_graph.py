@@ -20,7 +20,7 @@ DFS = {"σ": "dfs", "Σ1": "dfs", "Σ2": "dfs"}
 PATH = {"σ": ("Σ1",), "Σ1": ("Σ2",), "Σ2": ()}
 
 
-def test_table_1_a_single_path() -> None:
+def test_table_1_single_path() -> None:
     assert build_state_table(PATH, DFS).format_lines() == [
         ("σ", "-", "Σ1", "DFS-Source"),
         ("Σ1", "σ", "Σ2", "DFS-NOS"),
@@ -28,7 +28,7 @@ def test_table_1_a_single_path() -> None:
     ]
 
 
-def test_table_2_a_path_with_a_virtual_break_node() -> None:
+def test_table_2_path_with_break_node() -> None:
     assert build_state_table(PATH, DFS, breaks={"Σ1"}).format_lines() == [
         ("σ", "-", "Σ1", "DFS-Source"),
         ("Σ1", "σ", "-", "DFS-Sink"),
@@ -36,7 +36,7 @@ def test_table_2_a_path_with_a_virtual_break_node() -> None:
     ]
 
 
-def test_table_3_a_fork() -> None:
+def test_table_3_fork() -> None:
     """The paper prints one line for both Σ, and calls the one Fork of its graph just `fork`."""
     assert build_state_table({"σ": ("Σ1", "Σ2"), "Σ1": (), "Σ2": ()}, DFS).format_lines() == [
         ("σ", "-", "fork σ", "DFS-Source"),
@@ -48,7 +48,7 @@ def test_table_3_a_fork() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["dfs", "bfs"])
-def test_mean_latency_of_a_burst_through_two_operators(strategy: str) -> None:
+def test_mean_latency_of_burst_through_two_operators(strategy: str) -> None:
     """(n + 1) c depth first, (1.5 n + 0.5) c breadth first; here as the exact sum over the n tuples, doubled."""
     _bursts_are_exact(strategy, [*range(1, 31), 100, 333, 1000])
 

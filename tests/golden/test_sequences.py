@@ -46,7 +46,7 @@ def test_products_and_cases(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", PACKED)
 @pytest.mark.parametrize("first", ["cases", "products"])
-def test_skew_between_the_readers_changes_nothing(mode: str, first: str) -> None:
+def test_skew_between_readers_keeps_results(mode: str, first: str) -> None:
     """The products' reader is far ahead of the cases', or behind: packing waits as long as the registers say."""
     data = {"cases": CASES, "products": PRODUCTS}
     second = "products" if first == "cases" else "cases"

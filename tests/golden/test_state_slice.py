@@ -142,7 +142,7 @@ def test_table_2() -> None:
     assert [named(slice_.results) for slice_ in chain.slices] == [sorted(pairs) for pairs in JOINED]
 
 
-def test_table_2_in_the_engine() -> None:
+def test_table_2_in_engine() -> None:
     """Two queries share one join; `B [NOW]` makes it one-way. Times are whole: as old as 2 at most is RANGE 3."""
     engine = streams(Engine())
     for name, window in (("first", 3), ("both", 5)):
@@ -201,7 +201,7 @@ def expected(case: Case, window: float, share: float = 1.0, *, both_ways: bool =
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("feed", [one_way, binary])
-def test_theorems_1_and_2_the_union_of_slices_is_the_join(seed: int, feed: Callable[[Tuple], list[Reference]]) -> None:
+def test_theorems_1_and_2_union_of_slices_is_join(seed: int, feed: Callable[[Tuple], list[Reference]]) -> None:
     """In whatever order the operators run."""
     case = drawn(seed, filtered=False)
     chain, rng = Chain(case.ends), random.Random(seed)
@@ -214,7 +214,7 @@ def test_theorems_1_and_2_the_union_of_slices_is_the_join(seed: int, feed: Calla
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_theorem_3_slices_hold_what_the_largest_window_holds(seed: int) -> None:
+def test_theorem_3_slices_hold_largest_window(seed: int) -> None:
     case = drawn(seed, filtered=False)
     chain, regular = Chain(case.ends), Chain(case.ends[-1:])
     for new in case.tuples:
@@ -226,7 +226,7 @@ def test_theorem_3_slices_hold_what_the_largest_window_holds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_theorem_4_filters_in_the_chain_leave_the_least_state(seed: int) -> None:
+def test_theorem_4_filters_give_least_state(seed: int) -> None:
     """A tuple is held while a query can still pair it with a tuple that comes, and no longer."""
     case = drawn(seed, filtered=True)
     chain = case.chain()
@@ -282,7 +282,7 @@ def shared(case: Case) -> Engine:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_engine_answers_as_the_chain_does(seed: int) -> None:
+def test_engine_results_match_chain(seed: int) -> None:
     case = drawn(seed, filtered=True)
     chain = case.chain()
     for new in case.tuples:
@@ -295,7 +295,7 @@ def test_the_engine_answers_as_the_chain_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_engine_holds_what_the_chain_holds(seed: int) -> None:
+def test_engine_state_matches_chain(seed: int) -> None:
     """But for dead rows between living ones: one in twenty, and as many again as come until they are looked at."""
     rng = random.Random(seed)
     queries = tuple(sorted((rng.randint(200, 4_000), rng.choice([0.1, 0.5, 1.0])) for _ in range(6)))
@@ -319,7 +319,7 @@ SMALL_LARGE = SharedWindows((1, 2, 3, 4, 5, 6, 25, 26, 27, 28, 29, 30))
 RATES = Rates(40, 40, 0.025)
 
 
-def test_table_4_where_a_result_is_routed_by_one_lookup() -> None:
+def test_table_4_routing_by_lookup() -> None:
     """Uniform windows keep their slices; the small ones, and the large ones, become one slice each.
 
     The paper counts 2 slices for Small-Large; between the two merged ones lies [6, 25), which no overhead that leaves
@@ -330,7 +330,7 @@ def test_table_4_where_a_result_is_routed_by_one_lookup() -> None:
     assert choose_cpu_opt_chain(SMALL_LARGE, RATES, overhead=0.5, router="lookup") == (6, 25, 30)
 
 
-def test_table_4_the_overhead_that_leaves_two_slices_merges_uniform_windows_too() -> None:
+def test_table_4_overhead_for_two_slices() -> None:
     """By the paper's own formula (a comparison for each query a result is routed to) there are 2, cut at 6."""
     tried = [step / 4 for step in range(1, 800)]
     apart = [c for c in tried if choose_cpu_opt_chain(UNIFORM, RATES, c) == choose_mem_opt_chain(UNIFORM)]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import lawkit
+import law_support
 import pytest
 from invariants import check_after_each_batch
 
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
+from penstock.state.maintenance import SHIPPED, SMALLEST
 
-MAINTENANCE = {"shipped": DEFAULT_MAINTENANCE, "smallest": SMALLEST_MAINTENANCE}
-BOTH_BY_THEMSELVES = ("test_mutants", "test_maintenance_mutants")
+MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
+OWN_THRESHOLDS = ("test_mutants", "test_maintenance_mutants")
 """Modules whose cases choose their own thresholds."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__ not in BOTH_BY_THEMSELVES:
+    if metafunc.module.__name__ not in OWN_THRESHOLDS:
         metafunc.parametrize("maintenance", list(MAINTENANCE), indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def maintenance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that the law makes have these thresholds, and check their state after every batch."""
-    monkeypatch.setattr(lawkit, "MAINTENANCE", MAINTENANCE[getattr(request, "param", "shipped")])
-    if request.node.module.__name__ not in BOTH_BY_THEMSELVES:
+    monkeypatch.setattr(law_support, "MAINTENANCE", MAINTENANCE[getattr(request, "param", "shipped")])
+    if request.node.module.__name__ not in OWN_THRESHOLDS:
         check_after_each_batch(monkeypatch)

@@ -22,25 +22,25 @@ from numba.core.dispatcher import Dispatcher
 
 import penstock
 
-APART = ("cli", "demo", "lab", "spark", "testing", "web")
+OTHER_PACKAGES = ("cli", "demo", "lab", "spark", "testing", "web")
 """Packages that are no part of the embedded engine."""
 LIBRARIES = (np, pa, pc)
 
 
-class Faults:
+class FaultInjector:
     """Counts calls while it is armed; the call of a number raises."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.raised: BaseException | None = None
         self._armed = False
-        self._at = -1
+        self._fail_at = -1
         self._error: BaseException = MemoryError()
 
     @contextmanager
-    def armed(self, at: int = -1, error: BaseException | None = None) -> Iterator[None]:
+    def arm(self, at: int = -1, error: BaseException | None = None) -> Iterator[None]:
         """Count calls from 0 on, and raise an error at call number `at`."""
-        self.calls, self.raised, self._at = 0, None, at
+        self.calls, self.raised, self._fail_at = 0, None, at
         self._error = error or MemoryError("injected")
         self._armed = True
         try:
@@ -48,35 +48,35 @@ class Faults:
         finally:
             self._armed = False
 
-    def count(self) -> None:
+    def count_call(self) -> None:
         if not self._armed:
             return
         self.calls += 1
-        if self.calls - 1 == self._at:
+        if self.calls - 1 == self._fail_at:
             self.raised = self._error
             raise self._error
 
 
-class _Function:
+class _FaultyFunction:
     """A function with a fault point before it."""
 
-    def __init__(self, function: Any, faults: Faults) -> None:
+    def __init__(self, function: Any, faults: FaultInjector) -> None:
         self._function = function
         self._faults = faults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._faults.count()
+        self._faults.count_call()
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._function, name)
-        return _Function(found, self._faults) if callable(found) else found
+        return _FaultyFunction(found, self._faults) if callable(found) else found
 
 
-class _Library:
+class _FaultyLibrary:
     """A library whose functions have fault points; its classes are left as they are."""
 
-    def __init__(self, library: ModuleType, faults: Faults) -> None:
+    def __init__(self, library: ModuleType, faults: FaultInjector) -> None:
         self._library = library
         self._faults = faults
         self._wrapped: dict[str, Any] = {}
@@ -86,39 +86,39 @@ class _Library:
         if isinstance(found, type | ModuleType) or not callable(found):
             return found
         if name not in self._wrapped:
-            self._wrapped[name] = _Function(found, self._faults)
+            self._wrapped[name] = _FaultyFunction(found, self._faults)
         return self._wrapped[name]
 
 
-def install(patch: pytest.MonkeyPatch) -> Faults:
+def install_fault_points(patch: pytest.MonkeyPatch) -> FaultInjector:
     """Put fault points into the modules of the engine. Modules with kernels of their own call them compiled."""
-    faults = Faults()
-    libraries = [(library, _Library(library, faults)) for library in LIBRARIES]
-    kernels: dict[int, _Function] = {}
-    for module in _modules():
+    faults = FaultInjector()
+    libraries = [(library, _FaultyLibrary(library, faults)) for library in LIBRARIES]
+    kernels: dict[int, _FaultyFunction] = {}
+    for module in _load_engine_modules():
         if _defines_kernels(module):
             continue
         for name, value in list(vars(module).items()):
             if isinstance(value, Dispatcher):
-                patch.setattr(module, name, kernels.setdefault(id(value), _Function(value, faults)))
+                patch.setattr(module, name, kernels.setdefault(id(value), _FaultyFunction(value, faults)))
             for library, wrapped in libraries:
                 if value is library:
                     patch.setattr(module, name, wrapped)
     return faults
 
 
-def _modules() -> list[ModuleType]:
-    rooms = [found for found in pkgutil.iter_modules(penstock.__path__, "penstock.") if _inside(found.name)]
+def _load_engine_modules() -> list[ModuleType]:
+    rooms = [found for found in pkgutil.iter_modules(penstock.__path__, "penstock.") if _is_engine_module(found.name)]
     for room in rooms:
         module = importlib.import_module(room.name)
         for found in pkgutil.iter_modules(module.__path__, f"{room.name}.") if room.ispkg else ():
             importlib.import_module(found.name)
-    names = [name for name in sys.modules if name.startswith("penstock.") and _inside(name)]
+    names = [name for name in sys.modules if name.startswith("penstock.") and _is_engine_module(name)]
     return [sys.modules[name] for name in names]
 
 
-def _inside(name: str) -> bool:
-    return name.split(".")[1] not in APART
+def _is_engine_module(name: str) -> bool:
+    return name.split(".")[1] not in OTHER_PACKAGES
 
 
 def _defines_kernels(module: ModuleType) -> bool:

@@ -34,13 +34,13 @@ def _do_nothing(*_args: Any, **_options: Any) -> None:
 # ── renumberings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def states_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+def skip_state_renumbering(patch: pytest.MonkeyPatch) -> None:
     """Join states are not renumbered."""
     purge = JoinNode.purge
     patch.setattr(JoinNode, "purge", lambda self, bound, _renumbered: purge(self, bound, {}))
 
 
-def states_look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
+def look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
     """The leaves are asked for ends before the rows have their new ids."""
 
     def purge(self: JoinNode, bound: int, renumbered: Any) -> None:
@@ -60,32 +60,32 @@ def states_look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinNode, "purge", purge)
 
 
-def pending_rows_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+def skip_pending_rows_renumbering(patch: pytest.MonkeyPatch) -> None:
     """Rows of a node that queries read, which the tree above has not taken yet, are not renumbered."""
     patch.setattr(PendingRows, "renumber", _do_nothing)
 
 
-def living_results_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+def skip_expirations_renumbering(patch: pytest.MonkeyPatch) -> None:
     """Results whose ends will be reported are not renumbered."""
     patch.setattr(Expirations, "renumber", _do_nothing)
 
 
-def incomplete_states_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
+def skip_missing_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
     """What an incomplete state lacks is told by old ids: it counts as complete at once."""
     patch.setattr(MissingRows, "renumber", _do_nothing)
 
 
-def rows_windows_keep_old_queues(patch: pytest.MonkeyPatch) -> None:
+def skip_rows_window_renumbering(patch: pytest.MonkeyPatch) -> None:
     """The queues of a ROWS window refer to old ids."""
     patch.setattr(RowsWindow, "renumber", _do_nothing)
 
 
-def codes_of_interest_stay_where_they_were(patch: pytest.MonkeyPatch) -> None:
+def skip_interest_codes_move(patch: pytest.MonkeyPatch) -> None:
     """Rows that move get the codes of interest of others."""
     patch.setattr(CodeRing, "move", _do_nothing)
 
 
-def indexes_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
+def skip_reindexing(patch: pytest.MonkeyPatch) -> None:
     """Rows that move are not entered into the indexes again."""
     squeeze = LeafStore._compact
 
@@ -97,7 +97,7 @@ def indexes_keep_old_ids(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeafStore, "_compact", careless)
 
 
-def parallel_track_keeps_old_marks(patch: pytest.MonkeyPatch) -> None:
+def skip_parallel_track_marks(patch: pytest.MonkeyPatch) -> None:
     """The new tree of a parallel track takes older rows for new ones, or new ones for older."""
     follow = JoinTree._apply_leaf_changes
 
@@ -109,7 +109,7 @@ def parallel_track_keeps_old_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "_apply_leaf_changes", careless)
 
 
-def parallel_track_is_not_told(patch: pytest.MonkeyPatch) -> None:
+def skip_parallel_track_renumbering(patch: pytest.MonkeyPatch) -> None:
     """The new tree of a parallel track does not follow what happens to the leaves."""
     settle = JoinTree.end_batch
 
@@ -121,7 +121,7 @@ def parallel_track_is_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "end_batch", alone)
 
 
-def columns_kept_later_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
+def skip_column_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
     """Which rows lack a column is told by old ids."""
     squeeze = LeafStore._compact
 
@@ -134,7 +134,7 @@ def columns_kept_later_keep_old_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeafStore, "_compact", careless)
 
 
-def heaps_keep_old_labels(patch: pytest.MonkeyPatch) -> None:
+def skip_heap_relabeling(patch: pytest.MonkeyPatch) -> None:
     """Texts that got new labels stand in the heaps of MIN and MAX by the old ones."""
     of = LabelEncoder.encode
 
@@ -149,12 +149,12 @@ def heaps_keep_old_labels(patch: pytest.MonkeyPatch) -> None:
 # ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def codes_of_leaves_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_leaves(patch: pytest.MonkeyPatch) -> None:
     """Codes that stored tuples use are recycled."""
     patch.setattr(LeafStore, "list_used_codes", lambda _self, _key: iter(()))
 
 
-def codes_of_states_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_states(patch: pytest.MonkeyPatch) -> None:
     """Codes that only join states use are recycled."""
     used = JoinTree._list_used_codes
 
@@ -170,23 +170,23 @@ def codes_of_states_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "_list_used_codes", leaves_and_gates)
 
 
-def codes_of_gates_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_gates(patch: pytest.MonkeyPatch) -> None:
     """Codes that demand is kept in are recycled."""
     patch.setattr(Gate, "list_used_codes", lambda _self, _key: iter(()))
 
 
-def codes_of_longer_keys_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_longer_keys(patch: pytest.MonkeyPatch) -> None:
     """Codes that codes of longer keys are made of are recycled."""
     patch.setattr(KeySpace, "_list_part_codes", lambda _self, _key: iter(()))
 
 
-def codes_of_groups_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_groups(patch: pytest.MonkeyPatch) -> None:
     """Codes of groups with rows are recycled."""
     recycle = RowGroups.recycle
     patch.setattr(RowGroups, "recycle", lambda self, counts: recycle(self, np.zeros_like(counts)))
 
 
-def codes_of_sequences_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+def recycle_codes_of_sequences(patch: pytest.MonkeyPatch) -> None:
     """Codes that rows of a sequence use are recycled."""
     purge = SequenceBuffer.purge
 
@@ -199,7 +199,7 @@ def codes_of_sequences_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SequenceBuffer, "purge", careless)
 
 
-def freed_tuples_stay_in_queues(patch: pytest.MonkeyPatch) -> None:
+def keep_freed_tuples_in_queues(patch: pytest.MonkeyPatch) -> None:
     """A ROWS window gives tuples that no query needs an end, and is misled by what stands in their place later."""
     share = LeafStore.update_sharing
 
@@ -214,17 +214,17 @@ def freed_tuples_stay_in_queues(patch: pytest.MonkeyPatch) -> None:
 # ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def complete_keys_outlive_their_codes(patch: pytest.MonkeyPatch) -> None:
+def keep_complete_keys_on_recycle(patch: pytest.MonkeyPatch) -> None:
     """After codes were recycled, other values count as complete."""
     patch.setattr(CompletionTracker, "forget_keys", _do_nothing)
 
 
-def borrowers_are_not_told(patch: pytest.MonkeyPatch) -> None:
+def skip_view_recall(patch: pytest.MonkeyPatch) -> None:
     """Results that view the rings of a window are not told before these are written to."""
     patch.setattr(StoredRows, "_materialize_viewers", _do_nothing)
 
 
-def compacted_heaps_lose_their_rows(patch: pytest.MonkeyPatch) -> None:
+def drop_rows_in_heap_compaction(patch: pytest.MonkeyPatch) -> None:
     """Heaps are emptied and not built again."""
 
     def compact(self: ExtremeAccumulator) -> None:
@@ -234,7 +234,7 @@ def compacted_heaps_lose_their_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ExtremeAccumulator, "_compact", compact)
 
 
-def queues_of_a_sequence_are_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
+def skip_sequence_queue_rebuild(patch: pytest.MonkeyPatch) -> None:
     """After a sequence was compacted, rows that stood in queues do so no more."""
     purge = SequenceBuffer.purge
 
@@ -249,12 +249,12 @@ def queues_of_a_sequence_are_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
-    states_keep_old_ids, states_look_up_ends_by_old_ids, pending_rows_keep_old_ids, living_results_keep_old_ids,
-    incomplete_states_keep_old_marks, rows_windows_keep_old_queues, codes_of_interest_stay_where_they_were,
-    indexes_keep_old_ids, parallel_track_keeps_old_marks, parallel_track_is_not_told,
-    columns_kept_later_keep_old_marks, heaps_keep_old_labels, codes_of_leaves_are_not_marked,
-    codes_of_states_are_not_marked, codes_of_gates_are_not_marked, codes_of_longer_keys_are_not_marked,
-    codes_of_groups_are_not_marked, codes_of_sequences_are_not_marked, freed_tuples_stay_in_queues,
-    complete_keys_outlive_their_codes, borrowers_are_not_told, compacted_heaps_lose_their_rows,
-    queues_of_a_sequence_are_not_rebuilt,
+    skip_state_renumbering, look_up_ends_by_old_ids, skip_pending_rows_renumbering, skip_expirations_renumbering,
+    skip_missing_marks_renumbering, skip_rows_window_renumbering, skip_interest_codes_move,
+    skip_reindexing, skip_parallel_track_marks, skip_parallel_track_renumbering,
+    skip_column_marks_renumbering, skip_heap_relabeling, recycle_codes_of_leaves,
+    recycle_codes_of_states, recycle_codes_of_gates, recycle_codes_of_longer_keys,
+    recycle_codes_of_groups, recycle_codes_of_sequences, keep_freed_tuples_in_queues,
+    keep_complete_keys_on_recycle, skip_view_recall, drop_rows_in_heap_compaction,
+    skip_sequence_queue_rebuild,
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from penstock.join.tree import JoinTree
 from penstock.state.code_set import CodeSet
 
 
-def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
+def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:
     """A key counts as complete after a lookup for one probe's life, which leaves out what that life does not meet."""
     match = JoinNode.match
 
@@ -42,7 +42,7 @@ def only_the_rows_a_lookup_computes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "complete_batch_keys", lambda _self: None)
 
 
-def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
+def mark_demanded_keys_complete(patch: pytest.MonkeyPatch) -> None:
     """After a migration a key that was demanded counts as complete."""
     mark = CompletionTracker.mark_incomplete
 
@@ -56,7 +56,7 @@ def one_set_for_demand_and_completeness(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "mark_incomplete", lenient)
 
 
-def both_children_lazy(patch: pytest.MonkeyPatch) -> None:
+def gate_driver_by_lazy_child(patch: pytest.MonkeyPatch) -> None:
     """The driver waits for the lazy child, too."""
     hang = GateControl.add_gates
 
@@ -70,7 +70,7 @@ def both_children_lazy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GateControl, "add_gates", both)
 
 
-def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
+def skip_demand_of_resumed_rows(patch: pytest.MonkeyPatch) -> None:
     """Driver rows that come back do not open the gate of their sibling."""
     demand = JoinNode.demand_from_lazy
     resume = join_node.resume_rows
@@ -87,7 +87,7 @@ def resumed_drivers_demand_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinNode, "demand_from_lazy", lambda self, rows: None if resuming else demand(self, rows))
 
 
-def no_thaw(patch: pytest.MonkeyPatch) -> None:
+def skip_resume_all(patch: pytest.MonkeyPatch) -> None:
     """What was held back because nothing at all was demanded stays held back in parts without the key."""
     resume = join_node.resume_rows
 
@@ -99,12 +99,12 @@ def no_thaw(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(join_node, "resume_rows", cold)
 
 
-def gates_forgotten_in_a_migration(patch: pytest.MonkeyPatch) -> None:
+def ignore_gates_in_migration(patch: pytest.MonkeyPatch) -> None:
     """What a state was complete for is kept although a gate had held rows back."""
     patch.setattr(JoinNode, "ungated", True)
 
 
-def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
+def keep_complete_keys_of_other_key(patch: pytest.MonkeyPatch) -> None:
     """Codes of one key are taken for codes of another."""
 
     inherit = CompletionTracker.inherit
@@ -117,7 +117,7 @@ def complete_keys_kept_under_another_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "inherit", careless)
 
 
-def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
+def inherit_incomplete_as_complete(patch: pytest.MonkeyPatch) -> None:
     """A state that was still incomplete counts as complete after the next migration."""
     inherit = CompletionTracker.inherit
 
@@ -127,7 +127,7 @@ def same_leaves_mean_complete(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "inherit", overlap)
 
 
-def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
+def skip_completion_below(patch: pytest.MonkeyPatch) -> None:
     """A completion reads the states below it without completing them."""
     lookup, complete = JoinNode._lookup, JoinNode.complete_for
     inside: list[bool] = []
@@ -149,7 +149,7 @@ def lower_states_read_as_they_are(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinTree, "complete_batch_keys", lambda _self: None)
 
 
-def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
+def use_demand_of_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
     """A gate is shut on what an incomplete driver happens to hold."""
     look = GateControl._review_gate
 
@@ -166,7 +166,7 @@ def demand_from_an_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GateControl, "_review_gate", deceived)
 
 
-def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
+def mark_known_keys_complete(patch: pytest.MonkeyPatch) -> None:
     """The JISC paper's Procedure 1 to the letter: a key with some row in the state counts as complete."""
     complete = JoinNode.complete_for
 
@@ -179,18 +179,18 @@ def complete_only_if_the_key_is_unknown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinNode, "complete_for", letter)
 
 
-def insert_without_looking(patch: pytest.MonkeyPatch) -> None:
+def insert_present_rows_again(patch: pytest.MonkeyPatch) -> None:
     """Rows that come back are inserted though they are there."""
     patch.setattr(JoinState, "find_absent", lambda _self, rows: np.ones(len(rows), np.bool_))
 
 
-def new_pairs_from_both_sides(patch: pytest.MonkeyPatch) -> None:
+def join_new_pairs_twice(patch: pytest.MonkeyPatch) -> None:
     """New lazy rows meet new driver rows once from each side."""
     extend = JoinNode.extend
     patch.setattr(JoinNode, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
 
 
-def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:
+def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
     """Two keys share a mark."""
 
     class Lossy(CodeSet):
@@ -203,7 +203,7 @@ def completeness_by_a_lossy_hash(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(completion, "CodeSet", Lossy)
 
 
-def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
+def resume_new_rows_only(patch: pytest.MonkeyPatch) -> None:
     """Rows that come back are joined only with what arrived after they were held back."""
     bound = join_node._find_bound_rows
 
@@ -214,7 +214,7 @@ def resume_only_what_came_since(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(join_node, "_find_bound_rows", since)
 
 
-def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
+def trust_filter_for_new_keys(patch: pytest.MonkeyPatch) -> None:
     """A key that the filter takes for a demanded one is not resumed."""
     add = Gate.add
 
@@ -231,12 +231,12 @@ def new_keys_told_by_the_filter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gate, "add", lossy)
 
 
-def shedding_leaves_states_complete(patch: pytest.MonkeyPatch) -> None:
+def ignore_shed_probes(patch: pytest.MonkeyPatch) -> None:
     """States count as complete though probes below them were shed."""
     patch.setattr(CompletionTracker, "record_losses", lambda _self, _nodes, _shed_at: None)
 
 
-def losses_stay_where_they_arose(patch: pytest.MonkeyPatch) -> None:
+def mark_only_shed_node_incomplete(patch: pytest.MonkeyPatch) -> None:
     """A join above a state that lacks rows counts as complete, though it could not find them."""
 
     def own(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:
@@ -247,7 +247,7 @@ def losses_stay_where_they_arose(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "record_losses", own)
 
 
-def a_budget_suffices_at_once(patch: pytest.MonkeyPatch) -> None:
+def mark_complete_before_turnover(patch: pytest.MonkeyPatch) -> None:
     """States are taken for complete as soon as nothing is shed any more, not when a leaf has turned over."""
     lose = CompletionTracker.record_losses
 
@@ -260,10 +260,10 @@ def a_budget_suffices_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
-    only_the_rows_a_lookup_computes, one_set_for_demand_and_completeness, both_children_lazy,
-    resumed_drivers_demand_nothing, no_thaw, gates_forgotten_in_a_migration, complete_keys_kept_under_another_key,
-    same_leaves_mean_complete, lower_states_read_as_they_are, demand_from_an_incomplete_driver,
-    complete_only_if_the_key_is_unknown, insert_without_looking, new_pairs_from_both_sides,
-    completeness_by_a_lossy_hash, resume_only_what_came_since, new_keys_told_by_the_filter,
-    shedding_leaves_states_complete, losses_stay_where_they_arose, a_budget_suffices_at_once,
+    mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
+    skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
+    inherit_incomplete_as_complete, skip_completion_below, use_demand_of_incomplete_driver,
+    mark_known_keys_complete, insert_present_rows_again, join_new_pairs_twice,
+    hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
+    ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
 ]  # fmt: skip

@@ -8,17 +8,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lawkit import CHUNKS, holds, seeds, some_ways, ways
+from law_support import CHUNKS, check_case, list_run_options, list_seeds, sample_run_options
 
 from penstock.testing import random_case
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_every_way_agrees_with_the_oracle(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_run_options_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_case(seed)
-        for options, plan in some_ways(case):
-            holds(case, options, plan)
+        for options, plan in sample_run_options(case):
+            check_case(case, options, plan)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -31,5 +31,5 @@ def test_every_way_agrees_with_the_oracle(chunk: int) -> None:
 )
 def test_small_cases(seed: int, rows: int, sources: int, domain: int, late: bool) -> None:
     case = random_case(seed, rows=rows, sources=sources, domain=domain, late=late)
-    for options, plan in ways(case):
-        holds(case, options, plan)
+    for options, plan in list_run_options(case):
+        check_case(case, options, plan)

@@ -9,32 +9,32 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lawkit import CHUNKS, FIRST, STATES, engine, holds, seeds
+from law_support import CHUNKS, FIRST, STATES, check_case, list_seeds, make_engine
 
 from penstock.adapt.decide import Rules
 from penstock.testing import random_case
 from penstock.testing.query_text import random_plan
 
-RESTLESS = Rules(
+STRESS_RULES = Rules(
     margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9
 )  # fmt: skip
 """Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])
-def test_a_restless_controller_changes_no_answer(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_frequent_adaptation_matches_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_case(seed)
         rng = random.Random(seed)
-        options = {"state": rng.choice(STATES), "batch": rng.choice((1, 3, 4096)), "adapt": RESTLESS}
+        options = {"state": rng.choice(STATES), "batch": rng.choice((1, 3, 4096)), "adapt": STRESS_RULES}
 
         def unharmed(current: Any, step: int) -> None:  # noqa: ARG001
             assert [decision for decision in current.decisions() if decision.error] == []
 
-        holds(case, options, rng.choice((None, case.plan)), lambda: unharmed)
+        check_case(case, options, rng.choice((None, case.plan)), lambda: unharmed)
 
 
-class Drift:
+class DriftCase:
     """Up to five streams in a chain, a star or a clique; every few seconds the number of values of each key changes."""
 
     def __init__(self, seed: int) -> None:
@@ -67,7 +67,7 @@ class Drift:
             })  # fmt: skip
 
     def answer(self, **options: Any) -> tuple[list[Counter[Any]], Any]:
-        current = engine(**options)
+        current = make_engine(**options)
         for name in self.names:
             current.stream(name, self.schema, time="ts")
         current.query("q", self.text, plan=self.plan)
@@ -76,13 +76,13 @@ class Drift:
 
 
 @pytest.mark.parametrize("chunk", range(FIRST, FIRST + 30, 5))
-def test_drift_is_followed_and_the_answer_stays(chunk: int) -> None:
+def test_adaptation_to_drift_matches_exact_engine(chunk: int) -> None:
     acted = 0
     for seed in range(chunk, chunk + 5):
-        life = Drift(seed)
+        life = DriftCase(seed)
         exact, _ = life.answer(state="eager")
         state = life.rng.choice(STATES)
-        adapted, current = life.answer(state=state, adapt=RESTLESS)
+        adapted, current = life.answer(state=state, adapt=STRESS_RULES)
         assert adapted == exact, f"drift {seed}, {state}: {life.text} {current.decisions()}"
         assert [decision for decision in current.decisions() if decision.error] == []
         acted += len(current.decisions())

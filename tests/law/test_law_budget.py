@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lawkit import FIRST, engine
-from straits import AMPLE, STATES, narrow, strait
+from budget_cases import AMPLE_BUDGET, STATES, draw_budget_case, draw_scarce_budget_case
+from law_support import FIRST, make_engine
 
 from penstock.adapt.allocate import POLICIES
 from penstock.testing.query_text import random_plan
@@ -19,22 +19,22 @@ CHUNKS = range(FIRST, FIRST + 60, 5)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_whatever_happens_a_part_of_the_answer_comes(chunk: int) -> None:
+def test_budget_results_are_subset_of_exact_results(chunk: int) -> None:
     for seed in range(chunk, chunk + 5):
-        life = strait(seed)
-        fault = life.fault()
+        life = draw_budget_case(seed)
+        fault = life.find_fault()
         assert fault is None, f"{life}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_exactness_comes_back(chunk: int) -> None:
+def test_exact_results_after_budget_ends(chunk: int) -> None:
     for seed in range(chunk, chunk + 5):
-        life = narrow(seed)
-        fault = life.fault()
+        life = draw_scarce_budget_case(seed)
+        fault = life.find_fault()
         assert fault is None, f"{life}\n{fault}"
 
 
-class Fresh:
+class FreshnessCase:
     """A random query with FRESHNESS over windows in which tuples may grow older than that."""
 
     def __init__(self, seed: int) -> None:
@@ -62,7 +62,7 @@ class Fresh:
         ]  # fmt: skip
 
     def answer(self, budget: float | None) -> tuple[Counter[Any], int]:
-        eng = engine(state=self.rng.choice(STATES), batch=self.rng.choice((1, 5, 4096)))
+        eng = make_engine(state=self.rng.choice(STATES), batch=self.rng.choice((1, 5, 4096)))
         for name in self.names:
             eng.stream(name, dict.fromkeys(("ts", "k", "id"), "bigint"), time="ts")
         eng.query("q", self.text, plan=self.plan)
@@ -74,22 +74,22 @@ class Fresh:
         rows.update(tuple(row.items()) for row in eng.flush()["q"].to_pylist())
         return rows, eng.metrics("q")["stale"]
 
-    def fresh(self, row: Any) -> bool:
+    def is_fresh(self, row: Any) -> bool:
         at = dict(row)
         return all(at["_ts"] - at[name.lower()] <= bound for name, bound in self.bounds.items())
 
 
 @pytest.mark.parametrize("chunk", range(0, 60, 15))
-def test_no_stale_result_leaves(chunk: int) -> None:
+def test_no_stale_results_under_freshness(chunk: int) -> None:
     """T is the instant a result is born: it leaves then or never."""
     stale = 0
     for seed in range(chunk, chunk + 15):
-        case = Fresh(seed)
+        case = FreshnessCase(seed)
         exact, _ = case.answer(None)
-        fresh = Counter({row: count for row, count in exact.items() if case.fresh(row)})
+        fresh = Counter({row: count for row, count in exact.items() if case.is_fresh(row)})
         some, _ = case.answer(case.rng.choice((0.3, 1, 3)))
         assert not some - fresh, f"seed {seed}: {case.text}"
-        enough, suppressed = case.answer(AMPLE)
+        enough, suppressed = case.answer(AMPLE_BUDGET)
         assert enough == fresh, f"seed {seed}: {case.text}"
         assert suppressed == exact.total() - fresh.total()
         stale += suppressed

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lattice import Lattice, classify_mns, identify_mns
-from lawkit import CHUNKS, engine, seeds
+from law_support import CHUNKS, list_seeds, make_engine
 
 from penstock.join.demand.gate import Gate
 from penstock.join.join_rows import JoinRows
@@ -36,25 +36,25 @@ Combination = dict[str, int]
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_what_a_gate_holds_back_is_what_has_an_mns(chunk: int) -> None:
+def test_gate_holds_back_rows_with_mns(chunk: int) -> None:
     held: Counter[str] = Counter()
-    for seed in seeds(chunk):
-        case = Demanding(seed)
+    for seed in list_seeds(chunk):
+        case = DemandCase(seed)
         for push in case.pushes():
             case.engine.push(push)
-            if not case.mortal:
-                held += Reference(case.tree).compared(gates_exact=True, states_exact=True)
+            if not case.expires:
+                held += Reference(case.tree).compare(gates_exact=True, states_exact=True)
                 continue
-            Reference(case.tree).compared(gates_exact=False, states_exact=False)
+            Reference(case.tree).compare(gates_exact=False, states_exact=False)
             case.tree.refresh_gates()
-            held += Reference(case.tree).compared(gates_exact=True, states_exact=False)
+            held += Reference(case.tree).compare(gates_exact=True, states_exact=False)
     assert held["empty"], "no row met the case of a driver without rows"
     assert held["type I"], "no row met the Type I case"
 
 
-def test_two_components_that_are_demanded_apart_are_held_back_together() -> None:
+def test_type_ii_mns_is_held_back() -> None:
     """Type II: a has a partner in C and b has another one, but no c matches both."""
-    eng = engine(state="jit")
+    eng = make_engine(state="jit")
     for name in "ABC":
         eng.stream(name, dict.fromkeys(("ts", *COLUMNS), "bigint"), time="ts")
     sources = ", ".join(f"{name} [RANGE 10]" for name in "ABC")
@@ -64,7 +64,7 @@ def test_two_components_that_are_demanded_apart_are_held_back_together() -> None
     eng.push({"A": one, "B": one})
     eng.advance("C", 1)
     eng.push({})
-    held = Reference(joined(eng)).compared(gates_exact=True, states_exact=True)
+    held = Reference(find_join_tree(eng)).compare(gates_exact=True, states_exact=True)
     assert held == {"type II": 1}
     suppressed = eng.metrics("q")["suppressed"]
     assert suppressed["(A B)"] == {"type II": 1}
@@ -72,19 +72,19 @@ def test_two_components_that_are_demanded_apart_are_held_back_together() -> None
     assert not any(suppressed["B"].values())
 
 
-def joined(eng: Any) -> JoinTree:
+def find_join_tree(eng: Any) -> JoinTree:
     return next(node.operator.tree for node in eng._graph if isinstance(node.operator, JoinOperator))
 
 
-class Demanding:
+class DemandCase:
     """A random query over a few streams, its engine, and what is pushed into it."""
 
     def __init__(self, seed: int) -> None:
         self._rng = rng = random.Random(seed)
         self.names = "ABCDE"[: rng.choice((3, 3, 4, 5))]
         self.span = rng.choice((4, 9, 10_000))
-        self.mortal = self.span < 10_000
-        self.engine = engine(state="jit", batch=rng.choice((1, 3, 4096)))
+        self.expires = self.span < 10_000
+        self.engine = make_engine(state="jit", batch=rng.choice((1, 3, 4096)))
         for name in self.names:
             self.engine.stream(name, dict.fromkeys(("ts", *COLUMNS), "bigint"), time="ts")
         self.engine.query("q", self._text(), plan=random_plan(rng, list(self.names)))
@@ -99,7 +99,7 @@ class Demanding:
 
     @property
     def tree(self) -> JoinTree:
-        return joined(self.engine)
+        return find_join_tree(self.engine)
 
     def pushes(self) -> Iterator[dict[str, pa.Table]]:
         """About five tuples of each stream, in a few pushes; some streams stay silent at first."""
@@ -137,7 +137,7 @@ class Reference:
         joins = [node for node in self.nodes if isinstance(node, JoinNode)]
         return {join.lazy.gate: (join.lazy, join.driver) for join in joins if join.lazy.gate is not None}
 
-    def compared(self, *, gates_exact: bool, states_exact: bool) -> Counter[str]:
+    def compare(self, *, gates_exact: bool, states_exact: bool) -> Counter[str]:
         """Compare gates and states with the lattice; returns how many rows had an MNS, by type."""
         held: Counter[str] = Counter()
         for node in self.nodes:

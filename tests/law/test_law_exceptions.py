@@ -21,8 +21,8 @@ from typing import Any
 import fault_points
 import pyarrow as pa
 import pytest
-from lawkit import FIRST, SEEDS, STATES, engine
-from test_law_adapt import RESTLESS
+from law_support import FIRST, SEEDS, STATES, make_engine
+from test_law_adapt import STRESS_RULES
 
 import penstock as ps
 from penstock.testing import Advance, Case, another_query, difference, random_case, random_operators_case, random_plan
@@ -74,7 +74,7 @@ class Answers:
         return {name: pa.concat_tables(tables) for name, tables in self.rows.items()}
 
 
-class RandomRun:
+class CallSequence:
     """The calls of a run, by seed: declarations, pushes, and queries that come, change and go."""
 
     def __init__(self, seed: int) -> None:
@@ -84,7 +84,7 @@ class RandomRun:
         self.options: dict[str, Any] = {
             "state": rng.choice(STATES),
             "batch": rng.choice((1, 5, 4096)),
-            "adapt": rng.choice((False, False, False, RESTLESS)),
+            "adapt": rng.choice((False, False, False, STRESS_RULES)),
         }
         self.running = ["q"]
         self.texts: dict[str, str] = {}
@@ -120,7 +120,7 @@ class RandomRun:
         )
         match what:
             case "alter" if name != "q":
-                yield Call("alter", (name, resized(self.texts[name], rng.choice((1, 2, 3)))))
+                yield Call("alter", (name, resize_windows(self.texts[name], rng.choice((1, 2, 3)))))
             case "budget":  # so large that nothing is shed; lifted at once
                 yield Call("budget", (1e12,))
                 yield Call("budget", (None,))
@@ -144,11 +144,11 @@ class RandomRun:
     def _text(self) -> str:
         """The case's query with other windows, to share its join, or another one."""
         if self.rng.random() < 0.6:
-            return resized(self.case.query, self.rng.choice((1, 2)))
+            return resize_windows(self.case.query, self.rng.choice((1, 2)))
         return another_query(self.case, self.rng.randrange(10_000))
 
 
-def resized(text: str, times: int) -> str:
+def resize_windows(text: str, times: int) -> str:
     """A query with larger windows."""
     return re.sub(r"RANGE (\d+)", lambda found: f"RANGE {int(found[1]) * times}", text)
 
@@ -162,10 +162,12 @@ class Fault:
     reading: bool
 
 
-class Play:
+class FaultRun:
     """A run of calls, with faults by the number of the call."""
 
-    def __init__(self, run: RandomRun, faults: fault_points.Faults, planned: dict[int, Fault], seed: int) -> None:
+    def __init__(
+        self, run: CallSequence, faults: fault_points.FaultInjector, planned: dict[int, Fault], seed: int
+    ) -> None:
         self.run = run
         self.faults = faults
         self.planned = dict(planned)
@@ -176,11 +178,11 @@ class Play:
         self._begin()
 
     def _begin(self) -> None:
-        self.engine: ps.Engine = engine(**self.run.options)
+        self.engine: ps.Engine = make_engine(**self.run.options)
         self.answers = Answers()
         self.saved: tuple[bytes, int, Answers] | None = None
 
-    def play(self, points: dict[tuple[int, bool], int] | None = None) -> Answers:
+    def run_calls(self, points: dict[tuple[int, bool], int] | None = None) -> Answers:
         """Make all calls; `points` are those of a run without faults."""
         place = 0
         while place < len(self.run.calls):
@@ -216,11 +218,11 @@ class Play:
         due = fault if fault is not None and fault.reading is key[1] else None
         at = int(due.place * points.get(key, 0)) if due is not None else -1
         made, failed = None, False
-        with self.faults.armed(at, due.error if due is not None else None):
+        with self.faults.arm(at, due.error if due is not None else None):
             try:
                 made = make()
             except BaseException as error:
-                if due is None or self.faults.raised is None or not _caused(error, due.error):
+                if due is None or self.faults.raised is None or not _is_caused_by(error, due.error):
                     raise
                 failed = True
         self.points[key] = self.faults.calls
@@ -254,8 +256,8 @@ class Play:
         return place
 
 
-def _caused(error: BaseException, by: BaseException) -> bool:
-    return error is by or (error.__cause__ is not None and _caused(error.__cause__, by))
+def _is_caused_by(error: BaseException, by: BaseException) -> bool:
+    return error is by or (error.__cause__ is not None and _is_caused_by(error.__cause__, by))
 
 
 def is_broken(engine: ps.Engine) -> bool:
@@ -286,18 +288,18 @@ def plan_faults(rng: random.Random, calls: int) -> dict[int, Fault]:
     return {place: Fault(rng.random(), rng.choice(ERRORS)(), rng.random() < 0.2) for place in places}
 
 
-def check(seed: int, faults: fault_points.Faults) -> Counter[str]:
+def check(seed: int, faults: fault_points.FaultInjector) -> Counter[str]:
     """Play a run without and with faults; returns what came of the faults."""
-    run = RandomRun(seed)
-    plain = Play(run, faults, {}, seed)
-    exact = plain.play().tables()
+    run = CallSequence(seed)
+    plain = FaultRun(run, faults, {}, seed)
+    exact = plain.run_calls().tables()
     fault = difference(exact["q"], run.case.expected)
     assert fault is None, f"without faults: {run.case}\n{fault}"
     planned = plan_faults(random.Random(f"faults {seed}"), len(run.calls))
-    broken = Play(run, faults, planned, seed)
+    broken = FaultRun(run, faults, planned, seed)
     context = f"{run.case}\n{run.options}\n{ {place: (run.calls[place], planned[place]) for place in planned} }"
     try:
-        answers = broken.play(plain.points)
+        answers = broken.run_calls(plain.points)
         for name, table in answers.tables().items():
             if name not in answers.stopped:
                 found = difference(table, exact[name])
@@ -311,14 +313,14 @@ CHUNK = 10
 
 
 @pytest.fixture(scope="module")
-def faults() -> Iterator[fault_points.Faults]:
+def faults() -> Iterator[fault_points.FaultInjector]:
     with pytest.MonkeyPatch.context() as patch:
-        yield fault_points.install(patch)
+        yield fault_points.install_fault_points(patch)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("chunk", range(FIRST, FIRST + max(1, SEEDS // 15), CHUNK))
-def test_results_are_exact_or_refused(chunk: int, faults: fault_points.Faults) -> None:
+def test_results_are_exact_or_refused(chunk: int, faults: fault_points.FaultInjector) -> None:
     for seed in range(chunk, min(chunk + CHUNK, FIRST + max(1, SEEDS // 15))):
         check(seed, faults)
 
@@ -332,7 +334,7 @@ TEXTS = {
     "d": "DSTREAM (SELECT DISTINCT A.x FROM A [RANGE 3])",
 }
 CALLS = {
-    "push": lambda number: Call("push", (rows_of(number),)),
+    "push": lambda number: Call("push", (make_rows(number),)),
     "query": lambda _: Call("query", ("new", TEXTS["p"])),
     "alter": lambda _: Call("alter", ("p", TEXTS["p"].replace("RANGE 5", "RANGE 8"))),
     "migrate": lambda _: Call("migrate", ("q", "(B (C A))", "moving-state")),
@@ -343,7 +345,7 @@ CALLS = {
 }
 
 
-def rows_of(number: int) -> dict[str, pa.Table]:
+def make_rows(number: int) -> dict[str, pa.Table]:
     rng = random.Random(number)
     times = [3 * number + place for place in range(4)]
     return {
@@ -352,20 +354,20 @@ def rows_of(number: int) -> dict[str, pa.Table]:
     }
 
 
-def saved(state: str) -> bytes:
-    made = engine(state=state, batch=5)
+def build_snapshot(state: str) -> bytes:
+    made = make_engine(state=state, batch=5)
     for name in "ABC":
         made.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", lateness=3)
     for name, text in TEXTS.items():
         made.query(name, text)
     for number in range(3):
-        made.push(rows_of(number))
+        made.push(make_rows(number))
     return made.snapshot()
 
 
-def rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
+def run_rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
     """What the queries answer to a call and to a push after it."""
-    outs = [*([first] if isinstance(first, dict) and first else []), engine.push(rows_of(5)), engine.flush()]
+    outs = [*([first] if isinstance(first, dict) and first else []), engine.push(make_rows(5)), engine.flush()]
     found: dict[str, Counter[str]] = {}
     for out in outs:
         for name, table in out.items():
@@ -376,26 +378,26 @@ def rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("state", ["eager", "jit"])
 @pytest.mark.parametrize("name", CALLS)
-def test_every_point_of_a_call(name: str, state: str, faults: fault_points.Faults) -> None:
-    blob, call = saved(state), CALLS[name](4)
+def test_every_fault_point_of_call(name: str, state: str, faults: fault_points.FaultInjector) -> None:
+    blob, call = build_snapshot(state), CALLS[name](4)
 
     def begun() -> ps.Engine:
         engine = ps.Engine.restore(blob)
-        engine.push(rows_of(3))
+        engine.push(make_rows(3))
         return engine
 
     engine = begun()
-    with faults.armed():
+    with faults.arm():
         made = call.make(engine)
     points = faults.calls
-    exact = rest(made if name == "restart" else engine, made)
+    exact = run_rest(made if name == "restart" else engine, made)
     for point in range(0, points, max(1, points // MOST)):
         engine, error = begun(), ERRORS[point % 2]()
-        with faults.armed(point, error), pytest.raises(MemoryError) as caught:
+        with faults.arm(point, error), pytest.raises(MemoryError) as caught:
             call.make(engine)
         assert caught.value is error
         if is_broken(engine):
             check_refuses(engine, error)
         else:
             made = call.make(engine)
-            assert rest(made if name == "restart" else engine, made) == exact, f"{name} failed at {point}"
+            assert run_rest(made if name == "restart" else engine, made) == exact, f"{name} failed at {point}"

@@ -104,7 +104,7 @@ def bound(table: pa.Table, text: str) -> Expr:
 
 
 @pytest.mark.parametrize("chunk", range(20))
-def test_both_evaluators_agree(chunk: int) -> None:
+def test_evaluators_agree(chunk: int) -> None:
     from penstock.expr.evaluate import evaluate
 
     rng = random.Random(chunk)

@@ -8,19 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lawkit import CHUNKS, STATES, engine, holds, seeds
+from law_support import CHUNKS, STATES, check_case, list_seeds, make_engine
 
 from penstock.testing import Case, another_query, expected, random_case, run_all, same_rows
 
 STRATEGIES = ("dfs", "bfs", "rr")
 
 
-def some_way(rng: random.Random, case: Case) -> tuple[dict[str, Any], str | None]:
+def draw_run_options(rng: random.Random, case: Case) -> tuple[dict[str, Any], str | None]:
     options = {"state": rng.choice(STATES), "batch": rng.choice((1, 2, 7, 4096)), "schedule": rng.choice(STRATEGIES)}
     return options, rng.choice((None, case.plan))
 
 
-def edit(rng: random.Random, current: Any, text: str) -> None:
+def edit_graph(rng: random.Random, current: Any, text: str) -> None:
     """One random change of the graph that must change nothing of "q"."""
     operators = [node.id for node in current._graph]
     match rng.randrange(6):
@@ -38,7 +38,7 @@ def edit(rng: random.Random, current: Any, text: str) -> None:
             current.drop("other")
 
 
-def edits_between_steps(case: Case, seed: int) -> Callable[[], Any]:
+def make_edits(case: Case, seed: int) -> Callable[[], Any]:
     def events() -> Any:
         rng, text = random.Random(seed), another_query(case, seed)
 
@@ -46,10 +46,10 @@ def edits_between_steps(case: Case, seed: int) -> Callable[[], Any]:
             def watch(_node: Any, _done: int) -> None:
                 if rng.random() < 0.3:
                     with current._guard.nest():
-                        edit(rng, current, text)
+                        edit_graph(rng, current, text)
 
             current._cycle.watch = watch
-            edit(rng, current, text)
+            edit_graph(rng, current, text)
 
         return event
 
@@ -57,19 +57,19 @@ def edits_between_steps(case: Case, seed: int) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_edits_between_any_two_steps_change_nothing(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_graph_edits_between_steps_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_case(seed)
-        options, plan = some_way(random.Random(seed), case)
-        holds(case, options, plan, edits_between_steps(case, seed))
+        options, plan = draw_run_options(random.Random(seed), case)
+        check_case(case, options, plan, make_edits(case, seed))
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::2])
-def test_a_query_added_in_the_middle_of_a_push_sees_what_comes_after_it(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_query_added_during_push_sees_later_tuples(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_case(seed)
         rng = random.Random(seed)
-        options, plan = some_way(rng, case)
+        options, plan = draw_run_options(rng, case)
         text, push, turn = another_query(case, seed), rng.randrange(len(case.steps)), rng.randrange(4)
         added: list[int] = []
 
@@ -86,7 +86,7 @@ def test_a_query_added_in_the_middle_of_a_push_sees_what_comes_after_it(chunk: i
 
             current._cycle.watch = watch
 
-        answers = run_all(lambda options=options: engine(**options), case, plan=plan, events=add)
+        answers = run_all(lambda options=options: make_engine(**options), case, plan=plan, events=add)
         try:
             same_rows(answers["q"], case.expected)
             if added:
@@ -105,18 +105,18 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_strategies_agree_on_time_made_on_demand(seed: int) -> None:
+def test_strategies_agree_with_on_demand_timestamps(seed: int) -> None:
     """The same arrivals at the same instants of the clock: the same results and the same late rows."""
     answers = [
-        clocked_answer(seed, schedule, batch) for schedule, batch in (("dfs", 4096), ("dfs", 1), ("bfs", 1), ("rr", 2))
+        run_with_clock(seed, schedule, batch) for schedule, batch in (("dfs", 4096), ("dfs", 1), ("bfs", 1), ("rr", 2))
     ]
     assert all(answer == answers[0] for answer in answers[1:])
     assert answers[0]["q"]
 
 
-def clocked_answer(seed: int, schedule: str, batch: int) -> dict[str, list[Any]]:
+def run_with_clock(seed: int, schedule: str, batch: int) -> dict[str, list[Any]]:
     rng, now = random.Random(seed), 0
-    current = engine(schedule=schedule, batch=batch, clock=lambda: now)
+    current = make_engine(schedule=schedule, batch=batch, clock=lambda: now)
     declared: list[dict[str, Any]] = [{"skew": 3}, {"idle_after": 4}, {"timestamps": "internal"}, {"lateness": 2}]
     for name in "ABC":
         current.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts", **rng.choice(declared))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lawkit import CHUNKS, breaks, engine, seeds
+from law_support import CHUNKS, check_fails, list_seeds, make_engine
 
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
@@ -32,31 +32,31 @@ LATENESS = 3
 
 
 @dataclass
-class Story:
+class SharingRun:
     """What happens to an engine: pushes, and queries that come and go, by step."""
 
     rng: random.Random
     pushes: list[dict[str, pa.Table]] = field(default_factory=list)
-    births: dict[str, int] = field(default_factory=dict)
-    deaths: dict[str, int] = field(default_factory=dict)
+    added_at: dict[str, int] = field(default_factory=dict)
+    dropped_at: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
 
-COUNTED = ("[ROWS 1]", "[ROWS 3]", "[ROWS 8]", "[PARTITION BY x ROWS 1]", "[PARTITION BY x ROWS 3]")
+ROWS_WINDOWS = ("[ROWS 1]", "[ROWS 3]", "[ROWS 8]", "[PARTITION BY x ROWS 1]", "[PARTITION BY x ROWS 3]")
 
 
-def counted_story(seed: int) -> Story:
+def draw_rows_window_run(seed: int) -> SharingRun:
     """All queries have the same ROWS windows, most have filters, most go before the end."""
     rng = random.Random(f"counted {seed}")
     joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3]))
-    windows = {name: rng.choice(COUNTED) if rng.random() < 0.6 else "" for name in joined}
-    windows[joined[0]] = windows[joined[0]] or rng.choice(COUNTED)
-    return _told(Story(rng), joined, windows)
+    windows = {name: rng.choice(ROWS_WINDOWS) if rng.random() < 0.6 else "" for name in joined}
+    windows[joined[0]] = windows[joined[0]] or rng.choice(ROWS_WINDOWS)
+    return _add_pushes_and_queries(SharingRun(rng), joined, windows)
 
 
-def story(seed: int) -> Story:
+def draw_sharing_run(seed: int) -> SharingRun:
     rng = random.Random(f"groups {seed}")
-    told = Story(rng)
+    told = SharingRun(rng)
     steps, time = rng.randint(3, 12), 0
     joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3])) + (["T"] if rng.random() < 0.2 else [])
     if rng.random() < 0.1:
@@ -70,23 +70,23 @@ def story(seed: int) -> Story:
     for number in range(rng.choice([1, 2, 3, 5, 8, 14])):
         name = f"q{number}"
         told.texts[name] = _query(rng, joined, wide)
-        told.births[name] = rng.choice([0, 0, rng.randrange(steps)])
-        told.deaths[name] = rng.choice([steps, steps, rng.randint(told.births[name], steps)])
+        told.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
+        told.dropped_at[name] = rng.choice([steps, steps, rng.randint(told.added_at[name], steps)])
     return told
 
 
-def _told(told: Story, joined: list[str], windows: dict[str, str]) -> Story:
-    rng, steps, time = told.rng, told.rng.randint(5, 14), 0
+def _add_pushes_and_queries(run: SharingRun, joined: list[str], windows: dict[str, str]) -> SharingRun:
+    rng, steps, time = run.rng, run.rng.randint(5, 14), 0
     for _ in range(steps):
         time += rng.randint(0, 30)
-        told.pushes.append({name: _rows(rng, name, time) for name in STREAMS if rng.random() < 0.9})
+        run.pushes.append({name: _rows(rng, name, time) for name in STREAMS if rng.random() < 0.9})
     for number in range(rng.choice([2, 3, 4, 6])):
         name = f"q{number}"
-        told.texts[name] = _query(rng, joined, rng.choice([20, 60]), windows)
-        told.births[name] = rng.choice([0, 0, rng.randrange(steps)])
-        told.deaths[name] = rng.choice([steps, rng.randint(told.births[name], steps), rng.randint(0, steps // 2)])
-        told.deaths[name] = max(told.deaths[name], told.births[name])
-    return told
+        run.texts[name] = _query(rng, joined, rng.choice([20, 60]), windows)
+        run.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
+        run.dropped_at[name] = rng.choice([steps, rng.randint(run.added_at[name], steps), rng.randint(0, steps // 2)])
+        run.dropped_at[name] = max(run.dropped_at[name], run.added_at[name])
+    return run
 
 
 def _rows(rng: random.Random, name: str, time: int) -> pa.Table:
@@ -142,8 +142,8 @@ def _query(rng: random.Random, joined: list[str], wide: int, fixed: Mapping[str,
     return text + tail
 
 
-def fresh(**options: Any) -> Any:
-    eng = engine(**options)
+def build_engine(**options: Any) -> Any:
+    eng = make_engine(**options)
     for name, columns in STREAMS.items():
         eng.stream(name, columns, time="ts", lateness=LATENESS if name == "B" else 0)
     eng.table("T", TABLE)
@@ -153,36 +153,36 @@ def fresh(**options: Any) -> Any:
 Happens = Callable[[Any, int], Any]
 
 
-def pushed(eng: Any, told: Any, names: list[str], happens: Happens | None = None) -> dict[str, list[pa.Table]]:
+def push_all(eng: Any, run: Any, names: list[str], happens: Happens | None = None) -> dict[str, list[pa.Table]]:
     """What the named queries answered, push by push; `happens` may change the engine before a step, or give another.
 
     `told` has pushes, and by query its text and the steps before and after which it comes and goes.
     """
     answers: dict[str, list[pa.Table]] = {name: [] for name in names}
-    for step, push in enumerate(told.pushes):
+    for step, push in enumerate(run.pushes):
         for name in names:
-            if told.births[name] == step:
-                eng.query(name, told.texts[name])
+            if run.added_at[name] == step:
+                eng.query(name, run.texts[name])
         eng = happens(eng, step) if happens else eng
         out = eng.push(push)
         for name, table in out.items():
             assert table.column("_ts").to_pylist() == sorted(table.column("_ts").to_pylist())
             answers[name].append(table)
         for name in names:
-            if told.births[name] <= step and told.deaths[name] == step:
+            if run.added_at[name] <= step and run.dropped_at[name] == step:
                 eng.drop(name)
     for name, table in eng.flush().items():
         answers[name].append(table)
     return answers
 
 
-def played(eng: Any, told: Story, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
+def run_queries(eng: Any, run: SharingRun, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
     """What the named queries answered."""
-    answers = pushed(eng, told, names, happens)
+    answers = push_all(eng, run, names, happens)
     return {name: pa.concat_tables(tables) for name, tables in answers.items() if tables}
 
 
-def changes(rng: random.Random) -> Happens:
+def make_changes(rng: random.Random) -> Happens:
     """Snapshots, migrations and changes of policy."""
     import penstock as ps
 
@@ -209,9 +209,9 @@ def changes(rng: random.Random) -> Happens:
     return happens
 
 
-def apart(told: Story) -> Iterator[tuple[str, pa.Table]]:
-    for name in told.texts:
-        alone = played(fresh(share=False, state="eager"), told, [name])
+def run_each_alone(run: SharingRun) -> Iterator[tuple[str, pa.Table]]:
+    for name in run.texts:
+        alone = run_queries(build_engine(share=False, state="eager"), run, [name])
         if name in alone:
             yield name, alone[name]
 
@@ -229,11 +229,11 @@ REGRESSIONS = {
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=list(REGRESSIONS.values()))
-def test_what_once_broke(seed: int) -> None:
-    holds_together(seed)
+def test_sharing_regressions(seed: int) -> None:
+    check_sharing(seed)
 
 
-def test_the_tests_notice_broken_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharing_mutants_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks sharing; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
         (Interest, "membership", lambda self, _party: np.ones(len(self.sets), np.bool_)),
@@ -244,76 +244,76 @@ def test_the_tests_notice_broken_sharing(monkeypatch: pytest.MonkeyPatch) -> Non
     for place, name, broken in breakages:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, broken)
-            assert any(breaks(holds_together, seed) for seed in (1048, 111, 122, 0, 1, 2, 3)), name
+            assert any(check_fails(check_sharing, seed) for seed in (1048, 111, 122, 0, 1, 2, 3)), name
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_sharing_changes_nothing(chunk: int) -> None:
-    for seed in seeds(chunk):
-        holds_together(seed)
+def test_sharing_matches_unshared_queries(chunk: int) -> None:
+    for seed in list_seeds(chunk):
+        check_sharing(seed)
 
 
-def holds_together(seed: int) -> None:
+def check_sharing(seed: int) -> None:
     """The queries of a story answer together what each answers alone."""
-    _holds(seed, story(seed))
+    _check_sharing_run(seed, draw_sharing_run(seed))
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_queries_with_rows_windows_come_and_go(chunk: int) -> None:
-    for seed in seeds(chunk):
-        counted_holds(seed)
+def test_sharing_with_rows_windows(chunk: int) -> None:
+    for seed in list_seeds(chunk):
+        check_rows_window_sharing(seed)
 
 
-def counted_holds(seed: int) -> None:
+def check_rows_window_sharing(seed: int) -> None:
     """The same for queries with equal ROWS windows."""
-    _holds(seed, counted_story(seed))
+    _check_sharing_run(seed, draw_rows_window_run(seed))
 
 
-def _holds(seed: int, told: Story) -> None:
+def _check_sharing_run(seed: int, run: SharingRun) -> None:
     options = {
-        "state": told.rng.choice(["eager", "lazy", "jit", "auto", "none"]),
-        "batch": told.rng.choice([1, 7, 4096]),
+        "state": run.rng.choice(["eager", "lazy", "jit", "auto", "none"]),
+        "batch": run.rng.choice([1, 7, 4096]),
     }
-    happens = changes(told.rng) if seed % 2 else None
-    together = played(fresh(**options), told, list(told.texts), happens)
-    for name, answer in apart(told):
+    happens = make_changes(run.rng) if seed % 2 else None
+    together = run_queries(build_engine(**options), run, list(run.texts), happens)
+    for name, answer in run_each_alone(run):
         fault = difference(together[name], answer)
-        assert fault is None, f"seed {seed}, {options}, {name}: {told.texts[name]}\n{fault}"
+        assert fault is None, f"seed {seed}, {options}, {name}: {run.texts[name]}\n{fault}"
 
 
-def _since(table: pa.Table, time: int) -> pa.Table:
+def _filter_since(table: pa.Table, time: int) -> pa.Table:
     return table.filter(pc.greater_equal(table.column("_ts"), time))
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_a_query_that_looks_back_lacks_nothing_from_the_time_it_says(chunk: int) -> None:
+def test_history_query_complete_since(chunk: int) -> None:
     """It answers no more than one that was there from the start, and no less once it says that it is complete."""
-    for seed in seeds(chunk):
-        told = story(seed)
+    for seed in list_seeds(chunk):
+        told = draw_sharing_run(seed)
         plain = [name for name, text in told.texts.items() if text.startswith("SELECT ") and "COUNT" not in text]
         plain = [name for name in plain if "DISTINCT" not in told.texts[name] and "ROWS" not in told.texts[name]]
         if not plain or len(told.pushes) < 2:
             continue
         late, step = plain[-1], told.rng.randrange(1, len(told.pushes))
-        told.births |= dict.fromkeys(told.texts, 0) | {late: len(told.pushes)}
-        told.deaths |= dict.fromkeys(told.texts, len(told.pushes))
+        told.added_at |= dict.fromkeys(told.texts, 0) | {late: len(told.pushes)}
+        told.dropped_at |= dict.fromkeys(told.texts, len(told.pushes))
         state = told.rng.choice(["eager", "lazy", "jit", "auto", "none"])
         says: list[Any] = []
 
         def looks_back(
-            eng: Any, now: int, told: Story = told, late: str = late, step: int = step, says: list[Any] = says
+            eng: Any, now: int, told: SharingRun = told, late: str = late, step: int = step, says: list[Any] = says
         ) -> Any:
             if now == step:
                 eng.query(late, told.texts[late], history=True)
                 says.append(eng.metrics(late)["complete_since"])
             return eng
 
-        answer = played(fresh(state=state), told, list(told.texts), looks_back)[late]
-        told.births[late] = 0
-        whole = played(fresh(share=False, state="eager"), told, [late])[late]
+        answer = run_queries(build_engine(state=state), told, list(told.texts), looks_back)[late]
+        told.added_at[late] = 0
+        whole = run_queries(build_engine(share=False, state="eager"), told, [late])[late]
         context = f"seed {seed}, {state}, at {step}, complete since {says}: {told.texts[late]}"
         more = Counter(map(str, answer.to_pylist())) - Counter(map(str, whole.to_pylist()))
         assert not more, f"{context}\nunexpected: {list(more)[:5]}"
         if says[0] is not None:
-            fault = difference(_since(answer, says[0]), _since(whole, says[0]))
+            fault = difference(_filter_since(answer, says[0]), _filter_since(whole, says[0]))
             assert fault is None, f"{context}\n{fault}"

@@ -5,53 +5,67 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from adventures import adventure, eddy, small
-from lawkit import CHUNKS, seeds
+from law_support import CHUNKS, list_seeds
+from random_runs import draw_migration_run, draw_small_run, to_eddy_plan
 
 import penstock as ps
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::2])
-def test_whatever_happens_the_answer_is_the_oracles(chunk: int) -> None:
-    for seed in seeds(chunk):
-        life = adventure(seed)
-        fault = life.fault()
+def test_random_runs_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
+        life = draw_migration_run(seed)
+        fault = life.find_fault()
         assert fault is None, f"{life}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[1::2])
-def test_rows_put_off_or_missing_come_when_they_are_needed(chunk: int) -> None:
-    for seed in seeds(chunk):
-        life = replace(small(seed), demand=("exact", "bloom")[seed % 2])
-        fault = life.fault()
+def test_deferred_and_missing_rows_are_completed(chunk: int) -> None:
+    for seed in list_seeds(chunk):
+        life = replace(draw_small_run(seed), demand=("exact", "bloom")[seed % 2])
+        fault = life.find_fault()
         assert fault is None, f"{life}\n{fault}"
 
 
-def test_a_gate_that_opens_over_an_incomplete_state_lacks_newer_rows_too() -> None:
+def test_gate_opens_over_incomplete_state() -> None:
     """The state kept the marks of the migration before: rows of tuples that came under the gate stayed missing."""
-    life = replace(adventure(267), state="auto", demand="exact", eddies=0.0, restarts=0.0, switches=0.0, pace=0)
-    fault = life.fault()
+    life = replace(
+        draw_migration_run(267),
+        state="auto",
+        demand="exact",
+        eddy_chance=0.0,
+        restart_chance=0.0,
+        policy_chance=0.0,
+        pace=0,
+    )
+    fault = life.find_fault()
     assert fault is None, f"{life}\n{fault}"
 
 
 @pytest.mark.parametrize("seed", [3055, 20165])
-def test_a_filter_that_is_often_mistaken_loses_nothing(seed: int) -> None:
+def test_bloom_false_positives_lose_no_rows(seed: int) -> None:
     """Rows were lost while the filter alone said what is demanded: a key that is added lets others pass unnoticed."""
-    life = replace(small(seed), demand="bloom")
-    fault = life.fault()
+    life = replace(draw_small_run(seed), demand="bloom")
+    fault = life.find_fault()
     assert fault is None, f"{life}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::5])
-def test_an_eddy_may_route_as_it_likes(chunk: int) -> None:
-    for seed in seeds(chunk):
-        life = adventure(seed)
-        life = replace(life, plan=eddy(life.case.plan), state=("none", "jit")[seed % 2], migrates=0.0, switches=0.0)
-        fault = life.fault()
+def test_eddy_runs_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
+        life = draw_migration_run(seed)
+        life = replace(
+            life,
+            plan=to_eddy_plan(life.case.plan),
+            state=("none", "jit")[seed % 2],
+            migrate_chance=0.0,
+            policy_chance=0.0,
+        )
+        fault = life.find_fault()
         assert fault is None, f"{life}\n{fault}"
 
 
-def test_policies_per_node_can_be_named_and_mistaken() -> None:
+def test_policy_per_node_and_invalid_options() -> None:
     engine = ps.Engine()
     for name in "ABC":
         engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")

@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from lawkit import answered, engine
+from law_support import make_engine, run_case
 
 from penstock.testing import Case, difference, expected, random_case
 
@@ -33,10 +33,10 @@ def large_case(seed: int) -> Case:
 @pytest.mark.parametrize("seed", FULL_ANSWERS)
 def test_policies_agree(seed: int) -> None:
     case = large_case(seed)
-    reference = answered(case, {"state": "eager", "batch": 4096}, None)
+    reference = run_case(case, {"state": "eager", "batch": 4096}, None)
     assert reference.num_rows > 100
     for options in OTHERS:
-        found = difference(answered(case, options, case.plan), reference)
+        found = difference(run_case(case, options, case.plan), reference)
         assert found is None, f"{case}\n{options}\n{found}"
 
 
@@ -49,10 +49,10 @@ SQUEEZED = (
 
 @pytest.mark.parametrize("looks", [True, False], ids=["results looked at", "results left for later"])
 @pytest.mark.parametrize("text", SQUEEZED)
-def test_windows_close_the_gaps_of_tuples_that_die_out_of_order(text: str, looks: bool) -> None:
+def test_windows_compact_out_of_order_expiry(text: str, looks: bool) -> None:
     """Some tags are read much more often than others: their tuples die between others that live on."""
     rng = random.Random(text)
-    current = engine()
+    current = make_engine()
     for name in "RG":
         current.stream(name, {"ts": "bigint", "tag": "bigint", "v": "bigint"}, time="ts")
     current.query("q", text)

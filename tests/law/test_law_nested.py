@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lawkit import CHUNKS, breaks, engine, seeds
-from test_law_groups import Happens, pushed
+from law_support import CHUNKS, check_fails, list_seeds, make_engine
+from test_law_groups import Happens, push_all
 
 import penstock as ps
 from penstock.join.early_reader import EarlyReader, PendingRows
@@ -30,43 +30,43 @@ LINKS = {
 }
 
 
-class Story:
+class NestedRun:
     """Pushes, and queries by name: their texts and plans, when they come and when they go."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"nested {seed}")
         self.links = LINKS[rng.choice(sorted(LINKS))]
         self.steps = rng.randint(4, 12)
-        self.whole = STREAMS[: rng.choice([3, 3, 4])]
-        lags = {name: rng.choice([0, 0, 3, 25]) for name in self.whole}
+        self.streams = STREAMS[: rng.choice([3, 3, 4])]
+        lags = {name: rng.choice([0, 0, 3, 25]) for name in self.streams}
         self.pushes = [
-            {name: self._rows(max(0, 10 * step - lags[name])) for name in self.whole if rng.random() < 0.8}
+            {name: self._draw_rows(max(0, 10 * step - lags[name])) for name in self.streams if rng.random() < 0.8}
             for step in range(self.steps)
         ]
         self.texts: dict[str, str] = {}
-        self.births: dict[str, int] = {}
-        self.deaths: dict[str, int] = {}
+        self.added_at: dict[str, int] = {}
+        self.dropped_at: dict[str, int] = {}
         for number in range(rng.choice([2, 3, 5, 8])):
             name = f"q{number}"
-            streams = self.whole if number == 0 or rng.random() < 0.3 else self._some()
-            self.texts[name] = self.query(streams)
-            self.births[name] = 0 if number == 0 else rng.choice([0, rng.randrange(self.steps)])
-            self.deaths[name] = rng.choice([self.steps, self.steps, rng.randint(self.births[name], self.steps)])
+            streams = self.streams if number == 0 or rng.random() < 0.3 else self._draw_streams()
+            self.texts[name] = self.draw_query(streams)
+            self.added_at[name] = 0 if number == 0 else rng.choice([0, rng.randrange(self.steps)])
+            self.dropped_at[name] = rng.choice([self.steps, self.steps, rng.randint(self.added_at[name], self.steps)])
 
-    def _some(self) -> str:
+    def _draw_streams(self) -> str:
         """Streams that stand side by side: links lead from one to the next."""
-        size = self.rng.randint(2, len(self.whole))
-        first = 0 if self.links is LINKS["star"] else self.rng.randint(0, len(self.whole) - size)
-        return self.whole[first : first + size]
+        size = self.rng.randint(2, len(self.streams))
+        first = 0 if self.links is LINKS["star"] else self.rng.randint(0, len(self.streams) - size)
+        return self.streams[first : first + size]
 
-    def _rows(self, time: int) -> pa.Table:
+    def _draw_rows(self, time: int) -> pa.Table:
         rng, count = self.rng, self.rng.choice([0, 1, 6, 25])
         columns = {"ts": [time + rng.randrange(12) for _ in range(count)]}
         columns |= {c: [None if rng.random() < 0.1 else rng.randrange(5) for _ in range(count)] for c in "xy"}
         columns["s"] = [rng.choice(["", "one", "a longer text"]) for _ in range(count)]
         return pa.table({c: pa.array(v, pa.string() if c == "s" else pa.int64()) for c, v in columns.items()})
 
-    def query(self, streams: str) -> str:
+    def draw_query(self, streams: str) -> str:
         rng = self.rng
         names = {stream: f"{stream.lower()}{rng.choice(['', 'x'])}" for stream in streams}
         size = rng.choice([3, 12, 40])
@@ -86,19 +86,19 @@ class Story:
         return f"DSTREAM ({text})" if rng.random() < 0.05 else text
 
 
-def fresh(**options: Any) -> ps.Engine:
-    eng: ps.Engine = engine(**options)
+def build_engine(**options: Any) -> ps.Engine:
+    eng: ps.Engine = make_engine(**options)
     for name in STREAMS:
         columns = {"ts": "bigint", "x": "bigint", "y": "bigint", "s": "string"}
         eng.stream(name, columns, time="ts", lateness=2 if name == "B" else 0)
     return eng
 
 
-def changing(rng: random.Random) -> Happens:
-    return lambda eng, _step: changed(eng, rng) if rng.random() < 0.5 else eng
+def make_changes(rng: random.Random) -> Happens:
+    return lambda eng, _step: apply_change(eng, rng) if rng.random() < 0.5 else eng
 
 
-def changed(eng: ps.Engine, rng: random.Random) -> ps.Engine:
+def apply_change(eng: ps.Engine, rng: random.Random) -> ps.Engine:
     names = [running.name for running in eng._registry.queries.values()]
     if not names:
         return eng
@@ -124,9 +124,9 @@ def changed(eng: ps.Engine, rng: random.Random) -> ps.Engine:
     return eng
 
 
-def holds_together(seed: int) -> int:
+def check_nesting(seed: int) -> int:
     """The queries answer together what each answers alone, and not later; returns how often one read another's node."""
-    told = Story(seed)
+    told = NestedRun(seed)
     options = {"state": told.rng.choice(["eager", "auto"]), "batch": told.rng.choice([1, 7, 4096])}
     changes = bool(seed % 2)
     nested = 0
@@ -139,9 +139,11 @@ def holds_together(seed: int) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JoinOperator, "add_member", counted)
-        together = pushed(fresh(**options), told, list(told.texts), changing(told.rng) if changes else None)
+        together = push_all(
+            build_engine(**options), told, list(told.texts), make_changes(told.rng) if changes else None
+        )
     for name in told.texts:
-        alone = pushed(fresh(share=False, state="eager"), told, [name])[name]
+        alone = push_all(build_engine(share=False, state="eager"), told, [name])[name]
         pairs = (
             [(together[name], alone)] if changes else [([t], [a]) for t, a in zip(together[name], alone, strict=True)]
         )
@@ -152,11 +154,12 @@ def holds_together(seed: int) -> int:
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_who_reads_some_of_the_streams_answers_the_same_and_waits_for_no_other(chunk: int) -> None:
-    assert sum(holds_together(seed) for seed in seeds(chunk))
+def test_nested_queries_match_unshared_queries(chunk: int) -> None:
+    """A query over some of the streams answers as alone and waits for no other stream."""
+    assert sum(check_nesting(seed) for seed in list_seeds(chunk))
 
 
-def test_the_tests_notice_a_broken_tap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_reader_mutants_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks the way a node runs ahead; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
         (PendingRows, "clear", lambda _self: None),
@@ -169,10 +172,10 @@ def test_the_tests_notice_a_broken_tap(monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name, broken in breakages:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, broken, raising=False)
-            assert any(breaks(holds_together, seed) for seed in SEEN[name]), name
+            assert any(check_fails(check_nesting, seed) for seed in DETECTING_SEEDS[name]), name
 
 
-SEEN = {
+DETECTING_SEEDS = {
     "clear": (6, 23),
     "has_due": (4, 6),
     "advance": (4, 6),

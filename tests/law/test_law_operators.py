@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lawkit import BATCHES, CHUNKS, STATES, engine, holds, seeds
+from law_support import BATCHES, CHUNKS, STATES, check_case, list_seeds, make_engine
 
 from penstock.testing import Case, difference, expected, random_case, run_all
 from penstock.testing.operator_cases import random_operators_case, random_operators_text
@@ -62,12 +62,12 @@ OVER = (
 )
 
 
-def some_way(case: Case) -> tuple[random.Random, dict[str, Any], str | None]:
+def draw_run_options(case: Case) -> tuple[random.Random, dict[str, Any], str | None]:
     rng = random.Random(case.seed)
     return rng, {"state": rng.choice(STATES), "batch": rng.choice(BATCHES)}, rng.choice((None, case.plan or None))
 
 
-def restarts(rng: random.Random, case: Case, **classes: Any) -> Any:
+def make_restarts(rng: random.Random, case: Case, **classes: Any) -> Any:
     when = {rng.randint(0, len(case.steps)) for _ in range(rng.randint(1, 4))}
 
     def event(current: Any, step: int) -> Any:
@@ -77,30 +77,30 @@ def restarts(rng: random.Random, case: Case, **classes: Any) -> Any:
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_every_way_agrees_with_the_oracle(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_run_options_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_operators_case(seed)
         for place, batch in enumerate(BATCHES):
             options = {"state": STATES[(seed + place) % len(STATES)], "batch": batch}
-            holds(case, options, case.plan or None if place else None)
+            check_case(case, options, case.plan or None if place else None)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::2])
-def test_restarts_change_nothing(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_restarts_match_oracle(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_operators_case(seed)
-        rng, options, plan = some_way(case)
-        event = restarts(rng, case)
-        holds(case, options, plan, lambda event=event: event)
+        rng, options, plan = draw_run_options(case)
+        event = make_restarts(rng, case)
+        check_case(case, options, plan, lambda event=event: event)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])
-def test_a_query_added_under_way_whatever_the_schedule(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_query_added_later_under_any_schedule(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         case = random_operators_case(seed, limit=500)
-        rng, options, plan = some_way(case)
+        rng, options, plan = draw_run_options(case)
         text, first = random_operators_text(rng, case.declarations), rng.randint(0, len(case.steps))
-        restart = restarts(rng, case)
+        restart = make_restarts(rng, case)
 
         def event(current: Any, step: int, rng: random.Random = rng, restart: Any = restart) -> Any:
             current = restart(current, step) or current
@@ -110,7 +110,7 @@ def test_a_query_added_under_way_whatever_the_schedule(chunk: int) -> None:
                 current.schedule(rng.choice(("dfs", "bfs", "rr")))
             return current
 
-        answers = run_all(lambda options=options: engine(**options), case, plan=plan, events=event)
+        answers = run_all(lambda options=options: make_engine(**options), case, plan=plan, events=event)
         wanted = expected(text, case.accepted_since(first), case.tables, case.times)
         for name, answer in (("q", case.expected), ("other", wanted)):
             found = difference(answers[name], answer)
@@ -119,39 +119,39 @@ def test_a_query_added_under_way_whatever_the_schedule(chunk: int) -> None:
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])
 def test_sequences_under_skew(chunk: int) -> None:
-    for seed in seeds(chunk):
+    for seed in list_seeds(chunk):
         case = random_operators_case(seed, feature="sequence", late=seed % 4 == 0)
-        rng, options, plan = some_way(case)
-        event = restarts(rng, case) if seed % 2 else None
-        holds(case, options, plan, (lambda event=event: event) if event else None)
+        rng, options, plan = draw_run_options(case)
+        event = make_restarts(rng, case) if seed % 2 else None
+        check_case(case, options, plan, (lambda event=event: event) if event else None)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])
 def test_user_defined_aggregates(chunk: int) -> None:
-    for seed in seeds(chunk):
+    for seed in list_seeds(chunk):
         feature = ("group", "global", "slide")[seed % 3]
         case = random_operators_case(seed, feature=feature, calls=CALLS, aggregates=CLASSES)
-        rng, options, plan = some_way(case)
+        rng, options, plan = draw_run_options(case)
 
         def made(options: dict[str, Any] = options) -> Any:
-            fresh = engine(**options)
+            fresh = make_engine(**options)
             for name, class_ in CLASSES.items():
                 fresh.aggregate(name, class_)
             return fresh
 
-        event = restarts(rng, case, aggregates=CLASSES) if seed % 2 else None
+        event = make_restarts(rng, case, aggregates=CLASSES) if seed % 2 else None
         found = difference(run_all(made, case, plan=plan, events=event)["q"], case.expected)
         assert found is None, f"{case}\n{options}, plan={plan!r}\n{found}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])
 def test_derived_streams(chunk: int) -> None:
-    for seed in seeds(chunk):
+    for seed in list_seeds(chunk):
         case = random_operators_case(seed, emit=("", "DSTREAM")[seed % 2], limit=300)
-        rng, options, plan = some_way(case)
+        rng, options, plan = draw_run_options(case)
         duration = "4" if "int64" in str(case.declarations[0].time_type) else "4 SECONDS"
         text = rng.choice(OVER).format(w=duration, s=rng.choice(case.declarations).name)
-        restart = restarts(rng, case) if rng.random() < 0.5 else lambda _current, _step: None
+        restart = make_restarts(rng, case) if rng.random() < 0.5 else lambda _current, _step: None
 
         def event(current: Any, step: int, text: str = text, restart: Any = restart) -> Any:
             if step == 0:
@@ -159,7 +159,7 @@ def test_derived_streams(chunk: int) -> None:
                 current.query("over", text)
             return restart(current, step)
 
-        answers = run_all(lambda options=options: engine(**options), case, plan=plan, events=event)
+        answers = run_all(lambda options=options: make_engine(**options), case, plan=plan, events=event)
         wanted = expected(text, {**case.accepted, "d": case.expected}, {}, {**case.times, "d": "_ts"})
         for name, answer in (("q", case.expected), ("over", wanted)):
             found = difference(answers[name], answer)
@@ -167,13 +167,13 @@ def test_derived_streams(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::5])
-def test_what_except_takes_away_may_change_its_order(chunk: int) -> None:
-    for seed in seeds(chunk):
+def test_except_inputs_reordered_by_migration(chunk: int) -> None:
+    for seed in list_seeds(chunk):
         base = random_case(seed, sources=4, tables=False, limit=400)
         rng = random.Random(seed)
-        query, aliases = chain_of_except(rng, base)
+        query, aliases = draw_except_chain(rng, base)
         case = replace(base, query=query, plan="; ".join(aliases))
-        restart = restarts(rng, case) if rng.random() < 0.4 else lambda _current, _step: None
+        restart = make_restarts(rng, case) if rng.random() < 0.4 else lambda _current, _step: None
 
         def event(current: Any, step: int, rng: random.Random = rng, restart: Any = restart) -> Any:
             if rng.random() < 0.4:
@@ -181,10 +181,10 @@ def test_what_except_takes_away_may_change_its_order(chunk: int) -> None:
                 current.migrate("q", "; ".join([first, *rng.sample(others, len(others))]))
             return restart(current, step)
 
-        holds(case, {"batch": rng.choice(BATCHES)}, rng.choice((None, case.plan)), lambda event=event: event)
+        check_case(case, {"batch": rng.choice(BATCHES)}, rng.choice((None, case.plan)), lambda event=event: event)
 
 
-def chain_of_except(rng: random.Random, case: Case) -> tuple[str, list[str]]:
+def draw_except_chain(rng: random.Random, case: Case) -> tuple[str, list[str]]:
     """The first of some streams without the others, windows and columns at random."""
     selects, aliases = [], ["P", "Q", "R", "S"][: rng.choice((3, 4))]
     column = rng.choice(("x", "y", "s", "b"))

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from lawkit import CHUNKS, STATES, engine, seeds
-from test_law_adapt import RESTLESS
+from law_support import CHUNKS, STATES, list_seeds, make_engine
+from test_law_adapt import STRESS_RULES
 
 from penstock import UnsupportedError
 from penstock.testing import Case, TooManyRows, another_query, expected, random_case, random_plan, run_all, same_rows
@@ -40,7 +40,7 @@ class RandomRun:
             "state": rng.choice(STATES),
             "batch": rng.choice((1, 3, 4096)),
             "schedule": rng.choice(("dfs", "bfs", "rr")),
-            "adapt": rng.choice((False, RESTLESS)),
+            "adapt": rng.choice((False, STRESS_RULES)),
             "slicing": rng.choice(("mem-opt", "cpu-opt")),
         }
         self.log: list[tuple[Any, ...]] = []
@@ -91,7 +91,7 @@ class RandomRun:
                 current.migrate(name, plan, how)
 
     def check(self) -> None:
-        answers = run_all(lambda: engine(**self.options), self.case, plan=self.plan, events=self.event)
+        answers = run_all(lambda: make_engine(**self.options), self.case, plan=self.plan, events=self.event)
         same_rows(answers["q"], self.case.expected)
         for name, text in self.texts.items():
             since = self.case.accepted_since(self.births[name])
@@ -106,7 +106,7 @@ def test_earlier_failures(seed: int) -> None:
 
 @pytest.mark.parametrize("chunk", CHUNKS[::4])
 def test_random_runs(chunk: int) -> None:
-    for seed in seeds(chunk):
+    for seed in list_seeds(chunk):
         check_run(seed)
 
 

@@ -9,15 +9,15 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-import lawkit
+import law_support
 import maintenance_mutants as mutants
 import pytest
 import test_law_groups
 import test_law_nested
 import test_regressions
-from adventures import EQUALITIES, Adventure, small
+from random_runs import EQUALITIES, MigrationRun, draw_small_run
 
-from penstock.state.maintenance import SMALLEST_MAINTENANCE
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import random_case
 from penstock.testing.operator_cases import random_operators_case
 
@@ -25,85 +25,85 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 Holds = Callable[[], object]
 
 
-def law(seed: int) -> None:
+def check_joins(seed: int) -> None:
     case = random_case(seed)
-    for options, plan in lawkit.some_ways(case):
-        lawkit.holds(case, options, plan)
+    for options, plan in law_support.sample_run_options(case):
+        law_support.check_case(case, options, plan)
 
 
-def operators(seed: int) -> None:
-    lawkit.holds(random_operators_case(seed), {"state": "eager", "batch": 3}, None)
+def check_operators(seed: int) -> None:
+    law_support.check_case(random_operators_case(seed), {"state": "eager", "batch": 3}, None)
 
 
-def just_in_time(seed: int) -> None:
-    life = small(seed)
-    _holds(Adventure(**{**vars(life), "maintenance": SMALLEST_MAINTENANCE}))
+def check_small_run(seed: int) -> None:
+    life = draw_small_run(seed)
+    _check_run(MigrationRun(**{**vars(life), "maintenance": SMALLEST}))
 
 
-def partitions_migrate(seed: int) -> None:
+def check_partitioned_migration(seed: int) -> None:
     """Windows that are renumbered all the time, under states that stay incomplete."""
     rng = random.Random(f"partitioned {seed}")
     case = random_case(
         seed, sources=rng.choice((3, 4)), shape=EQUALITIES, tables=False, emit="", windows=("partition", "range"),
         span=1000, rows=rng.choice((14, 24)), full=True, domain=rng.choice((2, 3)), limit=1500, late=False, nulls=0,
     )  # fmt: skip
-    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST_MAINTENANCE))
+    _check_run(MigrationRun(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
 
 
-def cycles_migrate(seed: int) -> None:
+def check_cycle_migration(seed: int) -> None:
     """Keys of two classes that turn over, under states that stay incomplete."""
     rng = random.Random(f"cycles {seed}")
     case = random_case(
         seed, sources=3, shape=("cycle", "clique"), tables=False, emit="", windows=("range",),
         span=rng.choice((8, 16)), rows=60, full=True, domain=rng.choice((3, 4, 6)), limit=2500, late=False, nulls=0,
     )  # fmt: skip
-    _holds(Adventure(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST_MAINTENANCE))
+    _check_run(MigrationRun(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
 
 
-def parallel_track() -> None:
-    test_regressions.test_parallel_track_on_a_shared_join("ABC", "(A C B)")
+def check_parallel_track() -> None:
+    test_regressions.test_parallel_track_on_shared_join("ABC", "(A C B)")
 
 
-def _holds(life: Adventure) -> None:
-    fault = life.fault()
+def _check_run(run: MigrationRun) -> None:
+    fault = run.find_fault()
     assert fault is None, fault
 
 
 CASES: dict[Mutant, Holds] = {
-    mutants.states_keep_old_ids: partial(law, 19),
-    mutants.states_look_up_ends_by_old_ids: partial(law, 19),
-    mutants.pending_rows_keep_old_ids: partial(test_law_nested.holds_together, 44),
-    mutants.living_results_keep_old_ids: partial(law, 19),
-    mutants.incomplete_states_keep_old_marks: partial(partitions_migrate, 29),
-    mutants.rows_windows_keep_old_queues: partial(law, 19),
-    mutants.codes_of_interest_stay_where_they_were: partial(test_law_groups.holds_together, 2),
-    mutants.indexes_keep_old_ids: partial(law, 16),
-    mutants.parallel_track_keeps_old_marks: parallel_track,
-    mutants.parallel_track_is_not_told: parallel_track,
-    mutants.columns_kept_later_keep_old_marks: test_regressions.test_column_kept_later_in_a_window_that_is_squeezed,
-    mutants.heaps_keep_old_labels: partial(operators, 19),
-    mutants.codes_of_leaves_are_not_marked: partial(law, 0),
-    mutants.codes_of_states_are_not_marked: partial(just_in_time, 8),
-    mutants.codes_of_gates_are_not_marked: partial(just_in_time, 11),
-    mutants.codes_of_longer_keys_are_not_marked: partial(law, 8),
-    mutants.codes_of_groups_are_not_marked: partial(operators, 0),
-    mutants.codes_of_sequences_are_not_marked: partial(operators, 1),
-    mutants.freed_tuples_stay_in_queues: partial(test_regressions.test_rows_window_after_query_drop, "[ROWS 2]"),
-    mutants.complete_keys_outlive_their_codes: partial(cycles_migrate, 107),
-    mutants.borrowers_are_not_told: partial(test_law_groups.holds_together, 0),
-    mutants.compacted_heaps_lose_their_rows: partial(operators, 17),
-    mutants.queues_of_a_sequence_are_not_rebuilt: partial(operators, 1),
+    mutants.skip_state_renumbering: partial(check_joins, 19),
+    mutants.look_up_ends_by_old_ids: partial(check_joins, 19),
+    mutants.skip_pending_rows_renumbering: partial(test_law_nested.check_nesting, 44),
+    mutants.skip_expirations_renumbering: partial(check_joins, 19),
+    mutants.skip_missing_marks_renumbering: partial(check_partitioned_migration, 29),
+    mutants.skip_rows_window_renumbering: partial(check_joins, 19),
+    mutants.skip_interest_codes_move: partial(test_law_groups.check_sharing, 2),
+    mutants.skip_reindexing: partial(check_joins, 16),
+    mutants.skip_parallel_track_marks: check_parallel_track,
+    mutants.skip_parallel_track_renumbering: check_parallel_track,
+    mutants.skip_column_marks_renumbering: test_regressions.test_column_kept_later_in_compacted_window,
+    mutants.skip_heap_relabeling: partial(check_operators, 19),
+    mutants.recycle_codes_of_leaves: partial(check_joins, 0),
+    mutants.recycle_codes_of_states: partial(check_small_run, 8),
+    mutants.recycle_codes_of_gates: partial(check_small_run, 11),
+    mutants.recycle_codes_of_longer_keys: partial(check_joins, 8),
+    mutants.recycle_codes_of_groups: partial(check_operators, 0),
+    mutants.recycle_codes_of_sequences: partial(check_operators, 1),
+    mutants.keep_freed_tuples_in_queues: partial(test_regressions.test_rows_window_after_query_drop, "[ROWS 2]"),
+    mutants.keep_complete_keys_on_recycle: partial(check_cycle_migration, 107),
+    mutants.skip_view_recall: partial(test_law_groups.check_sharing, 0),
+    mutants.drop_rows_in_heap_compaction: partial(check_operators, 17),
+    mutants.skip_sequence_queue_rebuild: partial(check_operators, 1),
 }
 
 
 @pytest.mark.parametrize(("mutant", "case"), CASES.items(), ids=[mutant.__name__ for mutant in CASES])
-def test_mutant_is_noticed(mutant: Mutant, case: Holds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lawkit, "MAINTENANCE", SMALLEST_MAINTENANCE)
+def test_mutant_is_detected(mutant: Mutant, case: Holds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_support, "MAINTENANCE", SMALLEST)
     case()
     mutant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011 - broken code may fail in any way
         case()
 
 
-def test_all_mutants_have_a_case() -> None:
+def test_all_mutants_have_case() -> None:
     assert set(mutants.MUTANTS) == set(CASES)

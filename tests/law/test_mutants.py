@@ -11,8 +11,8 @@ from dataclasses import replace
 import mutants
 import pyarrow as pa
 import pytest
-from adventures import small
-from straits import Strait, narrow, strait
+from budget_cases import BudgetCase, draw_budget_case, draw_scarce_budget_case
+from random_runs import draw_small_run
 
 import penstock as ps
 from penstock.join import tree as join_tree
@@ -20,45 +20,45 @@ from penstock.join import tree as join_tree
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
 SEEDS: dict[Mutant, int] = {
-    mutants.only_the_rows_a_lookup_computes: 261,
-    mutants.one_set_for_demand_and_completeness: 940,
-    mutants.both_children_lazy: 5,
-    mutants.resumed_drivers_demand_nothing: 1,
-    mutants.no_thaw: 50,
-    mutants.gates_forgotten_in_a_migration: 2611,
-    mutants.same_leaves_mean_complete: 58,
-    mutants.lower_states_read_as_they_are: 57,
-    mutants.demand_from_an_incomplete_driver: 55,
-    mutants.complete_only_if_the_key_is_unknown: 8,
-    mutants.insert_without_looking: 3,
-    mutants.new_pairs_from_both_sides: 0,
-    mutants.completeness_by_a_lossy_hash: 37,
-    mutants.resume_only_what_came_since: 1,
+    mutants.mark_key_complete_after_lookup: 261,
+    mutants.mark_demanded_keys_complete: 940,
+    mutants.gate_driver_by_lazy_child: 5,
+    mutants.skip_demand_of_resumed_rows: 1,
+    mutants.skip_resume_all: 50,
+    mutants.ignore_gates_in_migration: 2611,
+    mutants.inherit_incomplete_as_complete: 58,
+    mutants.skip_completion_below: 57,
+    mutants.use_demand_of_incomplete_driver: 55,
+    mutants.mark_known_keys_complete: 8,
+    mutants.insert_present_rows_again: 3,
+    mutants.join_new_pairs_twice: 0,
+    mutants.hash_complete_keys_lossily: 37,
+    mutants.resume_new_rows_only: 1,
 }
 
 
-SHEDDING: dict[Mutant, Strait] = {
-    mutants.shedding_leaves_states_complete: narrow(11),
-    mutants.losses_stay_where_they_arose: strait(20),
-    mutants.a_budget_suffices_at_once: narrow(60),
+SHEDDING: dict[Mutant, BudgetCase] = {
+    mutants.ignore_shed_probes: draw_scarce_budget_case(11),
+    mutants.mark_only_shed_node_incomplete: draw_budget_case(20),
+    mutants.mark_complete_before_turnover: draw_scarce_budget_case(60),
 }
 
 
 @pytest.mark.parametrize(("mutant", "life"), SHEDDING.items(), ids=[mutant.__name__ for mutant in SHEDDING])
-def test_the_suite_notices_under_budgets(mutant: Mutant, life: Strait, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert life.fault() is None
+def test_budget_mutant_is_detected(mutant: Mutant, life: BudgetCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert life.find_fault() is None
     mutant(monkeypatch)
-    assert life.fault() is not None
+    assert life.find_fault() is not None
 
 
 @pytest.mark.parametrize(("mutant", "seed"), SEEDS.items(), ids=[mutant.__name__ for mutant in SEEDS])
-def test_the_suite_notices(mutant: Mutant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert small(seed).fault() is None
+def test_mutant_is_detected(mutant: Mutant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert draw_small_run(seed).find_fault() is None
     mutant(monkeypatch)
-    assert small(seed).fault() is not None
+    assert draw_small_run(seed).find_fault() is not None
 
 
-def chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
+def run_chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
     """A state that is incomplete under one key is taken over under another, whose codes mean other values."""
     monkeypatch.setitem(join_tree.POLICIES, "lazy", join_tree.StatePolicy(lazy=True, pace=0.0))
     engine = ps.Engine(state="lazy")
@@ -83,20 +83,20 @@ def chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
     return results + engine.flush()["q"].num_rows
 
 
-def test_complete_keys_are_not_kept_under_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chain_of_four(monkeypatch) == 2
-    mutants.complete_keys_kept_under_another_key(monkeypatch)
-    assert chain_of_four(monkeypatch) < 2
+def test_mutant_complete_keys_of_other_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_chain_of_four(monkeypatch) == 2
+    mutants.keep_complete_keys_of_other_key(monkeypatch)
+    assert run_chain_of_four(monkeypatch) < 2
 
 
-def test_a_filter_does_not_tell_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    life = replace(small(14), demand="bloom")
-    assert life.fault() is None
-    mutants.new_keys_told_by_the_filter(monkeypatch)
-    assert life.fault() is not None
+def test_mutant_filter_tells_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = replace(draw_small_run(14), demand="bloom")
+    assert life.find_fault() is None
+    mutants.trust_filter_for_new_keys(monkeypatch)
+    assert life.find_fault() is not None
 
 
-def test_every_mutant_is_hunted() -> None:
-    directed = {mutants.complete_keys_kept_under_another_key, mutants.new_keys_told_by_the_filter}
+def test_all_mutants_have_case() -> None:
+    directed = {mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys}
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lawkit import engine
+from law_support import make_engine
 
 from penstock.testing import difference, expected
 
@@ -17,7 +17,7 @@ COLUMNS = {"ts": "bigint", "k": "bigint", "v": "bigint"}
 
 
 def declare(names: str, **options: Any) -> Any:
-    eng = engine(**options)
+    eng = make_engine(**options)
     for name in names:
         eng.stream(name, COLUMNS, time="ts")
     return eng
@@ -95,7 +95,7 @@ def test_rows_window_ends_tuples_after_query_drop(window: str, count: int) -> No
 
 
 @pytest.mark.parametrize(("names", "plan"), [("AB", "(B A)"), ("ABC", "(A C B)")])
-def test_parallel_track_on_a_shared_join(names: str, plan: str) -> None:
+def test_parallel_track_on_shared_join(names: str, plan: str) -> None:
     """The new tree had windows of its own, which were renumbered apart from those of the old one."""
     joined = " AND ".join(f"{one}.k = {other}.k" for one, other in pairwise(names))
     shown = ", ".join(f"{name}.ts AS {name.lower()}" for name in names)
@@ -118,7 +118,7 @@ def test_parallel_track_on_a_shared_join(names: str, plan: str) -> None:
         assert fault is None, f"{query}: {fault}"
 
 
-def test_policies_set_during_a_parallel_track_stay() -> None:
+def test_policies_set_during_parallel_track() -> None:
     """The policy of the whole query, and that of one node, were those of the new tree's start when it took over."""
     eng = declare("ABCD", state="eager")
     where = "A.k = B.k AND B.k = C.k AND C.k = D.k"
@@ -165,7 +165,7 @@ def test_column_kept_later_is_not_null(how: str, restart: bool) -> None:
     assert since == 101  # the tuple of 1, whose v was not kept, is in the window until then
 
 
-def test_column_kept_later_in_a_window_that_is_squeezed() -> None:
+def test_column_kept_later_in_compacted_window() -> None:
     """Which tuples lack a column is told by their ids, which change when dead tuples between them are removed."""
     eng = declare("AB")
     eng.query("narrow", NARROW.format(100))
@@ -184,7 +184,7 @@ def test_column_kept_later_in_a_window_that_is_squeezed() -> None:
     assert found == [{"k": 1, "v": 5, "_ts": 30}] * 3
 
 
-def test_complete_since_after_a_query_that_looked_back() -> None:
+def test_complete_since_after_history_query() -> None:
     """A query that had itself looked back was trusted to hold all tuples of its window."""
     eng = declare("AB")
     eng.query("short", NARROW.format(10))
@@ -198,7 +198,7 @@ def test_complete_since_after_a_query_that_looked_back() -> None:
 
 
 @pytest.mark.parametrize("emit", ["DSTREAM", "RSTREAM", "COUNT", "SLIDE"])
-def test_complete_since_where_ends_count(emit: str) -> None:
+def test_complete_since_of_dstream(emit: str) -> None:
     """At the first instant of which it said so, the end of a row that the query never had was missing."""
     join = "FROM A [RANGE 10], B [RANGE 10] WHERE A.k = B.k"
     text = {
@@ -220,7 +220,7 @@ def test_complete_since_where_ends_count(emit: str) -> None:
     assert after["late"] == after["whole"]
 
 
-def test_partition_that_never_recurs_does_not_pin_the_window() -> None:
+def test_single_partition_does_not_pin_window() -> None:
     """One living row at the front of a window kept all dead rows behind it in memory."""
     eng = declare("AB")
     eng.query("q", "SELECT A.v AS v FROM A [PARTITION BY k ROWS 1], B [RANGE 5] WHERE A.k = B.k")
@@ -234,11 +234,11 @@ def test_partition_that_never_recurs_does_not_pin_the_window() -> None:
 
 
 @pytest.mark.parametrize("operator", ["UNION ALL", "EXCEPT"])
-def test_restore_keeps_how_far_the_inputs_of_a_set_operation_were(operator: str) -> None:
+def test_restore_keeps_frontiers_of_set_operation(operator: str) -> None:
     """After a restore, results that were certain waited until every input had moved again."""
     answers = []
     for restart in (False, True):
-        eng = engine()
+        eng = make_engine()
         eng.stream("A", COLUMNS, time="ts")
         eng.stream("B", COLUMNS, time="ts", lateness=5)
         eng.query("q", f"(SELECT k FROM B [RANGE 5]) {operator} (SELECT k FROM A [RANGE 5])")
@@ -249,7 +249,7 @@ def test_restore_keeps_how_far_the_inputs_of_a_set_operation_were(operator: str)
     assert answers[0] == answers[1] == [{"k": 1, "_ts": 3}]
 
 
-def test_nested_query_during_a_parallel_track() -> None:
+def test_nested_query_during_parallel_track() -> None:
     """The node to read was looked for in the old tree, the join went on with the new one, which has no such node."""
     eng = declare("ABC", state="eager")
     text = "SELECT A.ts AS a FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.k = B.k AND B.k = C.k"
@@ -263,7 +263,7 @@ def test_nested_query_during_a_parallel_track() -> None:
     assert counts == {"wide": 7, "narrow": 1, "nested": 1}
 
 
-def test_ages_beyond_the_largest_number() -> None:
+def test_age_overflow() -> None:
     """The age of a pair wrapped to a negative number, which every window is longer than."""
     eng = declare("AB")
     for name, window in (("all", "UNBOUNDED"), ("ten", "RANGE 10")):
@@ -275,7 +275,7 @@ def test_ages_beyond_the_largest_number() -> None:
 
 
 @pytest.mark.parametrize("window", ["[ROWS 3]", "[UNBOUNDED]"])
-def test_complete_since_of_endless_windows(window: str) -> None:
+def test_complete_since_of_unbounded_windows(window: str) -> None:
     """After tuples of negative times it was earlier than the end of time."""
     eng = declare("AB")
     text = f"SELECT A.ts AS a FROM A {window}, B [RANGE 5] WHERE A.k = B.k"

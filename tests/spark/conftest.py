@@ -14,13 +14,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-_TOO_SLOW = "Python worker failed to connect back"
+_WORKER_TIMEOUT = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[_TOO_SLOW]))
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[_WORKER_TIMEOUT]))
 
 
 @pytest.fixture(scope="session")

@@ -9,30 +9,30 @@ import pyarrow as pa
 
 import penstock as ps
 
-TICKS = 5
+BATCH_TICKS = 5
 """The ticks of a stretch; windows are four times as long, so that joins are looked at once in a stretch."""
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
 PLAN = "((A B) C)"
 
 
-def rows(stream: str, number: int, change: int = 6, rate: int = 30) -> pa.Table:
+def make_rows(stream: str, number: int, change: int = 6, rate: int = 30) -> pa.Table:
     """A stretch; from number `change` on it is y that is rare, not x."""
     rng = np.random.default_rng((ord(stream), number))
     x, y = (600, 6) if number < change else (6, 600)
-    size = rate * TICKS
-    columns = [np.sort(rng.integers(TICKS * number, TICKS * (number + 1), size)),
+    size = rate * BATCH_TICKS
+    columns = [np.sort(rng.integers(BATCH_TICKS * number, BATCH_TICKS * (number + 1), size)),
                rng.integers(0, x, size), rng.integers(0, y, size)]  # fmt: skip
     return pa.table(columns, schema=SCHEMA)
 
 
-def embedded(text: str, stretches: int) -> pa.Table:
+def run_embedded(text: str, batches: int) -> pa.Table:
     """What the embedded engine answers, to the end of the streams."""
     engine = ps.Engine()
     for name in "ABC":
         engine.stream(name, SCHEMA, time="ts")
     engine.query("q", text)
-    tables = [engine.push({name: rows(name, number) for name in "ABC"})["q"] for number in range(stretches)]
+    tables = [engine.push({name: make_rows(name, number) for name in "ABC"})["q"] for number in range(batches)]
     return pa.concat_tables([*tables, engine.flush()["q"]])
 
 

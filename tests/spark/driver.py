@@ -6,16 +6,16 @@ import os
 import sys
 from pathlib import Path
 
-from mishaps import Story
+from fault_cases import FaultCase
 
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.session import local_session
 
 
 def main(seed: str, folder: str, master: str, *faults: str) -> None:
-    story = Story(int(seed), Path(folder))
+    story = FaultCase(int(seed), Path(folder))
     spark = local_session(master, {"spark.driver.memory": "1g"})
-    story.ended(spark, story.faulty("jvm") if faults else Pipeline)
+    story.run_to_end(spark, story.draw_faulty_pipeline("jvm") if faults else Pipeline)
     print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
     spark.stop()
 

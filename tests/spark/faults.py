@@ -20,30 +20,30 @@ STAGES = ("ready", "mutated", "stored", "published")
 """Where a cell may fail: see `Keeper.step`."""
 
 
-def failing(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pipeline]:
+def build_faulty_pipeline(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pipeline]:
     """A Pipeline whose cells fail at this stage of this version, the first to come there only.
 
     `how`: "raise" an error, "kill" the Python worker, or "jvm": kill the Java process the worker belongs to.
     """
     place, marked = (stage, version), str(mark)
 
-    class Faulty(CellProcessor):
-        def passed(self, stage: str, cell: int, version: int) -> None:
-            if (stage, version) != place or not _first(marked, f"cell {cell}"):
+    class FaultyProcessor(CellProcessor):
+        def on_stage(self, stage: str, cell: int, version: int) -> None:
+            if (stage, version) != place or not _is_first(marked, f"cell {cell}"):
                 return
             if how == "jvm":
-                os.kill(_parent(os.getppid()), signal.SIGKILL)
+                os.kill(_read_parent_pid(os.getppid()), signal.SIGKILL)
             if how != "raise":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError(f"injected after {stage}")
 
     class FaultyPipeline(Pipeline):
-        processor = Faulty
+        processor = FaultyProcessor
 
     return FaultyPipeline
 
 
-def _first(mark: str, text: str) -> bool:
+def _is_first(mark: str, text: str) -> bool:
     """Whether nobody was here before; cells come at the same time."""
     try:
         with open(mark, "x") as file:
@@ -53,13 +53,13 @@ def _first(mark: str, text: str) -> bool:
     return True
 
 
-def _parent(pid: int) -> int:
+def _read_parent_pid(pid: int) -> int:
     """The parent of a process: Spark's workers are children of a daemon, which is the child of the Java process."""
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-class Flaky:
+class FailingSink:
     """A sink that fails once, after it has written a micro-batch."""
 
     def __init__(self, sink: Sink, batch: int) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cellkit import Cluster
-from drift import CHAIN, PLAN, SCHEMA, embedded, rows
-from sparkkit import eventually
+from cell_support import Cluster
+from drift import CHAIN, PLAN, SCHEMA, make_rows, run_embedded
+from spark_support import wait_until
 
 import penstock as ps
 from penstock.adapt.decide import ACTIONS, AdaptCommand, Rules
@@ -40,7 +40,7 @@ EAGER = Rules(wait=True, effort=1.0, least=100.0, full=1e9)
 """Decides as soon as it may; `full` keeps it from shedding on a slow machine."""
 
 
-def sample(cell: int, **changes: Any) -> JoinSample:
+def make_sample(cell: int, **changes: Any) -> JoinSample:
     names = {alias: alias for alias in "AB"}
     return replace(
         JoinSample(
@@ -69,9 +69,9 @@ def sample(cell: int, **changes: Any) -> JoinSample:
     )
 
 
-def test_samples_of_cells_are_one_of_a_cell_on_average() -> None:
-    empty = sample(3, rows={"A": 0.0, "B": 0.0}, sheddable=False)
-    found = merge_samples([sample(1), sample(3, demanded=0.7), empty])
+def test_merged_samples_average_over_cells() -> None:
+    empty = make_sample(3, rows={"A": 0.0, "B": 0.0}, sheddable=False)
+    found = merge_samples([make_sample(1), make_sample(3, demanded=0.7), empty])
     assert found is not None
     assert found.rates == {"A": 4.0, "B": 4.0}
     assert found.rows == {"A": 20.0, "B": 40.0}
@@ -81,19 +81,20 @@ def test_samples_of_cells_are_one_of_a_cell_on_average() -> None:
     assert merge_samples([empty]) is None
 
 
-def test_samples_are_gathered_from_all_cells_or_until_one_comes_again() -> None:
+def test_gather_samples_of_all_cells() -> None:
+    """Samples are gathered from all cells, or until one cell reports again."""
     gathering = SampleMerger(2)
-    assert gathering.add({0: [sample(1)]}, {"q"}) == []
-    (both,) = gathering.add({1: [sample(3)]}, {"q"})
+    assert gathering.add({0: [make_sample(1)]}, {"q"}) == []
+    (both,) = gathering.add({1: [make_sample(3)]}, {"q"})
     assert both.state_rows == 4
-    assert gathering.add({0: [sample(1)]}, {"q"}) == []
-    (alone,) = gathering.add({0: [sample(2)]}, {"q"})  # cell 1 was rebuilt meanwhile, and has not looked
+    assert gathering.add({0: [make_sample(1)]}, {"q"}) == []
+    (alone,) = gathering.add({0: [make_sample(2)]}, {"q"})  # cell 1 was rebuilt meanwhile, and has not looked
     assert alone.state_rows == 1
     assert gathering.add({}, set()) == []
-    assert gathering.add({1: [sample(3)]}, {"q"}) == []  # what came before the query was dropped is forgotten
+    assert gathering.add({1: [make_sample(3)]}, {"q"}) == []  # what came before the query was dropped is forgotten
 
 
-def test_the_engines_have_what_spark_leaves_them() -> None:
+def test_time_left_to_engines_by_spark() -> None:
     effort, pace = PushStats(pushes=10, seconds=4.0, event_seconds=60.0), BatchTiming(1.0, 2)
     assert pace.limit_effort(effort, 1.0).allowed_seconds == 4.0  # nothing is known of Spark's part yet
     for batch in range(3):
@@ -114,7 +115,7 @@ def test_the_engines_have_what_spark_leaves_them() -> None:
 # ── cells without Spark ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Steered(Cluster):
+class AdaptiveCluster(Cluster):
     """Cells whose samples go to a steering, and whose plan follows its commands with the next micro-batch."""
 
     def __init__(self, text: str, cells: int, rules: Rules, seconds: Callable[[int], float] = lambda _: 0.0) -> None:
@@ -142,7 +143,7 @@ class Steered(Cluster):
 
     def next(self) -> list[OutputRow]:
         self.batch += 1
-        out = self.push(Push({name: rows(name, self.batch) for name in "ABC"}))
+        out = self.push(Push({name: make_rows(name, self.batch) for name in "ABC"}))
         samples = {cell: pickle.loads(data) for cell, kind, _, _, data in out if kind == SAMPLES}
         took = self._seconds(self.batch)
         slow = {
@@ -153,8 +154,8 @@ class Steered(Cluster):
         return out
 
 
-def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
-    cluster = Steered(CHAIN, 3, EAGER)
+def test_adapt_migrates_all_cells_and_keeps_results() -> None:
+    cluster = AdaptiveCluster(CHAIN, 3, EAGER)
     out = [row for _ in range(14) for row in cluster.next()]
     cluster.steering.close()
     (decision,) = cluster.steering.decisions()
@@ -162,15 +163,15 @@ def test_a_plan_follows_the_data_in_every_cell_and_the_answer_stays() -> None:
     assert decision.push is not None
     assert decision.push > 6
     assert cluster.layout.spec.queries[0].plan == "(A (B C))"
-    assert set(cluster.how) == {"new", "hit"}  # the engines changed in place
-    wanted = embedded(CHAIN, 14)
-    found = pa.concat_tables(cluster.tables(out, "result", "q"))
+    assert set(cluster.cache_outcomes) == {"new", "hit"}  # the engines changed in place
+    wanted = run_embedded(CHAIN, 14)
+    found = pa.concat_tables(cluster.decode_tables(out, "result", "q"))
     last = pa.compute.max(found["_ts"]).as_py()
     assert last >= 14 * 5 - 1
     assert difference(found, wanted.filter(pa.compute.field("_ts") <= last)) is None
 
 
-def test_what_another_worker_did_is_not_counted_as_done_here() -> None:
+def test_catch_up_not_counted_as_effort() -> None:
     """An engine that catches up has seen time pass in a push that it did not time."""
     streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
     cluster = Cluster(
@@ -179,15 +180,18 @@ def test_what_another_worker_did_is_not_counted_as_done_here() -> None:
     workers = iter([0, 0, 1, 1, 0, 1, 0, 0, 0, 1])
     efforts = []
     for number in range(10):
-        out = cluster.push(Push({name: rows(name, number) for name in "ABC"}), lambda: next(workers))
+        out = cluster.push(Push({name: make_rows(name, number) for name in "ABC"}), lambda: next(workers))
         efforts += [each.effort for _, kind, _, _, data in out if kind == SAMPLES for each in pickle.loads(data)]
-    assert cluster.how.count("catch-up") == 4
+    assert cluster.cache_outcomes.count("catch-up") == 4
     assert len(efforts) > 4
     assert all(4 <= effort.span / effort.pushes <= 6 for effort in efforts)
 
 
-def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
-    cluster = Steered(f"{CHAIN} FRESHNESS A 20", 2, replace(EAGER, full=1.0), lambda b: 3.0 if 6 <= b < 10 else 0.001)
+def test_adapt_sheds_overload_with_freshness() -> None:
+    """Overload is shed for a query with FRESHNESS, and the budget is lifted afterwards."""
+    cluster = AdaptiveCluster(
+        f"{CHAIN} FRESHNESS A 20", 2, replace(EAGER, full=1.0), lambda b: 3.0 if 6 <= b < 10 else 0.001
+    )
     kept, out = [], []
     for _ in range(24):
         out += cluster.next()
@@ -200,13 +204,13 @@ def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
     assert kept[5] is None
     assert kept[-1] is None
     assert any(kept)
-    found = Counter(map(str, pa.concat_tables(cluster.tables(out, "result", "q")).to_pylist()))
+    found = Counter(map(str, pa.concat_tables(cluster.decode_tables(out, "result", "q")).to_pylist()))
     assert found
-    assert found <= Counter(map(str, embedded(CHAIN, 24).to_pylist()))
+    assert found <= Counter(map(str, run_embedded(CHAIN, 24).to_pylist()))
 
 
-def test_what_cannot_be_given_is_a_failed_decision() -> None:
-    cluster = Steered(CHAIN, 2, EAGER)
+def test_refused_command_is_failed_decision() -> None:
+    cluster = AdaptiveCluster(CHAIN, 2, EAGER)
 
     def refuse(*_: object) -> None:
         raise ps.QueryError("UNKNOWN_QUERY", "gone")
@@ -225,25 +229,25 @@ MANY = 1000
 """More stretches than are needed until a decision: when cells look depends on which workers Spark gives them."""
 
 
-def declared(spark: Any, answer: Any, stretches: int = MANY, text: str = CHAIN) -> Pipeline:
+def declare_pipeline(spark: Any, answer: Any, stretches: int = MANY, text: str = CHAIN) -> Pipeline:
     pipe = Pipeline(spark)
     for name in "ABC":
-        frame = generate_stream(spark, partial(rows, name), stretches)
+        frame = generate_stream(spark, partial(make_rows, name), stretches)
         pipe.stream(name, frame, "ts", schema=SCHEMA, packed=True)
     pipe.query("q", text, sink=answer, plan=PLAN)
     return pipe
 
 
-def decided(run: Run) -> bool:
+def has_decision(run: Run) -> bool:
     """Whether a decision counts already."""
     return any(each.push is not None for each in run.decisions())
 
 
-def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: Path) -> None:
+def test_pipeline_adapts_across_restart(spark: Any, tmp_path: Path) -> None:
     answer = sinks.memory()
-    run = declared(spark, answer).start(tmp_path, cells=2, adapt=EAGER)
+    run = declare_pipeline(spark, answer).start(tmp_path, cells=2, adapt=EAGER)
     try:
-        eventually(lambda: decided(run))
+        wait_until(lambda: has_decision(run))
         decisions = run.decisions()
     finally:
         run.stop()
@@ -253,7 +257,7 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
     assert ledger is not None
     assert ledger.schedule.last.find_query("q").plan == "(A (B C))"
     stretches = run.metrics()["batch"] + 4
-    run = declared(spark, answer, stretches).start(tmp_path, cells=2)
+    run = declare_pipeline(spark, answer, stretches).start(tmp_path, cells=2)
     try:
         run.processAllAvailable()
         run.finish()
@@ -261,19 +265,19 @@ def test_a_pipeline_adapts_and_goes_on_so_after_a_restart(spark: Any, tmp_path: 
         assert run.decisions() == []
     finally:
         run.stop()
-    assert difference(answer.table(), embedded(CHAIN, stretches)) is None
+    assert difference(answer.table(), run_embedded(CHAIN, stretches)) is None
 
 
-def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, tmp_path: Path) -> None:
+def test_pipeline_behind_trigger_sheds_load(spark: Any, tmp_path: Path) -> None:
     """No engine keeps up with a trigger of a millisecond, so the pipeline gives itself a budget, and says so.
 
     How far that budget goes, and how soon it is decided on, is the machine's affair; one in probes sheds on any.
     """
     text, answer = f"{CHAIN} FRESHNESS A 20", sinks.memory()
-    pipe = declared(spark, answer, text=text)
+    pipe = declare_pipeline(spark, answer, text=text)
     run = pipe.start(tmp_path, {"processingTime": "1 millisecond"}, cells=2)
     try:
-        eventually(lambda: decided(run))
+        wait_until(lambda: has_decision(run))
         decisions, status, figures = run.decisions(), run.status, run.metrics()["queries"]["q"]
         run.budget(4)
     finally:
@@ -283,7 +287,7 @@ def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, t
     assert status["isTriggerActive"] in (True, False)
     assert 0 < figures["completeness"] <= 1
     stretches = run.metrics()["batch"] + 7
-    run = declared(spark, answer, stretches, text).start(tmp_path, cells=2)
+    run = declare_pipeline(spark, answer, stretches, text).start(tmp_path, cells=2)
     try:
         run.processAllAvailable()
         figures, explicit = run.metrics()["queries"]["q"], run.status["budgets"]
@@ -300,6 +304,6 @@ def test_a_pipeline_behind_its_trigger_sheds_what_freshness_allows(spark: Any, t
     assert figures["unprobed"] > 0
     found = Counter(map(str, answer.table().to_pylist()))
     assert found
-    assert found < Counter(map(str, embedded(CHAIN, stretches).to_pylist()))
+    assert found < Counter(map(str, run_embedded(CHAIN, stretches).to_pylist()))
     with pytest.raises(ps.QueryError, match="BAD_TRIGGER"):
         pipe.start(tmp_path, {"processingTime": "soon"}, cells=2)

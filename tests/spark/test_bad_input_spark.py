@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import Flaky
+from faults import FailingSink
 from pyspark.sql.streaming import StreamingQueryListener
-from sparkkit import read, write_file
+from spark_support import read_stream, write_file
 
 import penstock as ps
 from penstock.spark import sinks
@@ -21,27 +21,27 @@ from penstock.spark.run import Run
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
 
 
-def rows(number: int) -> pa.Table:
+def make_rows(number: int) -> pa.Table:
     return pa.table({"ts": [10 * number + i for i in range(10)], "v": [float(number)] * 10}, SCHEMA)
 
 
-def corrupt(path: Path, number: int) -> None:
-    write_file(path, rows(number), number)
+def write_corrupt_file(path: Path, number: int) -> None:
+    write_file(path, make_rows(number), number)
     path.write_bytes(b"this is not a Parquet file")
 
 
-def drifted(path: Path, number: int) -> None:
+def write_other_schema(path: Path, number: int) -> None:
     write_file(path, pa.table({"ts": [10 * number], "v": ["a text"]}), number)
 
 
-def started(spark: Any, folder: Path, sink: Any = None) -> Run:
+def start_run(spark: Any, folder: Path, sink: Any = None) -> Run:
     pipe = ps.Pipeline(spark)
-    pipe.stream("t", read(spark, SCHEMA, folder / "t"), "ts")
+    pipe.stream("t", read_stream(spark, SCHEMA, folder / "t"), "ts")
     pipe.query("q", "SELECT v FROM t [NOW]", sink=sink or sinks.parquet(str(folder / "out")))
     return pipe.start(folder / "ck", cells=1)
 
 
-def failure(run: Run) -> ps.PenstockError:
+def wait_for_failure(run: Run) -> ps.PenstockError:
     try:
         with pytest.raises(ps.PenstockError) as caught:
             run.processAllAvailable()
@@ -51,23 +51,23 @@ def failure(run: Run) -> ps.PenstockError:
     return caught.value
 
 
-@pytest.mark.parametrize("spoil", [corrupt, drifted])
-def test_a_file_that_cannot_be_read_is_named(spark: Any, tmp_path: Path, spoil: Callable[[Path, int], None]) -> None:
-    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
+@pytest.mark.parametrize("spoil", [write_corrupt_file, write_other_schema])
+def test_unreadable_file_is_named(spark: Any, tmp_path: Path, spoil: Callable[[Path, int], None]) -> None:
+    write_file(tmp_path / "t" / "0.parquet", make_rows(0), 0)
     bad = tmp_path / "t" / "1.parquet"
     spoil(bad, 1)
-    error = failure(started(spark, tmp_path))
+    error = wait_for_failure(start_run(spark, tmp_path))
     assert isinstance(error, ps.DataError)
     assert error.condition == "SOURCE_UNREADABLE"
     assert str(bad) in str(error)
-    write_file(bad, rows(1), 1)
-    run = started(spark, tmp_path)
+    write_file(bad, make_rows(1), 1)
+    run = start_run(spark, tmp_path)
     run.processAllAvailable()
     run.stop()
     assert sorted(pq.read_table(tmp_path / "out").column("v").to_pylist()) == [0.0] * 10 + [1.0] * 10
 
 
-def test_a_sink_that_fails_is_named_and_given_the_micro_batch_again(spark: Any, tmp_path: Path) -> None:
+def test_failing_sink_is_named_and_batch_repeated(spark: Any, tmp_path: Path) -> None:
     """Whoever listens to Spark's streaming queries hears of the pipeline by the id, the run id and the name it has."""
     heard: list[tuple[str, str, str]] = []
 
@@ -85,13 +85,13 @@ def test_a_sink_that_fails_is_named_and_given_the_micro_batch_again(spark: Any, 
             heard.append(("terminated", str(event.runId), str(event.exception)))
 
     for number in range(3):
-        write_file(tmp_path / "t" / f"{number}.parquet", rows(number), number)
+        write_file(tmp_path / "t" / f"{number}.parquet", make_rows(number), number)
     listener = Listener()
     spark.streams.addListener(listener)
     try:
-        run = started(spark, tmp_path, Flaky(sinks.parquet(str(tmp_path / "out")), 1))
-        error = failure(run)
-        again = started(spark, tmp_path)
+        run = start_run(spark, tmp_path, FailingSink(sinks.parquet(str(tmp_path / "out")), 1))
+        error = wait_for_failure(run)
+        again = start_run(spark, tmp_path)
         again.processAllAvailable()
         again.stop()
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
@@ -107,7 +107,7 @@ def test_a_sink_that_fails_is_named_and_given_the_micro_batch_again(spark: Any, 
     assert any(what == "terminated" and run_id == run.runId and "disk is full" in said for what, run_id, said in heard)
 
 
-class Shut:
+class UnopenableSink:
     """A sink that cannot be opened."""
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
@@ -119,22 +119,22 @@ class Shut:
         raise AssertionError("it was never opened")
 
 
-def test_a_sink_that_cannot_be_opened_changes_nothing(spark: Any, tmp_path: Path) -> None:
+def test_sink_failing_to_open_changes_nothing(spark: Any, tmp_path: Path) -> None:
     """Given to a run it ended it; now only the one who gave it hears of it."""
-    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
+    write_file(tmp_path / "t" / "0.parquet", make_rows(0), 0)
     with pytest.raises(ps.PenstockError, match=r"SINK_FAILED.*sink of q cannot be opened: ValueError: no door for q"):
-        started(spark, tmp_path, Shut())
+        start_run(spark, tmp_path, UnopenableSink())
     kept = sinks.memory()
-    run = started(spark, tmp_path, kept)
+    run = start_run(spark, tmp_path, kept)
     try:
-        for sink, condition in ((Shut(), "SINK_FAILED"), ("out/folder", "NOT_A_SINK"), (3, "NOT_A_SINK")):
+        for sink, condition in ((UnopenableSink(), "SINK_FAILED"), ("out/folder", "NOT_A_SINK"), (3, "NOT_A_SINK")):
             with pytest.raises(ps.PenstockError, match=condition):
                 run.add("more", "SELECT ts FROM t [NOW]", sink=sink)
         with pytest.raises(ps.QueryError, match="BAD_BUDGET"):
             run.budget(True)
         more = sinks.memory()
         run.add("more", "SELECT ts FROM t [NOW]", sink=more)
-        write_file(tmp_path / "t" / "1.parquet", rows(1), 1)
+        write_file(tmp_path / "t" / "1.parquet", make_rows(1), 1)
         run.processAllAvailable()
     finally:
         run.stop()
@@ -142,32 +142,32 @@ def test_a_sink_that_cannot_be_opened_changes_nothing(spark: Any, tmp_path: Path
     assert more.table().num_rows == 10
 
 
-def test_a_place_that_cannot_be_a_checkpoint_is_said_and_left_alone(spark: Any, tmp_path: Path) -> None:
+def test_invalid_checkpoint_folder_left_unchanged(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "ck").write_text("a file")
     with pytest.raises(ps.DataError, match="FOLDER_UNREACHABLE"):
-        started(spark, tmp_path)
+        start_run(spark, tmp_path)
     (tmp_path / "ck").unlink()
-    write_file(tmp_path / "t" / "0.parquet", rows(0), 0)
-    writer = read(spark, SCHEMA, tmp_path / "t").writeStream.format("noop")
+    write_file(tmp_path / "t" / "0.parquet", make_rows(0), 0)
+    writer = read_stream(spark, SCHEMA, tmp_path / "t").writeStream.format("noop")
     other = writer.option("checkpointLocation", str(tmp_path / "ck")).start()
     other.processAllAvailable()
     other.stop()
     with pytest.raises(ps.QueryError, match=r"CHECKPOINT_DIFFERS.*another streaming query"):
-        started(spark, tmp_path)
+        start_run(spark, tmp_path)
     assert not (tmp_path / "ck" / "penstock.json").exists()
 
 
-def test_memory_keeps_what_several_runs_gave(spark: Any, tmp_path: Path) -> None:
+def test_memory_sink_keeps_rows_of_several_runs(spark: Any, tmp_path: Path) -> None:
     """The micro-batches of every checkpoint are counted from 0."""
     kept = sinks.memory()
     for number in range(2):
-        write_file(tmp_path / str(number) / "t" / "0.parquet", rows(number), 0)
-        run = started(spark, tmp_path / str(number), kept)
+        write_file(tmp_path / str(number) / "t" / "0.parquet", make_rows(number), 0)
+        run = start_run(spark, tmp_path / str(number), kept)
         run.processAllAvailable()
         run.stop()
     assert kept.table().column("v").to_pylist() == [0.0] * 10 + [1.0] * 10
 
 
-def test_what_spark_says_without_a_class_is_kept() -> None:
+def test_spark_error_without_class_is_kept() -> None:
     said = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: It broke. SQLSTATE: XXKST\n=== plan"
     assert str(translate_error(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")

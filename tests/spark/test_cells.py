@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cellkit import Cluster, spec_of
-from sparkkit import embedded, in_batches
+from cell_support import Cluster, build_spec
+from spark_support import merge_pushes, run_embedded
 
 from penstock.cql.catalog import Stream
 from penstock.engine import Engine
@@ -23,7 +23,7 @@ from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.tree import JoinTree
 from penstock.ops.source import SourceOperator
 from penstock.spark.worker.cell_state import CellCache, OutputRow
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
@@ -34,42 +34,42 @@ class InjectedError(Exception):
     pass
 
 
-def maintenance_of(seed: int) -> Maintenance:
+def choose_maintenance(seed: int) -> Maintenance:
     """Every other seed has all thresholds at their smallest."""
-    return SMALLEST_MAINTENANCE if seed % 2 else DEFAULT_MAINTENANCE
+    return SMALLEST if seed % 2 else SHIPPED
 
 
-def pushes(case: Case) -> list[Push]:
+def list_pushes(case: Case) -> list[Push]:
     return [step for step in case.steps if isinstance(step, Push)]
 
 
 def check(seed: int, case: Case, cluster: Cluster, outputs: list[OutputRow], queries: dict[str, str]) -> None:
-    wanted = embedded(case, queries)
+    wanted = run_embedded(case, queries)
     for name, text in queries.items():
-        tables = cluster.tables(outputs, "result", name)
+        tables = cluster.decode_tables(outputs, "result", name)
         found = pa.concat_tables([wanted[name].schema.empty_table(), *tables])
         fault = difference(found, wanted[name])
         assert fault is None, f"seed {seed}, {len(cluster.states)} cells, {name}: {text}\n{fault}"
 
 
-def drawn(seed: int, most: int) -> tuple[Case, dict[str, str], random.Random]:
+def draw_case(seed: int, most: int) -> tuple[Case, dict[str, str], random.Random]:
     rng = random.Random(seed)
-    case = in_batches(random_case(seed, limit=1000), most)
+    case = merge_pushes(random_case(seed, limit=1000), most)
     return case, {"q": case.query, **{f"q{i}": another_query(case, 10 * seed + i) for i in range(2)}}, rng
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_every_result_arises_in_one_cell(chunk: int) -> None:
+def test_each_result_from_one_cell(chunk: int) -> None:
     for seed in range(chunk, chunk + 10):
-        case, queries, rng = drawn(seed, 4)
-        spec = spec_of(case, queries, rng.choice((1, 2, 3, 4, 5, 6, 8, 12)))
-        cluster = Cluster(replace(spec, maintenance=maintenance_of(seed)))
-        outputs = [row for step in pushes(case) for row in cluster.push(step)]
+        case, queries, rng = draw_case(seed, 4)
+        spec = build_spec(case, queries, rng.choice((1, 2, 3, 4, 5, 6, 8, 12)))
+        cluster = Cluster(replace(spec, maintenance=choose_maintenance(seed)))
+        outputs = [row for step in list_pushes(case) for row in cluster.push(step)]
         check(seed, case, cluster, outputs, queries)
-        assert set(cluster.how) <= {"new", "hit"} or cluster.layout.spec.maintenance is SMALLEST_MAINTENANCE
+        assert set(cluster.cache_outcomes) <= {"new", "hit"} or cluster.layout.spec.maintenance is SMALLEST
 
 
-def until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[OutputRow]:
+def push_until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[OutputRow]:
     """A micro-batch whose attempts may fail anywhere, on workers that rotate and sometimes lose their memory."""
     while True:
         fault = (rng.choice(("ready", "mutated", "stored", "published")), rng.randrange(3), rng.random() < 0.3)
@@ -92,14 +92,14 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
     """Attempts fail at any stage, caches are lost, workers rotate: each committed batch counts once."""
     ways = set()
     for seed in range(chunk, chunk + 10):
-        case, queries, rng = drawn(seed, 15)
-        spec = replace(spec_of(case, queries, rng.choice((1, 2, 3))), maintenance=maintenance_of(seed))
+        case, queries, rng = draw_case(seed, 15)
+        spec = replace(build_spec(case, queries, rng.choice((1, 2, 3))), maintenance=choose_maintenance(seed))
         cluster = Cluster(spec, workers=2)
         outputs: list[OutputRow] = []
-        for step in pushes(case):
-            outputs += until_committed(cluster, step, rng)
+        for step in list_pushes(case):
+            outputs += push_until_committed(cluster, step, rng)
         check(seed, case, cluster, outputs, queries)
-        ways |= set(cluster.how)
+        ways |= set(cluster.cache_outcomes)
     assert {"hit", "catch-up", "rebuild"} <= ways
 
 
@@ -116,7 +116,7 @@ INSIDE = (
 )
 
 
-class Failing:
+class FailingCalls:
     """Makes one call of some method of the engine raise."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -136,15 +136,15 @@ class Failing:
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_engine_is_not_reused(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts fail inside the engine: it leaves the worker's cache, and the next attempt builds another."""
-    failing = Failing(monkeypatch)
+    failing = FailingCalls(monkeypatch)
     failed = 0
     for seed in range(chunk, chunk + 10):
-        case, queries, rng = drawn(seed, 15)
-        cluster = Cluster(replace(spec_of(case, queries, rng.choice((1, 2))), maintenance=maintenance_of(seed)))
+        case, queries, rng = draw_case(seed, 15)
+        cluster = Cluster(replace(build_spec(case, queries, rng.choice((1, 2))), maintenance=choose_maintenance(seed)))
         outputs: list[OutputRow] = []
-        for step in pushes(case):
+        for step in list_pushes(case):
             failing.left = rng.choice((-1, rng.randrange(40)))
             failing.error = rng.choice((MemoryError(), OSError(), KeyboardInterrupt()))
             try:
@@ -160,7 +160,7 @@ def test_an_engine_that_broke_is_not_used_again(chunk: int, monkeypatch: pytest.
     assert failed
 
 
-def test_the_journal_stays_small() -> None:
+def test_segments_stay_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
     from penstock.cql.catalog import Stream
     from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
@@ -169,7 +169,7 @@ def test_the_journal_stays_small() -> None:
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
     query = "SELECT A.k FROM A [RANGE 100], B [PARTITION BY k ROWS 2] WHERE A.k = B.k"
     case = Case(0, streams, {}, query, "(A B)", ())
-    cluster = Cluster(spec_of(case, {"q": query}, 2))
+    cluster = Cluster(build_spec(case, {"q": query}, 2))
     for at in range(0, 6000, 20):
         rows = pa.table({"ts": range(at, at + 20), "k": [i % 7 for i in range(20)]}, schema=schema)
         cluster.push(Push({"A": rows, "B": rows}))
@@ -180,7 +180,7 @@ def test_the_journal_stays_small() -> None:
         assert sum(segment.rows for segment in head.segments) < 2500
 
 
-def test_rows_that_live_long_do_not_keep_others() -> None:
+def test_long_lived_rows_do_not_keep_others() -> None:
     """A few rows live for ever in each segment, most of its rows are of a short window."""
     from penstock.cql.catalog import Stream
     from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
@@ -188,7 +188,7 @@ def test_rows_that_live_long_do_not_keep_others() -> None:
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
     query = "SELECT A.k FROM A [RANGE 20], B [PARTITION BY k ROWS 1] WHERE A.k = B.k"
-    cluster = Cluster(spec_of(Case(0, streams, {}, query, "(A B)", ()), {"q": query}, 1))
+    cluster = Cluster(build_spec(Case(0, streams, {}, query, "(A B)", ()), {"q": query}, 1))
     for at in range(0, 220, 20):
         many = pa.table({"ts": [at + i % 20 for i in range(2000)], "k": [i % 7 for i in range(2000)]}, schema=schema)
         few = pa.table({"ts": [at], "k": [at]}, schema=schema)
@@ -198,7 +198,7 @@ def test_rows_that_live_long_do_not_keep_others() -> None:
     assert sum(segment.rows for segment in head.segments) < 5 * 2001
 
 
-def test_a_column_may_have_any_name() -> None:
+def test_column_with_any_name() -> None:
     """One that was named like a column of the packing's own, in a stream that two queries cut in different ways."""
     schema = pa.schema([("ts", pa.int64()), ("_own", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
@@ -208,7 +208,7 @@ def test_a_column_may_have_any_name() -> None:
     }
     table = pa.table([[1, 2, 3], [3, 2, 1], [1, 2, 3]], schema=schema)
     case = Case(0, streams, {}, queries["one"], "", (Push(dict.fromkeys("AB", table)),))
-    cluster = Cluster(spec_of(case, queries, 3))
+    cluster = Cluster(build_spec(case, queries, 3))
     outputs = cluster.push(Push(dict.fromkeys("AB", table)))
-    assert embedded(case, queries)["two"].num_rows
+    assert run_embedded(case, queries)["two"].num_rows
     check(0, case, cluster, outputs, queries)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sparkkit import embedded, in_batches, pipeline, write
+from spark_support import build_pipeline, merge_pushes, run_embedded, write_case
 
 import penstock as ps
 from penstock.spark import sinks
@@ -17,12 +17,12 @@ from penstock.testing import difference, random_case
 
 
 def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
-    case = in_batches(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
+    case = merge_pushes(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
                                   timestamps=False, tables=False, nulls=0.0, domain=4, late=False), 4)  # fmt: skip
     first, last = case.declarations[0].name, case.declarations[-1].name
     other = f"SELECT P.id AS p FROM {first} [RANGE 5] AS P, {last} [ROWS 3] AS Q WHERE P.x = Q.x"
-    write(case, tmp_path, range(0, 1))
-    pipe, answers = pipeline(spark, case, {"q": case.query}, tmp_path)
+    write_case(case, tmp_path, range(0, 1))
+    pipe, answers = build_pipeline(spark, case, {"q": case.query}, tmp_path)
     run = pipe.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()
@@ -30,7 +30,7 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
         run.add("late", other, sink=late)
         with pytest.raises(ps.QueryError, match="DUPLICATE_NAME"):
             run.add("LATE", other)
-        write(case, tmp_path, range(1, 2))
+        write_case(case, tmp_path, range(1, 2))
         run.processAllAvailable()
         heard: list[int] = []
         run.listen(lambda batch, cells: heard.append(batch) if len(cells) == 2 else None)
@@ -51,10 +51,10 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
         assert len(list((tmp_path / "ck" / "control").iterdir())) == written  # refused before anything was written
         assert heard
         spark_query = run.runId
-        write(case, tmp_path, range(2, 3))
+        write_case(case, tmp_path, range(2, 3))
         run.processAllAvailable()
         run.drop("Late")
-        write(case, tmp_path, range(3, 4))
+        write_case(case, tmp_path, range(3, 4))
         run.processAllAvailable()
         before = run.metrics()["streams"][first]["frontier"]
         run.advance(first, before + 1000)
@@ -69,17 +69,17 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
     assert difference(answers["q"].table(), case.expected) is None
     assert metrics["queries"].keys() == {"q"}
     middle = type(case)(case.seed, case.declarations, {}, other, "", case.steps[1:3])
-    assert difference(late.table(), embedded(middle, {"late": other})["late"]) is None
+    assert difference(late.table(), run_embedded(middle, {"late": other})["late"]) is None
     with pytest.raises(ps.QueryError, match="RUN_ENDED"):
         run.drop("q")
 
 
-def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None:
+def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
     """What was in effect counts again; what was only written is void, for the declared pipeline counts at a start."""
-    case = in_batches(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
+    case = merge_pushes(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
                                   timestamps=False, tables=False, nulls=0.0, domain=4, late=False), 4)  # fmt: skip
-    write(case, tmp_path, range(0, 2))
-    pipe, answers = pipeline(spark, case, {"q": case.query}, tmp_path)
+    write_case(case, tmp_path, range(0, 2))
+    pipe, answers = build_pipeline(spark, case, {"q": case.query}, tmp_path)
     run = pipe.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()
@@ -88,8 +88,8 @@ def test_a_plan_and_orders_outlive_a_restart(spark: Any, tmp_path: Path) -> None
         run.add("extra", case.query, sink=sinks.memory())
     finally:
         run.stop()
-    write(case, tmp_path, range(2, 4))
-    again, more = pipeline(spark, case, {"Q": case.query}, tmp_path)  # a name is the same in any case
+    write_case(case, tmp_path, range(2, 4))
+    again, more = build_pipeline(spark, case, {"Q": case.query}, tmp_path)  # a name is the same in any case
     run = again.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sparkkit import eventually, read, write_file
+from spark_support import read_stream, wait_until, write_file
 
 import penstock as ps
 from penstock.spark import sinks
@@ -25,7 +25,7 @@ TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
 
 
-def test_a_clock_that_goes_back_is_not_followed() -> None:
+def test_backward_clock_is_ignored() -> None:
     stream = ps.cql.catalog.Stream("s", TIMED, "ts", timestamps="internal")
     layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
     rows = Packer(layout, stream).pack(pa.table({"ts": [5, 9], "x": [1, 2]}, schema=TIMED), 0, 0).to_pylist()
@@ -36,7 +36,7 @@ def test_a_clock_that_goes_back_is_not_followed() -> None:
     assert batch.frontiers == {"s": 9}
 
 
-def test_the_end_of_time_is_no_time_of_a_row() -> None:
+def test_largest_timestamp_to_dead_letters() -> None:
     """It would end its stream, and all that came later would be late."""
     stream = ps.cql.catalog.Stream("s", TICKS, "ts")
     layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
@@ -48,7 +48,7 @@ def test_the_end_of_time_is_no_time_of_a_row() -> None:
     assert batch.frontiers == {"s": 5}
 
 
-class Failing:
+class FailingCallback:
     """Keeps what it is given by micro-batch; fails once, after it was given some rows for the second time."""
 
     def __init__(self) -> None:
@@ -68,15 +68,15 @@ class Failing:
         return [x for batch in sorted(self.batches) for x in self.batches[batch].column("x").to_pylist()]
 
 
-def pipeline(spark: Any, folder: Path, kept: Failing, pairs: Any, counts: Any) -> ps.Pipeline:
+def build_pipeline(spark: Any, folder: Path, kept: FailingCallback, pairs: Any, counts: Any) -> ps.Pipeline:
     """`a` is internal, `b` latent and packed, `c` external with a skew; all fall silent."""
     pipe = ps.Pipeline(spark)
-    pipe.stream("a", read(spark, X, folder / "a"), "ts", timestamps="internal")
+    pipe.stream("a", read_stream(spark, X, folder / "a"), "ts", timestamps="internal")
     blobs = pa.schema([("data", pa.binary())])
     frame = spark.readStream.schema("data binary").option("maxFilesPerTrigger", 1).parquet(str(folder / "b"))
     assert blobs.names == frame.columns
     pipe.stream("b", frame, "ts", timestamps="latent", packed=True, schema=X)
-    pipe.stream("c", read(spark, TIMED, folder / "c"), "ts", skew="1 second")
+    pipe.stream("c", read_stream(spark, TIMED, folder / "c"), "ts", skew="1 second")
     pipe.query("kept", "SELECT x FROM a [NOW]", sink=sinks.foreach(kept))
     pipe.query(
         "pairs",
@@ -87,7 +87,7 @@ def pipeline(spark: Any, folder: Path, kept: Failing, pairs: Any, counts: Any) -
     return pipe
 
 
-def put(folder: Path, name: str, number: int, xs: list[int]) -> None:
+def write_rows(folder: Path, name: str, number: int, xs: list[int]) -> None:
     if name == "b":
         rows = pa.table(
             {"data": [encode_table(pa.table({"x": xs}, schema=X))]}, schema=pa.schema([("data", pa.binary())])
@@ -100,24 +100,24 @@ def put(folder: Path, name: str, number: int, xs: list[int]) -> None:
     write_file(folder / name / f"{number}.parquet", rows, number)
 
 
-def test_silent_streams_hold_nothing_back_and_stamps_are_repeatable(spark: Any, tmp_path: Path) -> None:
-    kept, pairs, counts = Failing(), sinks.memory(), sinks.memory()
+def test_idle_streams_and_repeatable_timestamps(spark: Any, tmp_path: Path) -> None:
+    kept, pairs, counts = FailingCallback(), sinks.memory(), sinks.memory()
     for name in "abc":
-        put(tmp_path, name, 0, [1, 2])
-    pipe = pipeline(spark, tmp_path, kept, pairs, counts)
+        write_rows(tmp_path, name, 0, [1, 2])
+    pipe = build_pipeline(spark, tmp_path, kept, pairs, counts)
     run = pipe.start(tmp_path / "ck", cells=2)
     try:
-        eventually(lambda: pairs.table().num_rows == 2 and counts.table().num_rows)  # by the clock alone
+        wait_until(lambda: pairs.table().num_rows == 2 and counts.table().num_rows)  # by the clock alone
         kept.failing = True
-        put(tmp_path, "a", 1, [2, 3])
+        write_rows(tmp_path, "a", 1, [2, 3])
         with pytest.raises(ps.PenstockError, match="the sink is full"):
             run.awaitTermination()
     finally:
         run.stop()
     again, more = sinks.memory(), sinks.memory()
-    run = pipeline(spark, tmp_path, kept, again, more).start(tmp_path / "ck", cells=2)
+    run = build_pipeline(spark, tmp_path, kept, again, more).start(tmp_path / "ck", cells=2)
     try:
-        eventually(lambda: again.table().num_rows == 1)
+        wait_until(lambda: again.table().num_rows == 1)
     finally:
         run.stop()
     assert Counter(kept.rows) == Counter([1, 2, 2, 3])

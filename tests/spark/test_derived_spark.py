@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from cellkit import Cluster
-from sparkkit import read, write_file
-from test_cells import until_committed
+from cell_support import Cluster
+from spark_support import read_stream, write_file
+from test_cells import push_until_committed
 
 import penstock as ps
 from penstock.cql.catalog import Stream
@@ -39,7 +39,7 @@ READERS = {
 }
 
 
-def spec(readers: list[str], cells: int) -> PipelineSpec:
+def build_spec(readers: list[str], cells: int) -> PipelineSpec:
     derived = [QuerySpec("pairs", PAIRS, derived=True)]
     if "filtered" in readers:
         derived.append(QuerySpec("some", "SELECT id, x FROM A [NOW] WHERE y > 1", derived=True))
@@ -50,7 +50,7 @@ def spec(readers: list[str], cells: int) -> PipelineSpec:
     return PipelineSpec(STREAMS, {}, (*derived, *(QuerySpec(name, READERS[name]) for name in readers)), cells)
 
 
-def pushes(seed: int, steps: int = 14) -> list[Push]:
+def draw_pushes(seed: int, steps: int = 14) -> list[Push]:
     rng = np.random.default_rng(seed)
     return [
         Push({
@@ -62,7 +62,7 @@ def pushes(seed: int, steps: int = 14) -> list[Push]:
     ]  # fmt: skip
 
 
-def embedded(made: PipelineSpec, given: list[Push]) -> dict[str, pa.Table]:
+def run_embedded(made: PipelineSpec, given: list[Push]) -> dict[str, pa.Table]:
     engine = ps.Engine()
     for stream in STREAMS:
         engine.stream(stream.name, SCHEMA, time="ts")
@@ -74,56 +74,56 @@ def embedded(made: PipelineSpec, given: list[Push]) -> dict[str, pa.Table]:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_derived_streams_keep_the_law_over_faults(seed: int) -> None:
+def test_derived_streams_exact_under_faults(seed: int) -> None:
     rng = random.Random(seed)
     readers = rng.sample(list(READERS), rng.choice((1, 2, 3)))
-    made, given = spec(readers, rng.choice((1, 2, 3, 4))), pushes(seed)
+    made, given = build_spec(readers, rng.choice((1, 2, 3, 4))), draw_pushes(seed)
     cluster = Cluster(made, workers=2)
-    outputs = [row for step in given for row in until_committed(cluster, step, rng)]
-    for name, wanted in embedded(made, given).items():
-        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.tables(outputs, "result", name)])
+    outputs = [row for step in given for row in push_until_committed(cluster, step, rng)]
+    for name, wanted in run_embedded(made, given).items():
+        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
         fault = difference(found, wanted)
         assert fault is None, f"seed {seed}, {made.cells} cells, {name} of {readers}\n{fault}"
-    assert {"hit", "rebuild"} <= set(cluster.how)
+    assert {"hit", "rebuild"} <= set(cluster.cache_outcomes)
 
 
-def told(*readers: str) -> dict[str, str]:
-    return {name: str(placement) for name, placement in Layout(spec(list(readers), 4)).placements.items()}
+def describe_placement(*readers: str) -> dict[str, str]:
+    return {name: str(placement) for name, placement in Layout(build_spec(list(readers), 4)).placements.items()}
 
 
-def test_only_who_needs_all_rows_of_a_stream_pins_it() -> None:
-    apart = told("rows", "ends", "alone")
+def test_query_needing_all_rows_pins_derived_stream() -> None:
+    apart = describe_placement("rows", "ends", "alone")
     assert apart["pairs"] == apart["alone"] == "4 cells, each row in 1 of them on average"
     assert apart["rows"] == apart["ends"] == "in the cells of pairs"
-    together = told("rows", "joined", "alone")
+    together = describe_placement("rows", "joined", "alone")
     assert together["pairs"].endswith("joined needs all rows of the derived stream pairs")
     assert together["joined"].split(":")[0] == together["pairs"].split(":")[0]
     assert together["alone"].startswith("4 cells")
-    keyed = told("rows", "matched", "filtered")
+    keyed = describe_placement("rows", "matched", "filtered")
     assert keyed["matched"] == keyed["pairs"] == keyed["some"] == "4 cells, each row in 1 of them on average"
     assert keyed["rows"] == "in the cells of pairs"
-    chained = told("again", "counted")
+    chained = describe_placement("again", "counted")
     assert chained["warm"] == "in the cells of pairs"
     assert chained["again"] == "in the cells of warm"
     assert "counted needs all rows" in chained["pairs"]
-    assert told("grouped")["pairs"].startswith("4 cells")
+    assert describe_placement("grouped")["pairs"].startswith("4 cells")
 
 
 @pytest.mark.parametrize(("readers", "most"), [(["rows"], 150), (["joined"], 400)])
-def test_what_a_stream_is_made_of_is_forgotten_in_time(readers: list[str], most: int) -> None:
+def test_inputs_of_derived_stream_are_freed(readers: list[str], most: int) -> None:
     """Rows of A and B are kept for their own windows and for those of the readers, and no longer."""
-    cluster = Cluster(spec(readers, 1))
-    for step in pushes(1, 60):
+    cluster = Cluster(build_spec(readers, 1))
+    for step in draw_pushes(1, 60):
         cluster.push(step)
     head = StateHeader.decode(*cluster.states[0].map[HEADER_KEY])
     assert sum(segment.rows for segment in head.segments) < most
 
 
-def test_a_pipeline_with_a_derived_stream(spark: Any, tmp_path: Path) -> None:
-    given = pushes(5, 3)
+def test_pipeline_with_derived_stream(spark: Any, tmp_path: Path) -> None:
+    given = draw_pushes(5, 3)
     pipe = ps.Pipeline(spark)
     for stream in STREAMS:
-        pipe.stream(stream.name, read(spark, SCHEMA, tmp_path / stream.name), "ts")
+        pipe.stream(stream.name, read_stream(spark, SCHEMA, tmp_path / stream.name), "ts")
         for number, step in enumerate(given):
             write_file(tmp_path / stream.name / f"{number}.parquet", step.batches[stream.name], number)
     pipe.derive("pairs", PAIRS)
@@ -145,7 +145,7 @@ def test_a_pipeline_with_a_derived_stream(spark: Any, tmp_path: Path) -> None:
         metrics = run.metrics()["queries"]
     finally:
         run.stop()
-    wanted = embedded(spec(["rows", "joined"], 2), given)
+    wanted = run_embedded(build_spec(["rows", "joined"], 2), given)
     for name, sink in answers.items():
         assert difference(sink.table(), wanted[name]) is None
     assert metrics["pairs"]["emitted"] >= metrics["rows"]["emitted"] > 0

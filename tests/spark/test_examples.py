@@ -15,7 +15,7 @@ from penstock.cli import app
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_the_cold_chain(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cold_chain_example(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["run", "examples/cold_chain.cql", "--once", "--cells", "2"])

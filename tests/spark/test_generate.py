@@ -19,7 +19,7 @@ from penstock.spark.table_codec import decode_table
 from penstock.testing import difference
 
 
-def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
+def test_one_generated_batch_per_micro_batch() -> None:
     source = ChunkReader(streams.build_generator("gate"), 3, 0.0)
     at = source.initialOffset()
     seen = []
@@ -30,14 +30,14 @@ def test_a_stretch_for_every_micro_batch_and_then_no_more() -> None:
     assert seen == [[0], [1], [2], [], []]
 
 
-def test_a_pace_is_kept_and_time_never_goes_back() -> None:
+def test_generation_rate_and_monotonic_offset() -> None:
     source = ChunkReader(streams.build_generator("gate"), 100, 3600.0)
     assert source.latestOffset({"stretch": 7}) == {"stretch": 8}
     assert source.latestOffset({"stretch": 8}) == {"stretch": 8}
 
 
 @pytest.mark.parametrize("name", streams.STREAMS)
-def test_rows_depend_on_the_number_alone(name: str) -> None:
+def test_rows_depend_on_batch_number(name: str) -> None:
     source = ChunkReader(streams.build_generator(name), 9, 0.0)
     blobs = [next(source.read(InputPartition(5))).column(0)[0].as_py() for _ in range(2)]
     assert blobs[0] == blobs[1]
@@ -47,7 +47,7 @@ def test_rows_depend_on_the_number_alone(name: str) -> None:
     assert not found.equals(streams.generate_minute(name, 6))
 
 
-def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
+def test_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
     query = ("SELECT r.tag, r.room, g.dock FROM reader [RANGE 40 SECONDS] AS r, gate [RANGE 40 SECONDS] AS g "
              "WHERE r.tag = g.tag")  # fmt: skip
     found: list[pa.Table] = []
@@ -75,7 +75,7 @@ def test_a_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
     assert difference(pa.concat_tables(found), pa.concat_tables(wanted)) is None
 
 
-def test_the_lab_counts_alike(spark: Any, tmp_path: Path) -> None:
+def test_lab_counts_agree(spark: Any, tmp_path: Path) -> None:
     """A three-way join by Penstock, by Spark's own joins and by DuckDB."""
     load = build_one_key("tiny", 3, 600, 60, 20, 4, 4)
     load.write(tmp_path / "data")

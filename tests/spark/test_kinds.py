@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from cellkit import Cluster, spec_of
-from sparkkit import embedded, in_batches
-from test_cells import CHUNKS, check, pushes, until_committed
+from cell_support import Cluster, build_spec
+from spark_support import merge_pushes, run_embedded
+from test_cells import CHUNKS, check, list_pushes, push_until_committed
 
 from penstock.cql.catalog import Stream
 from penstock.spark.worker.cell_state import OutputRow
@@ -45,7 +45,7 @@ KINDS = [
 ]
 
 
-def drawn(rng: random.Random, query: str) -> Case:
+def draw_case(rng: random.Random, query: str) -> Case:
     streams = tuple(Stream(name, SCHEMA, "ts", lateness=3) for name in "AB")
     steps = []
     for at in range(0, 120, 6):
@@ -65,21 +65,21 @@ def drawn(rng: random.Random, query: str) -> Case:
 def test_faults_and_restarts_lose_nothing(query: str) -> None:
     for seed in range(3):
         rng = random.Random(seed)
-        case = drawn(rng, query)
-        cluster = Cluster(spec_of(case, {"q": query}, 3), workers=2)
+        case = draw_case(rng, query)
+        cluster = Cluster(build_spec(case, {"q": query}, 3), workers=2)
         outputs: list[OutputRow] = []
-        for step in pushes(case):
-            outputs += until_committed(cluster, step, rng)
-        assert embedded(case, {"q": query})["q"].num_rows
+        for step in list_pushes(case):
+            outputs += push_until_committed(cluster, step, rng)
+        assert run_embedded(case, {"q": query})["q"].num_rows
         check(seed, case, cluster, outputs, {"q": query})
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_random_queries_beyond_joins_are_cut_exactly(chunk: int) -> None:
+def test_random_operator_queries_on_cells(chunk: int) -> None:
     for seed in range(chunk, chunk + 10):
         rng = random.Random(seed)
-        case = in_batches(random_case(seed, limit=1000), 12)
+        case = merge_pushes(random_case(seed, limit=1000), 12)
         queries = {"q": random_operators_text(random.Random(f"cells {seed}"), case.declarations)}
-        cluster = Cluster(spec_of(case, queries, rng.randint(2, 5)), workers=2)
-        outputs = [row for step in pushes(case) for row in until_committed(cluster, step, rng)]
+        cluster = Cluster(build_spec(case, queries, rng.randint(2, 5)), workers=2)
+        outputs = [row for step in list_pushes(case) for row in push_until_committed(cluster, step, rng)]
         check(seed, case, cluster, outputs, queries)

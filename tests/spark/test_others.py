@@ -38,30 +38,31 @@ def fake(tmp_path: Path) -> PeerEngine:
     return PeerEngine("fake", "fake", "json", str(tmp_path / "fake.py"))
 
 
-def noted(label: str) -> None:
+def ignore_note(label: str) -> None:
     assert label
 
 
 @pytest.mark.parametrize("load", [W3, W12], ids=lambda load: load.name)
-def test_the_embedded_engine_counts_what_duckdb_counts(load) -> None:
+def test_embedded_counts_match_duckdb(load) -> None:
     assert run_embedded(load).results == load.counts()
     assert sum(load.counts()) > 0
 
 
-def test_a_peer_is_checked_against_duckdb_and_has_a_goal_on_w3_alone(fake: PeerEngine) -> None:
+def test_peer_counts_checked_and_goal_on_w3(fake: PeerEngine) -> None:
+    """A peer's counts are checked against DuckDB; only W3 has a goal."""
     for load, goals in ((W3, 1), (W12, 0)):
         Path(fake.program).write_text(ANSWERS % load.count_results())
-        table, checks = compare_engines(load, {fake: sys.executable}, noted)
+        table, checks = compare_engines(load, {fake: sys.executable}, ignore_note)
         assert [row["engine"] for row in table] == ["penstock, embedded", "fake"]
         assert len({row["results"] for row in table}) == 1
         assert all(check.ok for check in checks if check.name.endswith("_wrong_counts"))
         assert sum(check.name.endswith("_rows_vs_fake") for check in checks) == goals
     Path(fake.program).write_text(ANSWERS % [7 for _ in W12.queries])
-    _, checks = compare_engines(W12, {fake: sys.executable}, noted)
+    _, checks = compare_engines(W12, {fake: sys.executable}, ignore_note)
     assert not next(check for check in checks if check.name == "w12_fake_wrong_counts").ok
 
 
-def test_a_peer_that_is_not_named_is_not_claimed_and_one_that_is_not_there_is_an_error(monkeypatch) -> None:
+def test_unnamed_peer_skipped_and_missing_peer_error(monkeypatch) -> None:
     for peer in PEERS:
         monkeypatch.delenv(peer.env_variable, raising=False)
     assert find_interpreters() == {}
@@ -71,14 +72,14 @@ def test_a_peer_that_is_not_named_is_not_claimed_and_one_that_is_not_there_is_an
         find_interpreters()
 
 
-def test_what_a_peer_says_last_is_the_reason_that_it_failed(fake: PeerEngine) -> None:
+def test_last_output_is_reason_of_peer_failure(fake: PeerEngine) -> None:
     Path(fake.program).write_text("import sys\nsys.exit('Caused by: no room\\n\\tat somewhere\\n')")
     with pytest.raises(ResourceError, match=r"PEER_FAILED.*Caused by: no room"):
         run_peer(W3, fake, sys.executable)
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_a_peer_that_is_installed_gives_the_same_counts(peer: PeerEngine) -> None:
+def test_installed_peer_gives_same_counts(peer: PeerEngine) -> None:
     python = os.environ.get(peer.env_variable)
     if python is None:
         pytest.skip(peer.install_hint)

@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from cellkit import Cluster, spec_of
-from sparkkit import embedded, in_batches
-from test_cells import pushes, until_committed
+from cell_support import Cluster, build_spec
+from spark_support import merge_pushes, run_embedded
+from test_cells import list_pushes, push_until_committed
 
 import penstock as ps
 from penstock.cql.catalog import Stream
@@ -18,7 +18,7 @@ from penstock.spark.worker.cell_state import CellCache, OutputRow
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 
-def test_changes_of_a_plan() -> None:
+def test_plan_changes() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"),))
     more = plan.apply_command("add", {"name": "b", "text": "B", "plan": None}, 3)
     assert more.find_query("b") == QuerySpec("b", "B", None, 3)
@@ -43,7 +43,7 @@ def test_changes_of_a_plan() -> None:
             plan.apply_command(do, arguments, 1)
 
 
-def test_names_are_the_same_in_any_case() -> None:
+def test_names_are_case_insensitive() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
     assert plan.find_query("BÉ").text == "B"
     assert plan.resolve_names("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
@@ -52,7 +52,7 @@ def test_names_are_the_same_in_any_case() -> None:
     assert plan.resolve_names("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
 
 
-def test_a_repeated_micro_batch_finds_its_plan() -> None:
+def test_repeated_micro_batch_finds_its_plan() -> None:
     plans = [PipelineConfig((QuerySpec("q", str(number)),)) for number in range(4)]
     schedule = ConfigSchedule(((0, plans[0]),)).with_config(5, plans[1]).with_config(9, plans[2])
     assert [schedule.find_config(batch) for batch in (8, 9, 20)] == [plans[1], plans[2], plans[2]]
@@ -61,7 +61,7 @@ def test_a_repeated_micro_batch_finds_its_plan() -> None:
     assert ConfigSchedule.decode(schedule.encode()) == schedule
 
 
-def test_budgets_and_policies_of_a_plan() -> None:
+def test_plan_budgets_and_policies() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("b", "B")))
     own = plan.apply_command("shed", {"name": "a", "limit": "9 ms"}, 1).apply_command(
         "policy", {"name": "b", "state": "jit"}, 2
@@ -80,12 +80,12 @@ def test_budgets_and_policies_of_a_plan() -> None:
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_query_that_shares_its_join_is_taken_out_of_it_by_a_budget_of_its_own(order: tuple[str, str]) -> None:
+def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
     """Live, in a cell that is built anew, and when the budget ends: the other query stays exact all the while."""
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     text = "SELECT A.k FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
     case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, text, "", ())
-    cluster = Cluster(spec_of(case, dict.fromkeys(order, text), 2))
+    cluster = Cluster(build_spec(case, dict.fromkeys(order, text), 2))
     found: dict[str, list[int]] = {"a": [], "b": []}
     changes = {
         3: {"probes": 4.0, "query": "a"}, 9: {"probes": None, "query": "a"}, 12: {"probes": 3.0},
@@ -100,9 +100,9 @@ def test_a_query_that_shares_its_join_is_taken_out_of_it_by_a_budget_of_its_own(
             cluster.caches[0] = CellCache()
         rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
         out = cluster.push(Push({"A": rows, "B": rows}))
-        ways.append(cluster.how[-1])
+        ways.append(cluster.cache_outcomes[-1])
         for name, counts in found.items():
-            counts.append(sum(table.num_rows for table in cluster.tables(out, "result", name)))
+            counts.append(sum(table.num_rows for table in cluster.decode_tables(out, "result", name)))
     full = found["b"][11]
     assert found["b"][5:12] == [full] * 7
     assert all(count < full for count in found["a"][4:9])
@@ -115,14 +115,14 @@ def test_a_query_that_shares_its_join_is_taken_out_of_it_by_a_budget_of_its_own(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_queries_come_go_and_change_their_plans_among_faults(seed: int) -> None:
+def test_query_changes_under_faults(seed: int) -> None:
     """Each query answers as if it were alone with the rows of its time."""
     rng = random.Random(seed)
-    case = in_batches(random_case(seed, limit=500, late=False), 12)
+    case = merge_pushes(random_case(seed, limit=500, late=False), 12)
     names = {f"q{number}": another_query(case, 100 + 10 * seed + number) for number in range(3)}
-    spec = spec_of(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
+    spec = build_spec(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
     cluster = Cluster(spec, workers=2)
-    steps = pushes(case)
+    steps = list_pushes(case)
     changes = [
         (len(steps) // 4, "add", {"name": "q1", "text": names["q1"], "plan": None}),
         (len(steps) // 3, "migrate", {"name": "q", "plan": case.plan}),
@@ -135,13 +135,13 @@ def test_queries_come_go_and_change_their_plans_among_faults(seed: int) -> None:
             if at == number:
                 spec = cluster.layout.spec
                 cluster.layout = Layout(spec.with_config(spec.config.apply_command(do, arguments, generation)))
-        outputs += until_committed(cluster, step, rng)
+        outputs += push_until_committed(cluster, step, rng)
     begun = {arguments["name"]: at for at, do, arguments in changes if do == "add"}
     ended = {"q0": len(steps) // 2}
     for name, text in {"q": case.query, **names}.items():
         part = steps[begun.get(name, 0) : ended.get(name, len(steps))]
         alone = Case(case.seed, case.declarations, case.tables, text, "", tuple(part))
-        wanted = embedded(alone, {name: text})[name]
-        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.tables(outputs, "result", name)])
+        wanted = run_embedded(alone, {name: text})[name]
+        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
         fault = difference(found, wanted)
         assert fault is None, f"seed {seed}, {name}: {text}\n{fault}"

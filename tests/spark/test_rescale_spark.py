@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import Flaky
-from sparkkit import declared, drained, embedded, in_batches, pipeline, write
+from faults import FailingSink
+from spark_support import build_pipeline, declare_pipeline, drain, merge_pushes, run_embedded, write_case
 from typer.testing import CliRunner
 
 import penstock as ps
@@ -22,9 +22,9 @@ from penstock.testing import another_query, difference, random_case
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_goes_on_with_other_cells(spark: Any, tmp_path: Path, seed: int) -> None:
+def test_rescaled_run_continues(spark: Any, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    case = in_batches(random_case(20 + seed, limit=1000, full=True), 4)
+    case = merge_pushes(random_case(20 + seed, limit=1000, full=True), 4)
     queries = {"q": case.query, **{f"q{i}": another_query(case, 50 * seed + i) for i in range(4)}}
     cells = rng.sample(range(1, 6), 3)
     found: dict[str, list[pa.Table]] = {name: [] for name in queries}
@@ -32,49 +32,49 @@ def test_a_run_goes_on_with_other_cells(spark: Any, tmp_path: Path, seed: int) -
         place = tmp_path / f"ck{part}"
         if part:
             rescale(spark, str(tmp_path / f"ck{part - 1}"), str(place), cells[part])
-        write(case, tmp_path, batches)
-        pipe, answers = pipeline(spark, case, queries, tmp_path)
-        drained(pipe.start(place, cells=cells[part]), finish=part == 2)
+        write_case(case, tmp_path, batches)
+        pipe, answers = build_pipeline(spark, case, queries, tmp_path)
+        drain(pipe.start(place, cells=cells[part]), finish=part == 2)
         for name, sink in answers.items():
             found[name].append(sink.table())
-    wanted = {**embedded(case, queries, finish=True), "q": case.expected}
+    wanted = {**run_embedded(case, queries, finish=True), "q": case.expected}
     for name, text in queries.items():
         fault = difference(pa.concat_tables(found[name]), wanted[name])
         assert fault is None, f"seed {seed}, {cells} cells, {name}: {text}\n{fault}"
 
 
-def test_a_run_that_was_stopped_within_a_micro_batch_ends_it_before_it_is_rescaled(spark: Any, tmp_path: Path) -> None:
+def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) -> None:
     """Its sinks have been given rows that the run with other cells would give them again."""
-    case = in_batches(random_case(1, limit=100), 2)
-    write(case, tmp_path)
+    case = merge_pushes(random_case(1, limit=100), 2)
+    write_case(case, tmp_path)
 
     def sink() -> sinks.Sink:
         return sinks.parquet(str(tmp_path / "out"))
 
     def started(place: str, cells: int, into: sinks.Sink) -> Run:
-        pipe = declared(spark, case, tmp_path)
+        pipe = declare_pipeline(spark, case, tmp_path)
         pipe.query("q", case.query, sink=into)
         return pipe.start(tmp_path / place, cells=cells)
 
     with pytest.raises(ps.PenstockError, match="the disk is full"):
-        drained(started("ck", 2, Flaky(sink(), 1)))
+        drain(started("ck", 2, FailingSink(sink(), 1)))
     with pytest.raises(ps.DataError, match=r"BATCH_UNFINISHED.*within micro-batch 1"):
         rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
-    drained(started("ck", 2, sink()))
+    drain(started("ck", 2, sink()))
     rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
-    drained(started("new", 3, sink()), finish=True)
+    drain(started("new", 3, sink()), finish=True)
     files = sorted((tmp_path / "out").glob("*.parquet"))
     parts = [pq.read_table(file).cast(case.expected.schema) for file in files]
     assert difference(pa.concat_tables([case.expected.schema.empty_table(), *parts]), case.expected) is None
 
 
-def test_what_cannot_be_rescaled_is_said(spark: Any, tmp_path: Path) -> None:
+def test_invalid_rescale_refused(spark: Any, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["rescale", str(tmp_path / "none"), str(tmp_path / "new"), "--cells", "3"])
     assert result.exit_code == 2
     assert "NO_CHECKPOINT" in result.output
-    case = in_batches(random_case(1, limit=100), 2)
-    pipe, _ = pipeline(spark, case, {"q": case.query}, tmp_path)
-    drained(pipe.start(tmp_path / "ck", cells=2))
+    case = merge_pushes(random_case(1, limit=100), 2)
+    pipe, _ = build_pipeline(spark, case, {"q": case.query}, tmp_path)
+    drain(pipe.start(tmp_path / "ck", cells=2))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ps.DataError, match="FOLDER_IN_USE"):

@@ -129,7 +129,7 @@ def batches(tmp_path: Path) -> Batches:
 
 
 @pytest.mark.parametrize("name", ["stop", "processAllAvailable", "awaitTermination"])
-def test_what_waits_for_the_micro_batch_is_refused_in_a_sink(batches: Batches, name: str) -> None:
+def test_blocking_calls_refused_in_sink(batches: Batches, name: str) -> None:
     batches.sink.writing = getattr(batches.run, name)
     batches.play()
     assert batches.sink.answers == ["REENTRANT_CALL"]
@@ -138,7 +138,7 @@ def test_what_waits_for_the_micro_batch_is_refused_in_a_sink(batches: Batches, n
 
 
 @pytest.mark.parametrize("name", ["stop", "processAllAvailable", "awaitTermination"])
-def test_what_waits_is_refused_in_a_listener(batches: Batches, name: str) -> None:
+def test_blocking_calls_refused_in_listener(batches: Batches, name: str) -> None:
     found: list[object] = []
 
     def listen(_batch: int, _cells: object) -> None:
@@ -151,7 +151,7 @@ def test_what_waits_is_refused_in_a_listener(batches: Batches, name: str) -> Non
     assert found == [name]
 
 
-def test_commands_in_a_sink_do_not_wait(batches: Batches) -> None:
+def test_commands_in_sink_do_not_wait(batches: Batches) -> None:
     batches.sink.writing = lambda: batches.run.add("late", TEXT, CallingSink())
     batches.play()
     assert batches.sink.answers == [None]
@@ -160,7 +160,7 @@ def test_commands_in_a_sink_do_not_wait(batches: Batches) -> None:
     assert "late" in batches.run.metrics()["queries"]
 
 
-def test_commands_while_a_sink_is_opened_are_refused(batches: Batches) -> None:
+def test_commands_while_opening_sink_refused(batches: Batches) -> None:
     calls = (lambda: batches.run.drop("q"), batches.run.stop, batches.run.processAllAvailable)
     for number, call in enumerate(calls):
         sink = CallingSink(call)
@@ -171,7 +171,7 @@ def test_commands_while_a_sink_is_opened_are_refused(batches: Batches) -> None:
     assert {"q", "n0", "n1", "n2"} <= set(batches.run.metrics()["queries"])
 
 
-def test_a_thread_that_had_a_micro_batch_waits_again(batches: Batches) -> None:
+def test_thread_waits_again_after_its_micro_batch(batches: Batches) -> None:
     """Threads are used again: only while the micro-batch runs is it inside of it."""
     batches.play()
     command = batches.outlets.submit(lambda: batches.desk.append("drop", name="q"), None, None)
@@ -180,7 +180,7 @@ def test_a_thread_that_had_a_micro_batch_waits_again(batches: Batches) -> None:
     assert batches.outlets.wait(command.number, 0)
 
 
-def test_threads_change_and_read_beside_micro_batches(batches: Batches) -> None:
+def test_threads_change_and_read_during_micro_batches(batches: Batches) -> None:
     changing = threading.Barrier(3)
     running = [True]
     raised: list[BaseException] = []
@@ -226,7 +226,7 @@ def test_threads_change_and_read_beside_micro_batches(batches: Batches) -> None:
     assert set(batches.run.metrics()["queries"]) == {"q", "p", *kept}
 
 
-def test_a_command_that_cannot_be_written_frees_the_micro_batch() -> None:
+def test_unwritable_command_releases_micro_batch() -> None:
     """With `wait` the micro-batch waits for the decisions: also if giving one of them raises."""
 
     def give(_command: Decided, _done: Callable[[int], None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sparkkit import drained, eventually, read, write_file
+from spark_support import drain, read_stream, wait_until, write_file
 from typer.testing import CliRunner
 
 import penstock as ps
@@ -34,15 +34,15 @@ INSERT INTO lines SELECT location, COUNT(*) AS n FROM h [RANGE 20 SECONDS] GROUP
 """
 
 
-def rows(count: int, start: datetime.datetime = START) -> pa.Table:
+def make_rows(count: int, start: datetime.datetime = START) -> pa.Table:
     times = [start + datetime.timedelta(seconds=i) for i in range(count)]
     columns = {"ts": times, "location": [i % 5 for i in range(count)], "value": [float(i) for i in range(count)]}
     return pa.table(columns, schema=SCHEMA)
 
 
 def test_run_once(spark: Any, tmp_path: Path) -> None:
-    write_file(tmp_path / "t" / "0.parquet", rows(100), 0)
-    write_file(tmp_path / "h" / "0.parquet", rows(100), 0)
+    write_file(tmp_path / "t" / "0.parquet", make_rows(100), 0)
+    write_file(tmp_path / "h" / "0.parquet", make_rows(100), 0)
     (tmp_path / "rooms.csv").write_text("location,name\n1,kitchen\n2,hall\n")
     script = tmp_path / "script.cql"
     script.write_text(SCRIPT.format(tmp_path))
@@ -58,7 +58,7 @@ def test_run_once(spark: Any, tmp_path: Path) -> None:
     assert spark.sql("SELECT 1").collect()  # the session is still there
 
 
-def test_names_of_any_characters_and_queries_that_share_a_sink(spark: Any, tmp_path: Path) -> None:
+def test_special_names_and_shared_sink(spark: Any, tmp_path: Path) -> None:
     """Files of the second query replaced those of the first; a stream named `..` wrote beside its folder."""
     schema = pa.schema([("ts", pa.int64()), ("a.b", pa.int64()), ("x`y", pa.string())])
     write_file(tmp_path / "in" / "0.parquet", pa.table([[1, 2, 3, None], [5, 6, 7, 8], list("pqrs")], schema=schema), 0)
@@ -71,7 +71,7 @@ def test_names_of_any_characters_and_queries_that_share_a_sink(spark: Any, tmp_p
         INSERT INTO out SELECT `a.b` AS n, `x``y` AS s FROM `..` [NOW] WHERE `x``y` = 'r';
         INSERT INTO out SELECT `a.b` AS n, `x``y` AS s FROM `..` [NOW] WHERE `a.b` < 0;
     """)
-    run = drained(ps.Pipeline.from_script(script, spark).start(tmp_path / "ck", cells=2))
+    run = drain(ps.Pipeline.from_script(script, spark).start(tmp_path / "ck", cells=2))
     found = pq.read_table(tmp_path / "out").to_pylist()
     assert sorted((row["n"], row["s"]) for row in found) == [(5, "p"), (6, "q"), (7, "r")]
     assert run.metrics()["streams"][".."]["dead"] == 1
@@ -91,7 +91,7 @@ def test_names_of_any_characters_and_queries_that_share_a_sink(spark: Any, tmp_p
         ),
     ],
 )
-def test_what_cannot_be_read_is_said_at_once(spark: Any, tmp_path: Path, statement: str, said: str) -> None:
+def test_unreadable_source_refused_at_start(spark: Any, tmp_path: Path, statement: str, said: str) -> None:
     script = tmp_path / "script.cql"
     script.write_text(statement.format(tmp_path) + "\nSELECT ts FROM s [NOW];")
     result = CliRunner().invoke(app, ["run", str(script), "--once"])
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_said_at_once(spark: Any, tmp_path: Path, stateme
 
 def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
     pipe = ps.Pipeline(spark)
-    frame = read(spark, SCHEMA, tmp_path / "t")
+    frame = read_stream(spark, SCHEMA, tmp_path / "t")
     pipe.stream("t", frame, "ts")
     for wrong, condition in (
         (lambda: pipe.stream("T", frame, "ts"), "DUPLICATE_NAME"),
@@ -126,20 +126,20 @@ def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
         assert caught.value.condition == condition
 
 
-def test_an_idle_stream_does_not_hold_up_the_others(spark: Any, tmp_path: Path) -> None:
+def test_idle_stream_does_not_block_others(spark: Any, tmp_path: Path) -> None:
     """One stream goes silent; its idle rule lets the other's rows out without any further row."""
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) - datetime.timedelta(seconds=60)
     pipe = ps.Pipeline(spark)
-    pipe.stream("t", read(spark, SCHEMA, tmp_path / "t"), "ts")
-    pipe.stream("h", read(spark, SCHEMA, tmp_path / "h"), "ts", idle_after="1 second")
+    pipe.stream("t", read_stream(spark, SCHEMA, tmp_path / "t"), "ts")
+    pipe.stream("h", read_stream(spark, SCHEMA, tmp_path / "h"), "ts", idle_after="1 second")
     sink = sinks.memory()
     query = "SELECT t.value FROM t [RANGE 100 SECONDS] AS t, h [RANGE 100 SECONDS] AS h WHERE t.location = h.location"
     pipe.query("q", query, sink=sink)
-    write_file(tmp_path / "h" / "0.parquet", rows(5, now), 0)
-    write_file(tmp_path / "t" / "0.parquet", rows(30, now), 0)
+    write_file(tmp_path / "h" / "0.parquet", make_rows(5, now), 0)
+    write_file(tmp_path / "t" / "0.parquet", make_rows(30, now), 0)
     run = pipe.start(tmp_path / "ck", cells=2)
     try:
-        eventually(lambda: sink.table().num_rows == 30)
+        wait_until(lambda: sink.table().num_rows == 30)
     finally:
         run.stop()
 

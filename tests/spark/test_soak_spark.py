@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from sparkkit import read, write_file
+from spark_support import read_stream, write_file
 
 import penstock as ps
 from penstock.lab.meters import Meter, kill_workers
@@ -47,19 +47,19 @@ MIB = 2**20
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def piece(stream: str, number: int) -> pa.Table:
+def make_batch(stream: str, number: int) -> pa.Table:
     """The rows of a stream in a second, a function of its number; no two have the same time."""
     rng = np.random.default_rng((STREAMS.index(stream), number))
     times = number * 1000 + np.sort(rng.choice(1000, ROWS, replace=False))
     return pa.table({"ts": times, "k": rng.integers(0, KEYS, ROWS), "v": number * ROWS + np.arange(ROWS)}, SCHEMA)
 
 
-class Victim(CellProcessor):
+class KillableProcessor(CellProcessor):
     """A processor that fails whenever an order to do so lies about."""
 
     place = ""
 
-    def passed(self, stage: str, cell: int, version: int) -> None:
+    def on_stage(self, stage: str, cell: int, version: int) -> None:
         del cell, version
         if stage != "stored":
             return
@@ -70,7 +70,7 @@ class Victim(CellProcessor):
         raise RuntimeError("injected")
 
 
-class Soak:
+class SoakRun:
     """The pipeline, its feeder, and what goes wrong."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
@@ -82,9 +82,9 @@ class Soak:
         self.faults: list[str] = []
         self.resident: list[tuple[float, int]] = []
 
-    def started(self) -> Run:
+    def start(self) -> Run:
         place = str(self._folder / "order")
-        victim = type("Ordered", (Victim,), {"place": place})
+        victim = type("Ordered", (KillableProcessor,), {"place": place})
         pipe = type("VictimPipeline", (Pipeline,), {"processor": victim})(self._spark)
         for name in STREAMS:
             frame = self._spark.readStream.schema("ts bigint, k bigint, v bigint").parquet(str(self._folder / name))
@@ -102,11 +102,11 @@ class Soak:
 
     def write(self) -> None:
         for name in STREAMS:
-            write_file(self._folder / name / f"{self.pushed:06}.parquet", piece(name, self.pushed), self.pushed)
+            write_file(self._folder / name / f"{self.pushed:06}.parquet", make_batch(name, self.pushed), self.pushed)
         self.pushed += 1
 
     @contextmanager
-    def fed(self) -> Iterator[None]:
+    def run_feeder(self) -> Iterator[None]:
         """A file of each stream every moment, and a look at the memory."""
         over = threading.Event()
 
@@ -123,7 +123,7 @@ class Soak:
             over.set()
             thread.join()
 
-    def fault(self, run: Run) -> Run:
+    def inject_fault(self, run: Run) -> Run:
         """Something goes wrong; the run that goes on after it."""
         kind = self._rng.choice(("task", "workers", "sink", "stop"))
         self.faults.append(kind)
@@ -133,15 +133,15 @@ class Soak:
             kill_workers()
         elif kind == "stop":
             run.stop()
-            return self.started()
+            return self.start()
         else:
             self._sink_fails.set()
             with pytest.raises(ps.PenstockError):
                 run.awaitTermination(600)
-            return self.started()
-        return run if run.isActive else self.started()  # a loaded machine may fail a start: one fault more
+            return self.start()
+        return run if run.isActive else self.start()  # a loaded machine may fail a start: one fault more
 
-    def ended(self, run: Run) -> None:
+    def finish(self, run: Run) -> None:
         """Work on what is left, and end the streams."""
         for _ in range(5):
             try:
@@ -150,7 +150,7 @@ class Soak:
                 run.processAllAvailable()
             except ps.PenstockError:
                 self.faults.append("at the end")
-                run = self.started()
+                run = self.start()
             else:
                 break
         run.stop()
@@ -159,7 +159,7 @@ class Soak:
         return {name: pq.read_table(self._folder / "out" / name) for name in QUERIES}
 
 
-def embedded(pieces: int) -> dict[str, pa.Table]:
+def run_embedded(pieces: int) -> dict[str, pa.Table]:
     engine = ps.Engine()
     for name in STREAMS:
         engine.stream(name, SCHEMA, time="ts")
@@ -167,7 +167,7 @@ def embedded(pieces: int) -> dict[str, pa.Table]:
         engine.query(name, text)
     found: dict[str, list[pa.Table]] = {name: [] for name in QUERIES}
     for number in range(pieces):
-        for name, table in engine.push({stream: piece(stream, number) for stream in STREAMS}).items():
+        for name, table in engine.push({stream: make_batch(stream, number) for stream in STREAMS}).items():
             found[name].append(table)
     for name, table in engine.flush().items():
         found[name].append(table)
@@ -175,26 +175,26 @@ def embedded(pieces: int) -> dict[str, pa.Table]:
 
 
 @pytest.mark.soak
-def test_a_long_run_with_faults_is_exact_and_its_memory_flat(spark: Any, tmp_path: Path) -> None:
-    soak = Soak(spark, tmp_path)
+def test_soak_exact_with_flat_memory(spark: Any, tmp_path: Path) -> None:
+    soak = SoakRun(spark, tmp_path)
     for name in STREAMS:
-        read(spark, SCHEMA, tmp_path / name)  # makes the folder
+        read_stream(spark, SCHEMA, tmp_path / name)  # makes the folder
     soak.write()
-    run = soak.started()
+    run = soak.start()
     end = time.monotonic() + SECONDS
     try:
-        with soak.fed():
+        with soak.run_feeder():
             while time.monotonic() < end:
                 time.sleep(BETWEEN_FAULTS)
-                run = soak.fault(run)
-        soak.ended(run)
+                run = soak.inject_fault(run)
+        soak.finish(run)
     finally:
         run.stop()
     resident = [held for _, held in soak.resident]
     print(f"{soak.pushed} pieces, faults {soak.faults}, resident MiB "
           f"{[held // MIB for held in resident[:: max(1, len(resident) // 20)]]}")  # fmt: skip
     found = soak.answers()
-    for name, wanted in embedded(soak.pushed).items():
+    for name, wanted in run_embedded(soak.pushed).items():
         assert difference(found[name].cast(wanted.schema), wanted) is None, name
     assert set(soak.faults) >= {"task", "sink", "stop", "workers"} or SECONDS < 200
     third = len(resident) // 3

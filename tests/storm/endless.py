@@ -7,7 +7,7 @@ import random
 import sys
 import time
 
-from children import Outcome, run_seeds
+from seed_runner import Outcome, run_seeds
 
 KINDS = {
     "embedded": 40,
@@ -43,7 +43,7 @@ def main() -> int:
                     if outcome.fault is not None:
                         failed.append(outcome)
                         print(
-                            f"\nFAILED {kind} seed {outcome.seed}\n{outcome.fault}\nrepeat: {outcome.repeat}\n",
+                            f"\nFAILED {kind} seed {outcome.seed}\n{outcome.fault}\nrepeat: {outcome.command}\n",
                             flush=True,
                         )
                 print(f"{done} seeds done, {len(failed)} failed (last: {kind} from seed {first})", flush=True)
@@ -52,7 +52,7 @@ def main() -> int:
         print("stopped")
     print(f"{done} seeds, {len(failed)} failed")
     for outcome in failed:
-        print(f"  {outcome.repeat}")
+        print(f"  {outcome.command}")
     return int(bool(failed))
 
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embedded import Player
-from scenario import MOST, Scenario, draw
-from verdict import find_fault
+from embedded_run import EmbeddedRun
+from oracle_check import find_fault
+from scenario import MOST, Scenario, draw_scenario
 
 
 def find_embedded_fault(scenario: Scenario) -> str | None:
     """What is wrong with a storm on the embedded engine, or None."""
     try:
-        segments = Player(scenario).play()
+        segments = EmbeddedRun(scenario).run()
     except AssertionError as error:
         return str(error)
     return find_fault(scenario, segments)
 
 
 def check_embedded(seed: int, most: int = MOST) -> None:
-    _check(draw(seed, most=most))
+    _check_scenario(draw_scenario(seed, most=most))
 
 
 def check_large(seed: int) -> None:
     """Thousands of tuples, with the thresholds of maintenance as shipped."""
-    _check(replace(draw(seed, least=1_000), smallest=False))
+    _check_scenario(replace(draw_scenario(seed, least=1_000), smallest_maintenance=False))
 
 
-def _check(scenario: Scenario) -> None:
+def _check_scenario(scenario: Scenario) -> None:
     fault = find_embedded_fault(scenario)
     assert fault is None, f"{scenario}\n{fault}"

@@ -20,7 +20,7 @@ TEXTS = ("", "one", "two", "a longer text", "é")
 
 
 @dataclass(frozen=True)
-class Scale:
+class StormScale:
     """The size of a storm: how many tuples over how many ticks, how many keys, how long windows may be."""
 
     rows: int
@@ -50,7 +50,7 @@ class Feed:
     stamped: bool = field(default=False)
 
 
-def draw_scale(rng: random.Random, streams: int, least: int, most: int) -> tuple[Scale, float]:
+def draw_scale(rng: random.Random, streams: int, least: int, most: int) -> tuple[StormScale, float]:
     """A scale and a skew of keys; the number of tuples is drawn evenly among magnitudes from `least` to `most`."""
     rows = round(least * (most / least) ** rng.random())
     ticks = max(3, round(rows / rng.choice((0.3, 1, 1, 4))))
@@ -65,10 +65,10 @@ def draw_scale(rng: random.Random, streams: int, least: int, most: int) -> tuple
     window = max(1, min(ticks * 2, round(fan_out * distinct / rate * rng.choice((0.3, 1, 1)))))
     timed = rng.random() < 0.25
     start = NEW_YEAR if timed else rng.choice((0, 100, -7))
-    return Scale(rows, ticks, keys, window, "SECONDS" if timed else None, start), skew
+    return StormScale(rows, ticks, keys, window, "SECONDS" if timed else None, start), skew
 
 
-def declare_streams(rng: random.Random, names: Sequence[str], scale: Scale) -> tuple[Stream, ...]:
+def declare_streams(rng: random.Random, names: Sequence[str], scale: StormScale) -> tuple[Stream, ...]:
     kind = pa.timestamp("us") if scale.unit else pa.int64()
     columns = [("ts", kind), ("x", pa.int64()), ("y", pa.int64()), ("s", pa.string()), ("v", pa.float64()),
                ("id", pa.int64())]  # fmt: skip
@@ -79,7 +79,7 @@ def declare_streams(rng: random.Random, names: Sequence[str], scale: Scale) -> t
     )
 
 
-def draw_feed(seed: int, rng: random.Random, names: Sequence[str], scale: Scale, skew: float) -> Feed:
+def draw_feed(seed: int, rng: random.Random, names: Sequence[str], scale: StormScale, skew: float) -> Feed:
     """The declarations and steps of a storm."""
     feed = Feed(declare_streams(rng, names, scale), nulls=rng.choice((0.0, 0.0, 0.05, 0.2)), skew=skew)
     data = np.random.default_rng(seed)
@@ -100,7 +100,9 @@ def draw_feed(seed: int, rng: random.Random, names: Sequence[str], scale: Scale,
     return feed
 
 
-def _draw_rows(data: Any, stream: Stream, rows: int, scale: Scale, feed: Feed, late: float) -> tuple[pa.Table, Any]:
+def _draw_rows(
+    data: Any, stream: Stream, rows: int, scale: StormScale, feed: Feed, late: float
+) -> tuple[pa.Table, Any]:
     """The tuples of a stream in the order of time, and when each arrives."""
     times = np.sort(data.integers(scale.start, scale.start + scale.ticks, rows))
     lateness = stream.lateness // (1_000_000 if scale.unit else 1)
@@ -125,7 +127,9 @@ def _draw_rows(data: Any, stream: Stream, rows: int, scale: Scale, feed: Feed, l
     return pa.table(columns, schema=stream.schema), arrives
 
 
-def _interleave(rng: random.Random, batches: list[dict[str, pa.Table]], streams: Sequence[Stream], scale: Scale) -> Any:
+def _interleave(
+    rng: random.Random, batches: list[dict[str, pa.Table]], streams: Sequence[Stream], scale: StormScale
+) -> Any:
     """The pushes with advances and empty pushes between."""
     advancing = rng.choice((0.0, 0.0, 0.2))
     for number, batch in enumerate(batches):
@@ -142,7 +146,7 @@ def _interleave(rng: random.Random, batches: list[dict[str, pa.Table]], streams:
             yield Advance(rng.choice(streams).name, value)
 
 
-def draw_table(rng: random.Random, scale: Scale) -> pa.Table:
+def draw_table(rng: random.Random, scale: StormScale) -> pa.Table:
     """A static table with up to two rows for a key."""
     keys = [key for key in range(min(scale.keys, 50)) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
     return pa.table(

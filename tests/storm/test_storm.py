@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 
 import pytest
-from children import Outcome, run_seeds
+from seed_runner import Outcome, run_seeds
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))
@@ -20,30 +20,30 @@ LARGE = range(FIRST, FIRST + max(1, SEEDS // 40), CHUNK // 2)
 CELLS = range(FIRST, FIRST + max(1, SEEDS // 15), CHUNK)
 
 
-def report(outcomes: Iterable[Outcome]) -> str:
+def format_failures(outcomes: Iterable[Outcome]) -> str:
     """The failures, each with the command that repeats it."""
     failed = [outcome for outcome in outcomes if outcome.fault is not None]
-    return "\n\n".join(f"{outcome.fault}\nrepeat: {outcome.repeat}" for outcome in failed)
+    return "\n\n".join(f"{outcome.fault}\nrepeat: {outcome.command}" for outcome in failed)
 
 
 @pytest.mark.parametrize("chunk", EMBEDDED)
 def test_storm_embedded(chunk: int) -> None:
-    assert not (text := report(run_seeds("embedded", chunk, chunk + CHUNK))), text
+    assert not (text := format_failures(run_seeds("embedded", chunk, chunk + CHUNK))), text
 
 
 @pytest.mark.parametrize("chunk", LARGE)
-def test_storm_of_thousands_of_tuples(chunk: int) -> None:
+def test_storm_large(chunk: int) -> None:
     """Maintenance as shipped happens by itself at these sizes."""
-    assert not (text := report(run_seeds("large", chunk, chunk + CHUNK // 2))), text
+    assert not (text := format_failures(run_seeds("large", chunk, chunk + CHUNK // 2))), text
 
 
 @pytest.mark.parametrize("chunk", CELLS)
 def test_storm_on_cells(chunk: int) -> None:
     pytest.importorskip("pyspark")
-    assert not (text := report(run_seeds("cells", chunk, chunk + CHUNK))), text
+    assert not (text := format_failures(run_seeds("cells", chunk, chunk + CHUNK))), text
 
 
-def test_crash_is_reported_with_its_seed() -> None:
+def test_crash_reported_with_seed() -> None:
     """Odd seeds of this kind kill their process."""
     outcomes = list(run_seeds("crash", 0, 4))
     assert [(outcome.seed, outcome.fault is None) for outcome in outcomes] == [
@@ -52,4 +52,4 @@ def test_crash_is_reported_with_its_seed() -> None:
         (2, True),
         (3, False),
     ]
-    assert "seed 1 crashed the interpreter, signal 11 (SIGSEGV)" in report(outcomes)
+    assert "seed 1 crashed the interpreter, signal 11 (SIGSEGV)" in format_failures(outcomes)

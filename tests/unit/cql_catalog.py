@@ -18,17 +18,17 @@ CREATE SINK alarms TO parquet OPTIONS (path 'out/alarms');
 """
 
 
-class Spread:
+class SpreadAggregate:
     """A user-defined aggregate whose result is a bigint."""
 
     type = "bigint"
 
 
-class Median:
+class MedianAggregate:
     """A user-defined aggregate with the default type."""
 
 
-def catalog() -> Catalog:
-    names = Catalog(aggregates={"spread": Spread, "median": Median})
+def build_catalog() -> Catalog:
+    names = Catalog(aggregates={"spread": SpreadAggregate, "median": MedianAggregate})
     bind_script(DECLARATIONS, names)
     return names

@@ -80,7 +80,7 @@ SWAPPED = {"AB": 1e-1, "BC": 1e-4}
 """B finds few partners in C and many in A."""
 
 
-def test_pairs_that_were_measured_give_what_uniform_keys_give() -> None:
+def test_state_rows_measured_pairs_match_uniform_keys() -> None:
     clique, names = graph("ABC"), frozenset("ABC")
     rows, rates = dict.fromkeys("ABC", 1000.0), dict.fromkeys("ABC", 1.0)
     assumed = Statistics(rates, rows, {0: 50.0})
@@ -92,7 +92,8 @@ def test_pairs_that_were_measured_give_what_uniform_keys_give() -> None:
     assert estimate_state_rows(names, cycle, Statistics(rates, rows, {}, pairs)) == pytest.approx(1e9 / 50**3)
 
 
-def test_codes_are_compared_and_earlier_ones_fade() -> None:
+def test_pair_counts_decay_over_samples() -> None:
+    """Codes of a sample are compared, and the counts of earlier samples lose weight."""
     base = seen("((A B) C)", SWAPPED).sample
     codes = {"A": {0: np.array([1, 1, 2])}, "B": {0: np.array([1, 5]), 1: np.array([7, 7])}, "C": {1: np.array([7])}}
     first = observe(replace(base, codes=codes), None)
@@ -101,7 +102,8 @@ def test_codes_are_compared_and_earlier_ones_fade() -> None:
     assert again.pairs[frozenset("AB")] == (2.5, 7.5)
 
 
-def test_what_changes_beyond_chance_is_believed_at_once() -> None:
+def test_pair_counts_reset_on_significant_change() -> None:
+    """A change of selectivity beyond chance discards the earlier counts at once."""
     base = seen("(A B)", {"AB": 0.1}).sample
 
     def looked(values: int, earlier: Observation | None, seed: int) -> Observation:
@@ -119,13 +121,13 @@ def test_what_changes_beyond_chance_is_believed_at_once() -> None:
     assert part(looked(2, steady, 4)) == pytest.approx(1 / 2, rel=0.01)
 
 
-def test_codes_of_several_classes_must_agree_together() -> None:
+def test_pair_counts_require_all_classes_equal() -> None:
     base = seen("(A B)", {"AB": 0.1}).sample
     codes = {"A": {0: np.array([1, 2]), 1: np.array([1, 2])}, "B": {0: np.array([1, 2]), 1: np.array([2, 2])}}
     assert observe(replace(base, codes=codes), None).pairs == {frozenset("AB"): (1.0, 4.0)}
 
 
-def test_the_cheaper_order_is_proposed_with_its_numbers() -> None:
+def test_join_order_proposes_cheaper_tree() -> None:
     found = propose_join_order(seen("((A B) C)", SWAPPED), DecisionHistory(), Rules())
     assert found is not None
     assert found.value == "(A (B C))"
@@ -133,7 +135,7 @@ def test_the_cheaper_order_is_proposed_with_its_numbers() -> None:
     assert propose_join_order(seen("(A (B C))", SWAPPED), DecisionHistory(), Rules()) is None
 
 
-def test_the_other_joins_of_a_query_keep_their_shapes() -> None:
+def test_join_order_keeps_other_joins_of_query() -> None:
     found = propose_join_order(
         seen("((A B) C)", SWAPPED, shapes=("(X Y)", "((A B) C)"), join_index=1), DecisionHistory(), Rules()
     )
@@ -142,16 +144,16 @@ def test_the_other_joins_of_a_query_keep_their_shapes() -> None:
 
 
 @pytest.mark.parametrize("rules", [Rules(margin=1e4), Rules(least=1e9)])
-def test_a_gain_must_pass_both_thresholds(rules: Rules) -> None:
+def test_join_order_gain_below_threshold(rules: Rules) -> None:
     assert propose_join_order(seen("((A B) C)", SWAPPED), DecisionHistory(), rules) is None
 
 
-def test_an_eddy_and_two_streams_have_no_order() -> None:
+def test_join_order_none_for_eddy_or_two_streams() -> None:
     assert propose_join_order(seen("{A B C}", SWAPPED), DecisionHistory(), Rules()) is None
     assert propose_join_order(seen("(A B)", {"AB": 0.5}), DecisionHistory(), Rules()) is None
 
 
-def test_many_streams_are_ordered_greedily() -> None:
+def test_join_order_greedy_for_many_streams() -> None:
     """Beyond ten the search is not exhaustive, but finds the rare pair."""
     pairs = {"ABCDEFGHIJKL"[at : at + 2]: 1e-2 for at in range(11)} | {"KL": 1e-6}
     tree = "A"
@@ -162,7 +164,8 @@ def test_many_streams_are_ordered_greedily() -> None:
     assert "(K L)" in str(found.value)
 
 
-def test_gates_are_left_to_auto_where_a_fixed_policy_costs_more() -> None:
+def test_state_policy_proposes_auto() -> None:
+    """The auto policy is proposed only where the fixed one costs more."""
     sparse, dense = {"AB": 1e-1, "BC": 1e-6}, {"AB": 1e-3, "BC": 1.0}
 
     def asked(state: str, pairs: dict[str, float]) -> str | None:
@@ -175,7 +178,7 @@ def test_gates_are_left_to_auto_where_a_fixed_policy_costs_more() -> None:
     ] * 2
 
 
-def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
+def test_budget_set_on_overload_and_lifted_after() -> None:
     late = PushStats(pushes=10, seconds=30.0, event_seconds=10.0)
     calm = PushStats(pushes=10, seconds=1.0, event_seconds=10.0)
 
@@ -193,7 +196,7 @@ def test_a_budget_comes_with_overload_and_goes_with_it() -> None:
     assert asked(500.0, push_stats=calm, has_own_budget=True, demand_ratio=0.8) == (True, "1000 ms")
 
 
-def test_an_overload_by_far_is_not_looked_at_twice() -> None:
+def test_budget_on_heavy_overload_without_confirmation() -> None:
     def first_look(seconds: float) -> list[Decision]:
         late = seen("(A B)", {"AB": 1e-6}, push_stats=PushStats(10, seconds, 10.0), sheddable=True)
         return decide(late, DecisionHistory(), Rules())[1]
@@ -202,7 +205,8 @@ def test_an_overload_by_far_is_not_looked_at_twice() -> None:
     assert [decision.command for decision in first_look(25.0)] == [AdaptCommand("q", "budget", "1000 ms")]
 
 
-def test_a_better_plan_comes_before_shedding() -> None:
+def test_budget_waits_for_pending_migration() -> None:
+    """A better plan is tried before load is shed."""
     late = seen("((A B) C)", SWAPPED, push_stats=PushStats(10, 30.0, 10.0), sheddable=True)
     assert propose_budget(late, DecisionHistory(), Rules()) is not None
     assert propose_budget(late, DecisionHistory(proposal_counts={("j", "migrate"): 1}), Rules()) is None
@@ -218,14 +222,14 @@ def sliced(chain: SliceChain, wanted: float, rate: float) -> str | None:
     return None if found is None else found.value
 
 
-def test_slices_are_merged_where_that_spares_more_than_it_keeps() -> None:
+def test_slices_merged_when_cheaper() -> None:
     """Where few tuples come a slice costs more than what it would compare; where many do, what it compares counts."""
     assert [sliced((), wanted, 2.0) for wanted in (1.0, 0.5)] == ["cpu-opt", "cpu-opt"]
     assert [sliced((), wanted, 1000.0) for wanted in (1.0, 0.1)] == [None, None]
     assert propose_slices(seen("(A B)", {"AB": 0.5}), DecisionHistory(), Rules()) is None
 
 
-def test_slices_are_cut_again_where_merging_keeps_much_for_little() -> None:
+def test_slices_split_when_memory_cost_dominates() -> None:
     """Once merged into one: as long as few tuples come, or all of them are wanted, that is well."""
     assert [sliced((30.0,), wanted, 2.0) for wanted in (1.0, 0.5)] == [None, None]
     assert sliced((30.0,), 1.0, 1000.0) is None
@@ -246,13 +250,14 @@ def acts(trees: Iterator[tuple[str, dict[str, float]]], rules: Rules, every: flo
     return found
 
 
-def test_statistics_that_oscillate_change_nothing() -> None:
+def test_decisions_oscillating_statistics() -> None:
     other = {"AB": 1e-4, "BC": 1e-1}
     series = [("", SWAPPED if at % 2 else other) for at in range(200)]
     assert acts(iter(series), Rules()) == []
 
 
-def test_slow_oscillation_is_followed_once_a_window_at_most() -> None:
+def test_decisions_slow_oscillation_rate_limited() -> None:
+    """A slow oscillation is followed at most once per window and within the per-minute limit."""
     other = {"AB": 1e-4, "BC": 1e-1}
     series = [("", SWAPPED if at // 3 % 2 else other) for at in range(240)]  # faster than the window of 10 s
     found = acts(iter(series), Rules())
@@ -263,7 +268,7 @@ def test_slow_oscillation_is_followed_once_a_window_at_most() -> None:
     assert all(sum(0 <= time - begin < 60 for time in [d.time for d in hurried]) <= 3 for begin in range(600))
 
 
-def test_a_lasting_change_is_followed_once() -> None:
+def test_decisions_lasting_change_acted_once() -> None:
     (only,) = acts(iter([("", SWAPPED)] * 100), Rules())
     assert only.command == AdaptCommand("q", "migrate", "(A (B C))")
     assert only.time == 2.5  # the second look
@@ -293,7 +298,7 @@ def answers(engine: ps.Engine, seconds: range = range(100)) -> list[Any]:
     return [sorted(table.to_pylist(), key=str) for table in (*pushed, engine.flush()["q"])]
 
 
-def test_the_plan_follows_the_data_and_the_answer_stays() -> None:
+def test_adapt_migrates_and_keeps_results() -> None:
     engine = started(adapt=EAGER)
     assert answers(engine) == answers(started())
     (decision,) = engine.decisions()
@@ -303,7 +308,7 @@ def test_the_plan_follows_the_data_and_the_answer_stays() -> None:
     assert decision.push > 30
 
 
-def test_a_replay_does_the_same_at_the_same_pushes() -> None:
+def test_replay_repeats_decisions_at_same_pushes() -> None:
     engine, twin = started(adapt=EAGER), started()
     expected = answers(engine)
     twin.replay(engine.decisions())
@@ -312,14 +317,15 @@ def test_a_replay_does_the_same_at_the_same_pushes() -> None:
     assert twin.metrics("q")["built"] == engine.metrics("q")["built"]
 
 
-def test_every_query_has_its_policy_decided() -> None:
+def test_adapt_decides_policy() -> None:
     engine = started(state="jit", adapt=EAGER)
     assert answers(engine) == answers(started())
     assert [d.command.do for d in engine.decisions()].count("policy") == 1
     assert engine.metrics("q")["state"] == "auto"
 
 
-def test_overload_is_shed_where_freshness_allows_and_lifted_after() -> None:
+def test_adapt_sheds_overload_with_freshness() -> None:
+    """Overload is shed for a query with FRESHNESS, and the budget is lifted afterwards."""
     clock = Ticking()
     engine = started(f"{CHAIN} FRESHNESS A 20", adapt=EAGER, timer=clock)
     exact = started()
@@ -346,7 +352,8 @@ class Ticking:
         return self.now
 
 
-def test_overload_is_shed_where_all_who_share_a_join_have_freshness() -> None:
+def test_adapt_sheds_shared_join_with_freshness() -> None:
+    """A shared join is bound by a budget if every query that shares it has FRESHNESS."""
     clock = Ticking()
     engine = started(f"{CHAIN} FRESHNESS A 20", adapt=EAGER, timer=clock)
     engine.query("p", f"{CHAIN.replace('RANGE 20', 'RANGE 10')} FRESHNESS B 20")
@@ -385,7 +392,7 @@ def crowded(engine: ps.Engine) -> list[Any]:
     return found
 
 
-def test_slices_follow_the_rates_and_a_replay_cuts_them_alike() -> None:
+def test_adapt_reslices_with_rates_and_replay() -> None:
     engine, twin = crowd(adapt=replace(EAGER, least=10.0)), crowd()
     expected = crowded(crowd())
     assert crowded(engine) == expected
@@ -402,7 +409,7 @@ def test_slices_follow_the_rates_and_a_replay_cuts_them_alike() -> None:
     ]
 
 
-def test_a_snapshot_keeps_adapting() -> None:
+def test_snapshot_keeps_adaptation() -> None:
     engine = started(adapt=EAGER)
     for second in range(35):
         engine.push(tuples(second))
@@ -414,7 +421,9 @@ def test_a_snapshot_keeps_adapting() -> None:
     assert ps.Engine.restore(started().snapshot())._controller is None
 
 
-def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in sampling or analysis is a failed decision and changes no result."""
+
     def broken(*_: object) -> None:
         raise RuntimeError("no way")
 
@@ -428,7 +437,7 @@ def test_an_error_of_the_analysis_harms_no_query(monkeypatch: pytest.MonkeyPatch
         assert all(d.command is None and d.error == "RuntimeError: no way" for d in found)
 
 
-def test_a_command_that_comes_too_late_is_a_failed_decision() -> None:
+def test_command_for_dropped_query_fails() -> None:
     engine = started(adapt=EAGER)
     decisions = [Decision(AdaptCommand("gone", "migrate", "(A B)"), 0.0, {})]
     engine._controller._outbox.put((decisions, 0.0))
@@ -442,7 +451,7 @@ def test_a_command_that_comes_too_late_is_a_failed_decision() -> None:
 
 
 @pytest.mark.parametrize("end", [lambda engine: engine.close(), lambda _: None])
-def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> None:
+def test_decision_thread_ends_with_engine(end: Callable[[ps.Engine], None]) -> None:
     engine = started(adapt=EAGER)
     for second in range(40):
         engine.push(tuples(second))
@@ -458,7 +467,7 @@ def test_the_thread_ends_with_its_engine(end: Callable[[ps.Engine], None]) -> No
     assert not thread.is_alive()
 
 
-def test_a_closed_engine_goes_on_without_adapting() -> None:
+def test_closed_engine_runs_without_adaptation() -> None:
     engine = started(adapt=EAGER)
     engine.close()
     engine.close()
@@ -467,7 +476,7 @@ def test_a_closed_engine_goes_on_without_adapting() -> None:
     started().close()
 
 
-def test_commands_travel_as_json() -> None:
+def test_command_json_round_trip() -> None:
     command = AdaptCommand("q", "budget", None)
     assert AdaptCommand.from_json(command.to_json()) == command
     for text in ("{", "[]", '{"query": "q", "do": "erase", "value": null}', '{"query": "q"}'):
@@ -482,12 +491,12 @@ BAD_RULES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", BAD_RULES)
-def test_rules_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_rules_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ps.QueryError, match="rules of adaptation"):
         Rules(**options)
 
 
-def test_other_arguments_are_refused() -> None:
+def test_invalid_adapt_arguments_refused() -> None:
     with pytest.raises(ps.QueryError, match="adapt is True, False or Rules"):
         ps.Engine(adapt="yes")
     with pytest.raises(ps.QueryError, match="makes its own decisions"):

@@ -17,7 +17,7 @@ AB, CD = JoinPair(A, B), JoinPair(C, D)
 PROBLEMS = [generate_problem(seed) for seed in range(1000)]
 
 
-def test_a_thousand_plans() -> None:
+def test_policies_on_1000_random_plans() -> None:
     """lp is never worse than jaqpot, nor jaqpot than any heuristic, and both keep every state fresh.
 
     With freshness those heuristics are compared that keep every state fresh: what the others make of stale states is of
@@ -42,7 +42,7 @@ def test_a_thousand_plans() -> None:
     assert 10 <= infeasible <= 80
 
 
-def test_rows_that_refresh_probe_on_only_where_that_pays() -> None:
+def test_refresh_rows_probe_on_only_if_productive() -> None:
     """(C D) must get 10 rows a second, of 10 tuples of C. They would bring one result each; two b bring 50."""
     load = PlanLoad(JoinPair(AB, CD), dict.fromkeys("ABCD", 1000.0), {A: 1, B: 5, C: 1, D: 1, AB: 5, CD: 1})
     found = allocate(load, 22, "jaqpot", {CD: RefreshRate(10, "C")})
@@ -51,12 +51,12 @@ def test_rows_that_refresh_probe_on_only_where_that_pays() -> None:
     assert found.freshness_cost == pytest.approx(20)
 
 
-def test_the_greedy_cover_is_within_19_percent_of_the_optimum() -> None:
+def test_greedy_cover_within_19_percent_of_optimum() -> None:
     assert max(compute_cover_ratio(given) for given in PROBLEMS if given.refreshes) <= 1.19
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_policy_spends_more_than_there_is(policy: str) -> None:
+def test_allowances_within_budget(policy: str) -> None:
     for given in PROBLEMS[:200]:
         table = allocate(given.load, given.mu, policy, given.refreshes).allowances
         assert sum(table.values()) <= given.mu * TOLERANCE
@@ -65,7 +65,7 @@ def test_no_policy_spends_more_than_there_is(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot", "grepp", "discrete-greedy", "discrete-dp", "best-hjp"])
-def test_no_leaf_probes_more_than_arrives(policy: str) -> None:
+def test_leaf_allowances_within_arrival_rate(policy: str) -> None:
     for given in PROBLEMS[:200]:
         table = allocate(given.load, 5 * given.load.saturation, policy, given.refreshes).allowances
         for alias, rate in given.load.rates.items():
@@ -73,14 +73,15 @@ def test_no_leaf_probes_more_than_arrives(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot", "grepp", "best-hjp"])
-def test_a_budget_that_suffices_allows_everything(policy: str) -> None:
+def test_sufficient_budget_allows_all_probes(policy: str) -> None:
     for given in PROBLEMS[:100]:
         found = allocate(given.load, given.load.saturation * TOLERANCE, policy)
         assert found.throughput == pytest.approx(sum(p.results * given.load.rates[p.alias] for p in given.load.paths))
         assert found.allowances == pytest.approx(given.load.full_allowances)
 
 
-def test_the_discrete_optimum_lies_between_the_discrete_greedy_and_the_continuous_optimum() -> None:
+def test_discrete_dp_between_greedy_and_continuous() -> None:
+    """Throughput: discrete-greedy <= discrete-dp <= grepp (continuous optimum)."""
     for given in PROBLEMS[:100]:
         low, middle, high = (
             allocate(given.load, given.mu, policy).throughput for policy in ("discrete-greedy", "discrete-dp", "grepp")
@@ -97,7 +98,7 @@ BUSHY = PlanLoad(
 
 
 @pytest.mark.parametrize(("policy", "needed"), [("lp", 6), ("jaqpot", 18)])
-def test_too_small_a_budget_names_the_stream_and_what_it_would_take(policy: str, needed: float) -> None:
+def test_shortage_names_stream_and_needed_budget(policy: str, needed: float) -> None:
     """A's 15 seconds leave 5 for (A B) beside its window of 10: 60 / 5 = 12 rows per second.
 
     That is 6 tuples; on a whole path each takes 3 probes, to refresh alone it takes one.
@@ -114,19 +115,21 @@ def test_too_small_a_budget_names_the_stream_and_what_it_would_take(policy: str,
 
 
 @pytest.mark.parametrize("policy", ["lp", "jaqpot"])
-def test_freshness_that_no_budget_can_keep(policy: str) -> None:
+def test_unreachable_freshness_shortage(policy: str) -> None:
     found = allocate(BUSHY, 1000, policy, compute_refresh_rates(BUSHY, {"C": 11}))
     assert found.shortage is not None
     assert (found.shortage.stream, found.shortage.state, found.shortage.required_mu) == ("C", CD, None)
     assert allocate(BUSHY, 1000, policy, compute_refresh_rates(BUSHY, {"C": 10})).shortage is not None
 
 
-def test_where_rows_die_with_their_parts_a_state_is_renewed_once_in_the_freshness_of_each_stream() -> None:
+def test_renewal_rates_once_per_freshness() -> None:
+    """If rows expire with their parts, a state is renewed once per freshness of each stream."""
     rates = compute_renewal_rates(BUSHY, {"A": 15, "B": 20, "D": 12})
     assert {node: (refresh.rate, refresh.stream) for node, refresh in rates.items()} == {AB: (4, "A"), CD: (5, "D")}
 
 
-def test_the_slack_of_a_path_is_divided_by_the_roots_of_its_states() -> None:
+def test_refresh_rates_divide_slack_by_sqrt_of_states() -> None:
+    """The slack of a path is divided among its states by the square roots of their sizes."""
     tree = parse_tree("(((A B) C) D)", "ABCD")
     low, high = list_susceptible_joins(tree)
     load = PlanLoad(tree, dict.fromkeys("ABCD", 1.0), dict.fromkeys(list_halfway_joins(tree), 1.0),

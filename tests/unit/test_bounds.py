@@ -19,7 +19,7 @@ except IndexError:
 """
 
 
-def test_bounds_check_reaches_the_kernels(tmp_path: Path) -> None:
+def test_bounds_check_reaches_kernels(tmp_path: Path) -> None:
     """The environment overrides the kernels' own `boundscheck=False`."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -40,7 +40,7 @@ def fed(engine: ps.Engine, seconds: range) -> int:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_more_is_probed_than_allowed(policy: str) -> None:
+def test_probes_within_budget(policy: str) -> None:
     engine = started()
     engine.budget(400, policy)
     results = fed(engine, range(40))
@@ -53,7 +53,7 @@ def test_no_more_is_probed_than_allowed(policy: str) -> None:
     assert 0 < results < fed(started(), range(40))
 
 
-def test_completeness_is_estimated() -> None:
+def test_completeness_estimate() -> None:
     exact, engine = started(), started()
     engine.budget(1500)
     fed(exact, range(20))
@@ -63,7 +63,7 @@ def test_completeness_is_estimated() -> None:
     assert exact.metrics("q")["completeness"] == 1
 
 
-def test_a_budget_that_suffices_says_so() -> None:
+def test_sufficient_budget_completeness_is_one() -> None:
     engine = started()
     engine.budget(1e7)
     assert fed(engine, range(25)) == fed(started(), range(25))
@@ -82,13 +82,14 @@ def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, flo
     return {str(side): found for side, found in load.productivity.items()}
 
 
-def test_what_windows_held_when_they_were_probed_is_no_part_of_a_selectivity() -> None:
+def test_selectivity_independent_of_window_fill() -> None:
     """A budget from the start on: no row probes any more when the windows are full."""
     a, b = Leaf("A"), Leaf("B")
     assert measured((10.0, {a: (100, 50), b: (50, 25)}), (90.0, {}), (100.0, {})) == pytest.approx({"A": 5, "B": 5})
 
 
-def test_a_direction_that_hardly_probes_is_judged_by_the_other_until_it_has_probed() -> None:
+def test_selectivity_of_unprobed_direction() -> None:
+    """A direction with few probes takes the selectivity of the other one until it has probed."""
     a, b = Leaf("A"), Leaf("B")
     assert measured((100.0, {b: (100, 500)}))["A"] == pytest.approx(5)
     one_way = measured((100.0, {a: (100, 0), b: (100, 500)}))
@@ -96,7 +97,7 @@ def test_a_direction_that_hardly_probes_is_judged_by_the_other_until_it_has_prob
     assert one_way["B"] == pytest.approx(5, rel=0.02)
 
 
-def test_explain_shows_the_allowances() -> None:
+def test_explain_shows_allowances() -> None:
     engine = started()
     assert "probes" not in engine.explain("q")
     engine.budget(300, "equal-hj")
@@ -106,7 +107,7 @@ def test_explain_shows_the_allowances() -> None:
     assert "budget" not in engine.metrics("q")
 
 
-def test_a_sample_is_repeatable() -> None:
+def test_sampling_seed_is_repeatable() -> None:
     counts = []
     for seed in (1, 1, 2):
         engine = started()
@@ -115,7 +116,8 @@ def test_a_sample_is_repeatable() -> None:
     assert counts[0] == counts[1] != counts[2]
 
 
-def test_a_budget_is_divided_among_queries_and_binds_later_ones() -> None:
+def test_global_budget_divided_among_queries() -> None:
+    """A global budget is divided among the queries and also binds queries added later."""
     engine = started()
     engine.budget(500)
     engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
@@ -128,7 +130,7 @@ def test_a_budget_is_divided_among_queries_and_binds_later_ones() -> None:
     assert engine.metrics("p")["budget"]["mu"] == 500
 
 
-def test_a_query_may_have_its_own() -> None:
+def test_query_budget_beside_global_budget() -> None:
     engine = started()
     engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
     engine.budget(100, query="p")
@@ -155,7 +157,8 @@ def shared(*freshness: str) -> ps.Engine:
     return engine
 
 
-def test_who_shares_a_join_shares_the_budget_of_one_if_all_have_freshness() -> None:
+def test_query_budget_on_shared_join_with_freshness() -> None:
+    """A query's budget binds all queries that share its join if all of them have FRESHNESS."""
     engine = shared(" FRESHNESS A 9", " FRESHNESS C 9")
     engine.budget(100, query="p1")
     assert [engine.metrics(name).get("budget", {}).get("mu") for name in ("q", "p0", "p1")] == [None, 100, 100]
@@ -170,7 +173,8 @@ def test_who_shares_a_join_shares_the_budget_of_one_if_all_have_freshness() -> N
     assert "budget" not in engine.metrics("p0")
 
 
-def test_a_budget_of_all_gives_way_to_one_of_some_and_comes_back() -> None:
+def test_query_budget_overrides_global_until_unbind() -> None:
+    """A query's budget replaces the global one for its join; unbind brings the global one back."""
     engine = shared(" FRESHNESS A 9", " FRESHNESS C 9")
     engine.budget(300)
     engine.budget(100, query="p0")
@@ -181,7 +185,8 @@ def test_a_budget_of_all_gives_way_to_one_of_some_and_comes_back() -> None:
     assert [engine.metrics(name)["budget"]["mu"] for name in ("q", "p0", "p1")] == [150, 150, 150]
 
 
-def test_who_shares_a_join_without_freshness_is_not_bound_by_others() -> None:
+def test_query_budget_refused_without_freshness() -> None:
+    """A query's budget is refused if another query without FRESHNESS shares its join."""
     engine = started()
     for name, text in (("p: 1", PAIR.format(5) + " FRESHNESS A 9"), ("of: me", PAIR.format(6))):
         engine.query(name, text)
@@ -194,7 +199,7 @@ def test_who_shares_a_join_without_freshness_is_not_bound_by_others() -> None:
     assert engine.metrics("p: 1")["budget"]["mu"] == 100
 
 
-def test_a_snapshot_keeps_budgets() -> None:
+def test_snapshot_keeps_budgets() -> None:
     engine = started()
     engine.query("p", "SELECT A.x FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x")
     engine.budget(300, "jaqpot")
@@ -206,7 +211,7 @@ def test_a_snapshot_keeps_budgets() -> None:
     assert ps.Engine.restore(again.snapshot())._budgets.dump() == {"general": None, "single": {}}
 
 
-def test_a_budget_is_restored_to_all_who_agreed_to_it() -> None:
+def test_restore_budget_of_shared_join() -> None:
     engine = shared(" FRESHNESS A 9", "")
     engine.budget(100, query="p1")  # itself it needs no FRESHNESS
     again = ps.Engine.restore(engine.snapshot())
@@ -214,7 +219,8 @@ def test_a_budget_is_restored_to_all_who_agreed_to_it() -> None:
     assert again._budgets.join_budgets(again._registry["p0"]) == again._budgets.join_budgets(again._registry["p1"])
 
 
-def test_what_is_exempt_is_restored_whatever_it_has_become() -> None:
+def test_restore_exempt_query_after_changes() -> None:
+    """A query exempt from the budget stays exempt after migrate, alter and restore."""
     engine = started()
     engine.query("p", PAIR.format(5))
     engine.budget(300)
@@ -226,7 +232,7 @@ def test_what_is_exempt_is_restored_whatever_it_has_become() -> None:
     assert ps.Engine.restore(again.snapshot()).metrics("q")["budget"]["mu"] == 300
 
 
-def test_an_altered_query_keeps_its_own_budget_and_its_windows() -> None:
+def test_alter_keeps_query_budget_and_windows() -> None:
     engine, exact = started(), started()
     for each in (engine, exact):
         each.query("p", PAIR.format(5))
@@ -241,7 +247,8 @@ def test_an_altered_query_keeps_its_own_budget_and_its_windows() -> None:
     assert engine.metrics("p")["budget"]["mu"] == 1e6
 
 
-def test_an_altered_query_with_a_budget_enters_nobody_elses_join() -> None:
+def test_alter_with_query_budget_is_not_shared() -> None:
+    """An altered query that has its own budget does not share the join of another query."""
     engine = started()
     engine.query("p", PAIR.format(5))
     engine.query("r", "SELECT B.x FROM B [RANGE 5], C [RANGE 5] WHERE B.x = C.x")
@@ -251,7 +258,7 @@ def test_an_altered_query_with_a_budget_enters_nobody_elses_join() -> None:
     assert engine.metrics("r")["budget"]["mu"] == 100
 
 
-def test_a_former_text_of_a_query_has_no_part_of_the_budget() -> None:
+def test_alter_releases_budget_of_old_text() -> None:
     engine = started()
     engine.budget(300)
     engine.push(tuples(0))
@@ -259,7 +266,7 @@ def test_a_former_text_of_a_query_has_no_part_of_the_budget() -> None:
     assert engine.metrics("q")["budget"]["mu"] == 300
 
 
-def test_a_budget_may_be_as_large_as_a_number_can_be() -> None:
+def test_largest_budget() -> None:
     engine, exact = (started(PAIR.format(9)) for _ in range(2))
     engine.budget(1e308)
     seconds = [tuples(second) for second in range(6)]
@@ -267,7 +274,7 @@ def test_a_budget_may_be_as_large_as_a_number_can_be() -> None:
     assert engine.push(data)["q"].num_rows == exact.push(data)["q"].num_rows
 
 
-def test_too_little_for_the_freshness_is_said() -> None:
+def test_metrics_shortage_of_freshness() -> None:
     engine = started(CHAIN + " FRESHNESS A 12", state="eager")
     fed(engine, range(12))
     engine.budget(150, "jaqpot")
@@ -295,7 +302,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
-def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None:
+def test_time_budget_converted_to_probes(per_probe: float) -> None:
     engine = started(batch=40)
     clock = Clock(engine, per_probe)
     engine._budgets = Budgets(engine._registry, clock)
@@ -310,7 +317,7 @@ def test_a_time_per_push_becomes_as_many_probes_as_fit(per_probe: float) -> None
     assert engine.metrics("q")["budget"]["mu"] == pytest.approx(0.08 / per_probe, rel=0.35)
 
 
-def test_a_margin_is_kept_for_probes_that_take_longer_at_times() -> None:
+def test_time_budget_margin_for_slow_probes() -> None:
     """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
     engine = started()
     clock = Clock(engine, 1e-4)
@@ -327,7 +334,7 @@ def test_a_margin_is_kept_for_probes_that_take_longer_at_times() -> None:
     assert np.mean(taken[40:]) >= 0.03
 
 
-def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
+def test_time_budget_stops_between_joins() -> None:
     """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
     engine = started()
     clock = Clock(engine, 1e-5)
@@ -340,7 +347,7 @@ def test_a_push_that_is_late_stops_probing_between_two_joins() -> None:
     assert engine.metrics("q")["unprobed"]["(A B)"] - unprobed > 0
 
 
-def test_a_push_that_is_late_stops_probing_between_two_turns() -> None:
+def test_time_budget_stops_between_blocks_of_matches() -> None:
     """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
     engine = started(PAIR.format(5))
     engine._budgets = Budgets(
@@ -353,12 +360,12 @@ def test_a_push_that_is_late_stops_probing_between_two_turns() -> None:
     assert sum(engine.metrics("q")["unprobed"].values()) > 0
 
 
-def test_numbers_of_other_kinds() -> None:
+def test_budget_numeric_types() -> None:
     assert as_budget(np.int64(300), "lp", None).probes == 300
     assert as_budget(np.float32(2.5), "lp", None).probes == 2.5
 
 
-def test_units_of_time() -> None:
+def test_budget_time_units() -> None:
     assert as_budget("500 ms", "lp", None).seconds == 0.5
     assert as_budget("2 seconds", "lp", None).seconds == 2
     assert as_budget("1 s", "lp", None).seconds == 1
@@ -398,7 +405,7 @@ MISTAKES: list[tuple[str, str, Callable[[ps.Engine], Any]]] = [
 
 
 @pytest.mark.parametrize(("condition", "says", "mistake"), MISTAKES)
-def test_a_mistake_is_named_and_the_budget_stays(
+def test_invalid_budget_refused_and_old_one_kept(
     condition: str, says: str, mistake: Callable[[ps.Engine], Any]
 ) -> None:
     engine = started()
@@ -418,7 +425,8 @@ def test_a_mistake_is_named_and_the_budget_stays(
         ("SELECT x FROM C [RANGE 5] EXCEPT SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x", "EXCEPT"),
     ],
 )
-def test_what_would_be_wrong_not_partial_is_refused(text: str, says: str) -> None:
+def test_budget_refused_if_it_would_distort_results(text: str, says: str) -> None:
+    """A budget is refused where shed rows would make results wrong, not only incomplete."""
     engine = started()
     engine.query("above", text)
     with pytest.raises(ps.UnsupportedError, match=says) as caught:
@@ -435,7 +443,7 @@ def test_what_would_be_wrong_not_partial_is_refused(text: str, says: str) -> Non
     assert "above" not in engine.push({})
 
 
-def test_a_budget_is_refused_where_an_eddy_is_about_to_take_over() -> None:
+def test_budget_refused_during_migration_to_eddy() -> None:
     engine = started()
     engine.push(tuples(0))
     engine.migrate("q", "{A B C}", how="parallel-track")
@@ -444,7 +452,7 @@ def test_a_budget_is_refused_where_an_eddy_is_about_to_take_over() -> None:
     assert fed(engine, range(1, 3)) == fed(started(), range(3)) - fed(started(), range(1))
 
 
-def test_what_cannot_be_bound_stays_exempt() -> None:
+def test_unbind_refused_for_eddy_stays_exempt() -> None:
     engine = started()
     engine.budget(300)
     engine.budget(None, query="q")
@@ -454,7 +462,7 @@ def test_what_cannot_be_bound_stays_exempt() -> None:
     assert "budget" not in engine.metrics("q")
 
 
-def test_a_budget_for_a_query_without_joins_is_refused() -> None:
+def test_budget_refused_for_query_without_join() -> None:
     engine = started()
     engine.query("alone", "SELECT x FROM A WHERE x > 3")
     with pytest.raises(ps.UnsupportedError, match="alone joins nothing") as caught:
@@ -464,7 +472,8 @@ def test_a_budget_for_a_query_without_joins_is_refused() -> None:
     assert "budget" not in engine.metrics("alone")
 
 
-def test_derived_streams_of_joins_are_refused_others_are_not() -> None:
+def test_budget_and_derived_streams() -> None:
+    """With a budget, derived streams over joins are refused, others are not."""
     engine = started()
     engine.derive("twice", "SELECT A.x * 2 AS x FROM A")
     engine.query("count", "SELECT COUNT(*) AS n FROM twice [RANGE 5]")

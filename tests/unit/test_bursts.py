@@ -19,7 +19,7 @@ def tuples(second: int) -> dict[str, pa.Table]:
     return {name: pa.table({"ts": ts, **keys}) for name in "ABC"}
 
 
-def test_a_state_forgets_a_burst_when_a_window_has_passed() -> None:
+def test_state_shrinks_after_burst() -> None:
     """By doubling alone it would keep its dead rows, and chains through them, until as many new ones have come."""
     engine = ps.Engine(state="eager")
     for name in "ABC":

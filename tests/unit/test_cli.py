@@ -46,7 +46,7 @@ def penstock(*arguments: object) -> Result:
     return result
 
 
-def test_check_says_what_a_script_declares(script: Path) -> None:
+def test_check_lists_declarations(script: Path) -> None:
     result = penstock("check", script)
     assert result.exit_code == 0, result.stderr
     for kind, name in [
@@ -60,7 +60,7 @@ def test_check_says_what_a_script_declares(script: Path) -> None:
         assert re.search(rf"{kind}\W+{name}\W", result.stdout), result.stdout
 
 
-def test_check_points_at_a_mistake(script: Path) -> None:
+def test_check_shows_error_position(script: Path) -> None:
     script.write_text(SCRIPT.replace("t.value > 40", "t.vaule > 40"))
     result = penstock("check", script)
     assert result.exit_code == 2
@@ -80,7 +80,7 @@ def test_check_points_at_a_mistake(script: Path) -> None:
         ("TO kafka OPTIONS (topic 'out')", "kafka cannot be written by this version"),
     ],
 )
-def test_check_knows_the_sinks(script: Path, sink: str, said: str) -> None:
+def test_check_and_run_validate_sinks(script: Path, sink: str, said: str) -> None:
     script.write_text(SCRIPT.replace("TO parquet OPTIONS (path 'out/alarms')", sink))
     for command in ("check", "run"):
         result = penstock(command, script)
@@ -91,14 +91,14 @@ def test_check_knows_the_sinks(script: Path, sink: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe"], ids=["empty", "not text"])
-def test_a_script_that_is_none_is_wrong_input(script: Path, content: bytes) -> None:
+def test_check_unreadable_script(script: Path, content: bytes) -> None:
     script.write_bytes(content)
     result = penstock("check", script)
     assert result.exit_code == 2
     assert "alarms.cql" in result.stderr
 
 
-def test_a_missing_script_is_wrong_input(tmp_path: Path) -> None:
+def test_check_missing_script(tmp_path: Path) -> None:
     assert penstock("check", tmp_path / "nowhere.cql").exit_code == 2
 
 
@@ -119,44 +119,44 @@ def test_explain_shows_every_plan(script: Path, form: str, sign: str) -> None:
         ("SELECT DISTINCT location FROM humidity [NOW];", "distinct"),
     ],
 )
-def test_explain_shows_what_stands_above_the_joins(script: Path, last: str, shown: str) -> None:
+def test_explain_shows_operators_above_joins(script: Path, last: str, shown: str) -> None:
     script.write_text(SCRIPT + last)
     result = penstock("explain", script)
     assert result.exit_code == 0, result.stderr
     assert shown in result.stdout.casefold()
 
 
-def test_explain_shows_the_state_table(script: Path) -> None:
+def test_explain_shows_state_table(script: Path) -> None:
     result = penstock("explain", script, "--table")
     assert result.exit_code == 0, result.stderr
     assert "alarms: join" in result.stdout
 
 
-def test_explain_refuses_a_script_without_queries(script: Path) -> None:
+def test_explain_refuses_script_without_queries(script: Path) -> None:
     script.write_text(SCRIPT[: SCRIPT.index("INSERT")])
     assert penstock("explain", script).exit_code == 2
 
 
-def test_explain_refuses_an_unknown_format(script: Path) -> None:
+def test_explain_refuses_unknown_format(script: Path) -> None:
     assert penstock("explain", script, "--format", "png").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"]])
-def test_what_is_not_built_is_refused_by_name(script: Path, arguments: list[str]) -> None:
+def test_unavailable_command_refused(script: Path, arguments: list[str]) -> None:
     result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
     assert result.exit_code == 2
     assert arguments[0] in result.stderr
     assert "not in this version" in result.stderr
 
 
-def test_run_finds_mistakes_before_it_starts(script: Path) -> None:
+def test_run_checks_script_before_start(script: Path) -> None:
     script.write_text("SELECT x FROM nowhere;")
     result = penstock("run", script)
     assert result.exit_code == 2
     assert "nowhere" in result.stderr
 
 
-def test_an_internal_error_is_a_failed_run(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_exit_code(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Path) -> None:
         raise InternalError("BROKEN", "a promise was not kept")
 
@@ -171,14 +171,14 @@ def test_version_and_help() -> None:
     assert "explain" in penstock("--help").stdout
 
 
-def test_demo_tells_its_story_and_proves_it() -> None:
+def test_demo_embedded() -> None:
     result = penstock("demo", "--embedded")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("yes  ") == 2, result.stdout
     assert "freezing" in result.stdout
 
 
-def test_the_readme_example_prints_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_example_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None
     path = tmp_path / "readme.py"
@@ -188,14 +188,14 @@ def test_the_readme_example_prints_what_it_says(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.strip() == said
 
 
-def test_steps_are_plain_lines_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_as_plain_lines_without_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress("work", 2) as step:
         step("first")
         step("[second]")
     assert capsys.readouterr().err == "work 1/2: first\nwork 2/2: [second]\n"
 
 
-def test_steps_are_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_as_progress_bar_on_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress("work", 2, Console(file=sys.stdout, force_terminal=True, width=80)) as step:
         step("first")
         step("second")
@@ -204,7 +204,7 @@ def test_steps_are_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> No
     assert "work 1/2" not in out
 
 
-def test_a_drawing_keeps_its_boxes_apart_and_its_text_escaped() -> None:
+def test_svg_boxes_apart_and_text_escaped() -> None:
     leaves = tuple(ExplainNode(name, (("filter", "a < b & c"),)) for name in ("left", "right"))
     picture = ET.fromstring(draw_svg({"plan": ExplainNode("join", (), leaves)}))
     boxes = [rect.attrib for rect in picture.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "leaf"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from cql_catalog import catalog
+from cql_catalog import build_catalog
 
 from penstock.cql import CqlError, bind_query, bind_script
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 
-CATALOG = catalog()
+CATALOG = build_catalog()
 
 
 def mistake(text: str) -> CqlError:
@@ -26,7 +26,7 @@ def underlined(error: CqlError) -> str:
     return line[start : start + carets.count("^")]
 
 
-def test_the_whole_message() -> None:
+def test_full_error_message() -> None:
     error = mistake("SELECT t.location,\n       t.vaule\nFROM temperature AS t")
     assert str(error) == (
         "[UNKNOWN_COLUMN] unknown column t.vaule; temperature has ts, location, value; did you mean value?"
@@ -188,22 +188,22 @@ def test_unsupported_by_name(text: str, construct: str, at: str) -> None:
     assert text[error.column - 1 :].startswith(at)
 
 
-def test_a_place_in_a_script_is_in_the_whole_script() -> None:
+def test_error_position_in_whole_script() -> None:
     text = "SELECT value FROM temperature;\r\n-- a comment\r\n\tSELECT t.ö, valu\r\nFROM temperature t"
     with pytest.raises(CqlError) as caught:
-        bind_script(text, catalog())
+        bind_script(text, build_catalog())
     error = caught.value
     assert (error.line, error.column) == (3, 9)
     assert error.excerpt == "    \tSELECT t.ö, valu\n    \t       ^^^"
 
 
-def test_a_long_line_is_shown_around_the_mistake() -> None:
+def test_error_excerpt_of_long_line() -> None:
     error = mistake(f"SELECT {'value, ' * 100} nope, {'value, ' * 100} 1 FROM temperature")
     assert underlined(error) == "nope"
     assert max(map(len, error.excerpt.split("\n"))) <= 124
 
 
 @pytest.mark.parametrize("text", ["\x00", ";", "SELECT", "(", "[", "'", "`", "é", "SELECT * FROM `", "$$", "{%", "\\"])
-def test_garbage_is_a_mistake(text: str) -> None:
+def test_random_text_is_query_error(text: str) -> None:
     with pytest.raises(PenstockError):
         bind_query(text, CATALOG)

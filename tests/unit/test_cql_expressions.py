@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from cql_catalog import catalog
+from cql_catalog import build_catalog
 
 from penstock.cql import bind_query
 from penstock.cql.types import format_type
 from penstock.expr.nodes import Aggregate, Call, Column, Expr
 
-CATALOG = catalog()
+CATALOG = build_catalog()
 
 
 def shown(expr: Expr) -> str:
@@ -90,7 +90,7 @@ def test_binds_to(text: str, expected: str) -> None:
     assert shown(body.items[0].expr) == expected
 
 
-def test_every_constant_is_a_scalar_of_its_type() -> None:
+def test_constants_are_typed_scalars() -> None:
     import pyarrow as pa
 
     texts = ["1", "1.5", "'a'", "TRUE", "NULL", "DATE '2024-01-01'", "TIMESTAMP '2024-01-01'", "INTERVAL 5 WEEKS"]
@@ -100,7 +100,7 @@ def test_every_constant_is_a_scalar_of_its_type() -> None:
         assert pa.scalar(value, item.expr.type).as_py() == value
 
 
-def test_a_long_condition_is_not_a_deep_one() -> None:
+def test_long_condition_does_not_recurse_deeply() -> None:
     body = bind_query(f"SELECT n FROM trades WHERE {' AND '.join(['big > 1'] * 3000)}", CATALOG).body
     assert len(body.where) == 3000  # type: ignore[union-attr]
     bind_query(f"SELECT n FROM trades WHERE {' OR '.join(['big > 1'] * 3000)}", CATALOG)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from cql_catalog import DECLARATIONS, catalog
+from cql_catalog import DECLARATIONS, build_catalog
 from test_cql_script import INTERFACE
 
 import penstock as ps
@@ -163,7 +163,7 @@ def answered(bind: Callable[[str, Catalog], object], text: str, names: Catalog) 
 
 @pytest.mark.parametrize("part", range(4))
 def test_mutated_text_is_bound_or_refused(part: int) -> None:
-    names = catalog()
+    names = build_catalog()
     for seed in range(FIRST + part, FIRST + SEEDS, 4):
         rng = random.Random(f"texts {seed}")
         text = mutated(rng.choice(TEXTS), rng)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from cql_catalog import catalog
+from cql_catalog import build_catalog
 
 from penstock.cql import bind_query
 from penstock.cql.bound import NOW, UNBOUNDED, Select, SetOperation, Window
 from penstock.expr.nodes import Aggregate, Call, Column
 
-CATALOG = catalog()
+CATALOG = build_catalog()
 MINUTE = 60_000_000
 
 
@@ -75,7 +75,7 @@ def test_emit(text: str, emit: str) -> None:
         "temperature t CROSS JOIN humidity h WHERE (t.location = h.location AND t.value > 40.5)",
     ],
 )
-def test_joins_give_the_same_conjuncts(joined: str) -> None:
+def test_join_syntaxes_give_same_conjuncts(joined: str) -> None:
     body = select(f"SELECT * FROM {joined}")
     assert [source.alias for source in body.sources] == ["t", "h"]
     equal, greater = body.where
@@ -100,7 +100,7 @@ def test_sequence(mode: str, expected: str) -> None:
     assert [source.alias for source in body.sources] == ["c", "p"]
 
 
-def test_set_operations_are_left_associative_and_share_types() -> None:
+def test_set_operations_associativity_and_types() -> None:
     body = bind_query("SELECT n FROM trades EXCEPT SELECT big FROM trades UNION ALL SELECT f FROM trades", CATALOG).body
     assert isinstance(body, SetOperation)
     assert body.kind == "union all"
@@ -130,7 +130,7 @@ def test_output_names(items: str, names: list[str]) -> None:
     assert query.schema.names == [*names, "_ts"]
 
 
-def test_new_words_stay_column_names() -> None:
+def test_keywords_as_column_names() -> None:
     schema = CATALOG.relations["words"].schema
     words = [name for name in schema.names if name != "ts"]
     listed = ", ".join(words)

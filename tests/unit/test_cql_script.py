@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from cql_catalog import DECLARATIONS, catalog
+from cql_catalog import DECLARATIONS, build_catalog
 
 from penstock.cql import Catalog, CqlError, bind_query, bind_script
 from penstock.cql.bound import BareQuery, CreateSink, CreateStream, CreateStreamAs, CreateTable, InsertInto, Select
@@ -26,7 +26,7 @@ FRESHNESS t 12 MINUTES, h 15 MINUTES;
 """
 
 
-def test_the_interface_example() -> None:
+def test_interface_example() -> None:
     names = Catalog()
     kinds = [CreateStream, CreateStream, CreateTable, CreateSink, InsertInto]
     statements = bind_script(INTERFACE, names)
@@ -59,8 +59,8 @@ def test_the_interface_example() -> None:
     assert bind_query(insert.query.text, names) == insert.query
 
 
-def test_derived_streams_are_seen_by_later_statements() -> None:
-    names = catalog()
+def test_derived_stream_visible_to_later_statements() -> None:
+    names = build_catalog()
     create, query = bind_script(
         "CREATE STREAM Hot AS SELECT location, value FROM temperature [NOW] WHERE value > 40; SELECT * FROM hot", names
     )
@@ -74,7 +74,7 @@ def test_derived_streams_are_seen_by_later_statements() -> None:
     assert bind_query("SELECT _ts AS born FROM hot [RANGE 1 DAY]", names).schema.names == ["born", "_ts"]
 
 
-def test_a_mistake_leaves_the_catalog_as_it_was() -> None:
+def test_error_leaves_catalog_unchanged() -> None:
     names = Catalog()
     with pytest.raises(CqlError, match="UNKNOWN_RELATION"):
         bind_script(DECLARATIONS + "SELECT 1 FROM nowhere", names)
@@ -143,12 +143,12 @@ def test_options() -> None:
 )
 def test_mistakes(text: str, condition: str, at: str) -> None:
     with pytest.raises(CqlError) as caught:
-        bind_script(f"SELECT value FROM temperature;\n{text}", catalog())
+        bind_script(f"SELECT value FROM temperature;\n{text}", build_catalog())
     error = caught.value
     assert error.condition == condition
     assert error.line == 2
     assert text[error.column - 1 :].startswith(at)
 
 
-def test_an_empty_script_has_no_statements() -> None:
+def test_empty_script() -> None:
     assert bind_script(" ; -- nothing\n ;", Catalog()) == []

@@ -158,7 +158,7 @@ def test_common_is_symmetric(left: pa.DataType, right: pa.DataType, expected: pa
 
 @pytest.mark.parametrize(("op", "compute"), [("+", pc.add), ("-", pc.subtract), ("*", pc.multiply), ("/", pc.divide)])
 @pytest.mark.parametrize(("left", "right"), [(D(10, 2), D(8, 4)), (D(8, 4), D(10, 2)), (D(5, 0), D(3, 3))])
-def test_decimal_arithmetic_is_arrows(op: str, compute: object, left: pa.DataType, right: pa.DataType) -> None:
+def test_decimal_arithmetic_types_match_arrow(op: str, compute: object, left: pa.DataType, right: pa.DataType) -> None:
     computed = compute(pa.nulls(1, left), pa.nulls(1, right))  # type: ignore[operator]
     assert find_arithmetic_type(op, left, right) == computed.type
 

@@ -73,7 +73,7 @@ def test_refused_migration_changes_no_join() -> None:
     assert engine.metrics("two")["plan"] == "(A B); (A C)"
 
 
-def test_refused_query_under_a_budget_leaves_shared_join() -> None:
+def test_refused_query_with_budget_leaves_shared_join() -> None:
     engine = started()
     engine.query("fresh", JOIN)
     engine.budget(100)
@@ -84,7 +84,7 @@ def test_refused_query_under_a_budget_leaves_shared_join() -> None:
     assert [each.name for each in join.shared_join.members] == before
 
 
-def test_memory_error_while_a_text_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_while_binding_query(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     with monkeypatch.context() as patch:
         patch.setattr(build, "bind_query", raising(MemoryError()))
@@ -98,7 +98,7 @@ def test_memory_error_while_a_text_is_bound(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("error", [MemoryError("full"), pa.ArrowMemoryError("full"), KeyboardInterrupt(), OSError()])
-def test_failed_push_breaks_the_engine(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_push_breaks_engine(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     engine.push({"A": rows((1, 1))})
     saved = engine.snapshot()
@@ -116,7 +116,7 @@ def test_failed_push_breaks_the_engine(error: BaseException, monkeypatch: pytest
     assert len(answered(again, {"B": rows((1, 1))})) == 1
 
 
-def test_own_error_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of ours says that a call was refused only if nothing has changed."""
     engine = started()
     with monkeypatch.context() as patch:
@@ -127,7 +127,7 @@ def test_own_error_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) ->
         engine.push({})
 
 
-def test_unread_results_of_a_broken_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_results_of_broken_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be read from windows that were half written."""
     engine = started()
     read = engine.push({"A": rows((1, 1)), "B": rows((1, 1), (3, 3))}, {"A": 2})
@@ -156,7 +156,7 @@ def test_results_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── memory is not the query's fault ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_memory_error_in_a_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_in_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     engine.query("filtered", f"{JOIN} AND A.x > 0")
     with monkeypatch.context() as patch:
@@ -167,7 +167,7 @@ def test_memory_error_in_a_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch
         engine.failures()
 
 
-def test_memory_error_in_an_aggregate_stops_no_query() -> None:
+def test_memory_error_in_aggregate_stops_no_query() -> None:
     class Full:
         type = "bigint"
 

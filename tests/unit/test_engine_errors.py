@@ -100,7 +100,7 @@ MISTAKES: list[tuple[type[ps.PenstockError], str, Callable[[ps.Engine], Any]]] =
 
 
 @pytest.mark.parametrize(("kind", "says", "mistake"), MISTAKES)
-def test_a_mistake_is_named_and_the_engine_goes_on(
+def test_invalid_call_refused_and_engine_continues(
     engine: ps.Engine, kind: type[ps.PenstockError], says: str, mistake: Callable[[ps.Engine], Any]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -111,21 +111,21 @@ def test_a_mistake_is_named_and_the_engine_goes_on(
     assert engine.flush()["pairs"].column("s").to_pylist() == ["one"]
 
 
-def test_a_push_that_does_not_fit_takes_nothing(engine: ps.Engine) -> None:
+def test_mismatched_push_takes_nothing(engine: ps.Engine) -> None:
     with pytest.raises(ps.DataError):
         engine.push({"B": b((2, 1, "lost?")), "A": pa.table({"x": [1]})})
     engine.push({"B": b((3, 1, "kept"))})
     assert engine.flush()["pairs"].column("s").to_pylist() == ["kept"]
 
 
-def test_a_tuple_without_time_goes_to_the_dead_letters(engine: ps.Engine) -> None:
+def test_null_timestamp_to_dead_letters(engine: ps.Engine) -> None:
     engine.push({"A": pa.table({"ts": pa.array([None, at(2)], pa.timestamp("us")), "x": [9, 2]})})
     assert engine.dead_letters("A").to_pylist() == [{"ts": None, "x": 9, "_reason": "ts is NULL"}]
     engine.push({"B": b((3, 2, "two"))})
     assert engine.flush()["pairs"].column("s").to_pylist() == ["two"]
 
 
-def test_a_tuple_at_the_end_of_time_goes_to_the_dead_letters() -> None:
+def test_largest_timestamp_to_dead_letters() -> None:
     engine = ps.Engine()
     engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
     engine.query("q", "SELECT x FROM A")
@@ -135,7 +135,8 @@ def test_a_tuple_at_the_end_of_time_goes_to_the_dead_letters() -> None:
     assert engine.dead_letters("A").column("x").to_pylist() == [1]
 
 
-def test_instants_beyond_a_narrow_time_column_lose_nothing() -> None:
+def test_time_beyond_narrow_column_type() -> None:
+    """Instants that do not fit a narrow time column lose no rows."""
     engine = ps.Engine()
     engine.stream("A", {"ts": "int", "x": "bigint"}, time="ts")
     engine.stream("B", {"ts": "bigint", "x": "bigint"}, time="ts")
@@ -148,7 +149,7 @@ def test_instants_beyond_a_narrow_time_column_lose_nothing() -> None:
     assert out["wide"].column("_ts").to_pylist() == [2**40]
 
 
-def test_a_late_tuple_goes_to_the_late_output(engine: ps.Engine) -> None:
+def test_late_tuple_to_late_output(engine: ps.Engine) -> None:
     engine.push({"A": a((8, 1))})
     engine.push({"A": a((7, 1), (9, 1))})
     assert engine.late("A").column("ts").to_pylist() == [at(7)]

@@ -76,7 +76,7 @@ def test_two_threads_push(text: str, batch: int) -> None:
     assert counted(tables) == pushed_by_one(text)
 
 
-def test_threads_read_and_change_beside_pushes() -> None:
+def test_threads_read_and_change_during_pushes() -> None:
     engine = started(batch=7)
     engine.query("q", JOIN)
     tables: list[pa.Table] = []
@@ -109,7 +109,7 @@ def test_threads_read_and_change_beside_pushes() -> None:
     assert counted(tables) == pushed_by_one(JOIN)
 
 
-def test_results_are_read_in_another_thread() -> None:
+def test_results_read_in_another_thread() -> None:
     """Tables are made when they are read, from windows that pushes go on writing to."""
     engine = started()
     engine.query("q", JOIN)
@@ -195,7 +195,7 @@ def test_call_from_aggregate_works(name: str) -> None:
     assert not engine.failures()
 
 
-def test_results_read_by_an_aggregate_are_refused() -> None:
+def test_results_read_from_aggregate_refused() -> None:
     calls: list[Callable[[], object]] = []
     engine = with_callback(calls)
     before = engine.push({}, {"A": 0})
@@ -230,7 +230,7 @@ def test_call_from_clock_is_refused() -> None:
     assert {error.parameters["call"] for error in raised} == {"push"}
 
 
-def test_a_clock_that_raises_breaks_the_engine() -> None:
+def test_raising_clock_breaks_engine() -> None:
     """The push had begun: its tuples were in the sources."""
     fails = False
 

@@ -211,7 +211,7 @@ def check(op: Op, kind: pa.DataType, to: pa.DataType, rows: list[tuple[Any, Any]
     agree(binary(op, kind, left, right, to), [strict(reference)(a, b) for a, b in rows])
 
 
-def test_two_constants_that_are_nan_are_equal() -> None:
+def test_nan_constants_are_equal() -> None:
     nan = pa.scalar(float("nan"))
     assert choose_comparison("=", [DOUBLE, DOUBLE])(nan, nan).as_py() is True
 
@@ -229,7 +229,7 @@ def test_integer_arithmetic_is_exact_or_null(op: Op, rows: list[tuple[Any, Any]]
 @pytest.mark.parametrize("op", FLOAT_OPS)
 @settings(deadline=None)
 @given(rows=pairs(floats()))
-def test_float_arithmetic_is_ieee_but_for_zero_divisors(op: Op, rows: list[tuple[Any, Any]]) -> None:
+def test_float_arithmetic_ieee_except_zero_division(op: Op, rows: list[tuple[Any, Any]]) -> None:
     def reference(a: float, b: float) -> float | None:
         return FLOAT_OPS[op](a, b)
 
@@ -339,7 +339,8 @@ def test_int_to_int(ints: list[int | None], to: pa.DataType) -> None:
     agree(cast(ints, INT, to), [n if n is not None and -top <= n < top else None for n in ints])
 
 
-def test_a_decimal_that_does_not_fit_is_null_even_where_arrow_wraps_around() -> None:
+def test_decimal_overflow_where_arrow_wraps() -> None:
+    """A decimal that does not fit is NULL, also where Arrow wraps around."""
     value = pa.array([Decimal(3402823669209384636)], pa.decimal128(21, 0))
     assert decimal_to_decimal(value, pa.decimal128(38, 20)).to_pylist() == [None]
 
@@ -410,7 +411,7 @@ def test_time_arithmetic_counts_microseconds(rows: list[tuple[Any, Any]]) -> Non
 
 @settings(deadline=None)
 @given(rows=pairs(floats()), limit=floats())
-def test_mask_is_the_rows_where_all_hold(rows: list[tuple[Any, Any]], limit: float) -> None:
+def test_mask_is_conjunction_of_predicates(rows: list[tuple[Any, Any]], limit: float) -> None:
     a, b = col("a", DOUBLE), col("b", DOUBLE)
     arrays = {side: pa.array([row[at] for row in rows], DOUBLE) for at, side in enumerate("ab")}
     exprs = [call("<=", BOOL, a, b), call(">", BOOL, b, Literal(limit, DOUBLE))]
@@ -426,9 +427,8 @@ def test_mask_is_the_rows_where_all_hold(rows: list[tuple[Any, Any]], limit: flo
     ("kind", "values"),
     [(DOUBLE, [0.0, -0.0, NAN, INF, -INF, 1.0, 1e308]), (INT, [0, 1, -1, 2**63 - 1, -(2**63)])],
 )
-def test_mask_of_a_comparison_with_a_constant_is_what_the_comparison_says(
-    op: Any, kind: pa.DataType, values: list[Any]
-) -> None:
+def test_mask_of_comparison_with_constant(op: Any, kind: pa.DataType, values: list[Any]) -> None:
+    """The mask of a comparison with a constant equals the evaluated comparison."""
     for limit, array in product(values, (pa.array(values, kind), pa.array([*values, None], kind))):
         predicate = call(op, BOOL, col("a", kind), Literal(limit, kind))
         said = run(predicate, a=array)
@@ -445,7 +445,8 @@ def test_overflow_nulls_its_row_only() -> None:
     assert unary("abs", INT, [LEAST, -5]) == [None, 5]
 
 
-def test_integer_division_truncates_and_modulo_follows_the_dividend() -> None:
+def test_integer_division_and_modulo() -> None:
+    """Integer division truncates, and the sign of modulo follows the dividend."""
     assert binary("/", INT, [7, -7, 7, -7], [2, 2, -2, -2]) == [3, -3, -3, 3]
     assert binary("%", INT, [7, -7, 7, -7], [3, 3, -3, -3]) == [1, -1, 1, -1]
 
@@ -476,7 +477,7 @@ def test_decimal_overflow_is_null() -> None:
     ]
 
 
-def test_wide_decimals_survive_arrows_division_by_powers_of_ten() -> None:
+def test_wide_decimal_rounding_by_powers_of_ten() -> None:
     """Arrow's decimal256 rounds 3(9)36.96 down: found by hypothesis, kept as a case."""
     wide, to = pa.decimal128(38, 18), pa.decimal128(38, 0)
     top = Decimal("99999999999999999999.999999999999999999")
@@ -517,12 +518,13 @@ def test_like_escapes_and_newlines() -> None:
     assert not matches("ab", "ab\n")
 
 
-def test_like_of_a_column_pattern_is_unsupported() -> None:
+def test_like_with_column_pattern_unsupported() -> None:
     with pytest.raises(UnsupportedError):
         run(call("like", BOOL, col("a", STRING), col("a", STRING)), a=pa.array(["x"]))
 
 
-def test_case_takes_the_first_true_branch_and_ignores_faults_in_others() -> None:
+def test_case_ignores_faults_in_other_branches() -> None:
+    """CASE takes the first true branch; faults of the other branches have no effect."""
     a = col("a", INT)
     zero = call("=", BOOL, a, Literal(0, INT))
     inverse = call("/", INT, Literal(10, INT), a)
@@ -592,12 +594,12 @@ def test_cast_of_times() -> None:
     assert evaluate(call("cast", STRING, col("a", paris)), lambda _: late, 1).to_pylist() == ["2020-01-02 00:30:00"]
 
 
-def test_cast_without_a_meaning_is_unsupported() -> None:
+def test_cast_between_unrelated_types_unsupported() -> None:
     with pytest.raises(UnsupportedError):
         cast([True], BOOL, DATE)
 
 
-def test_untyped_nulls_take_the_type_of_their_place() -> None:
+def test_untyped_null_takes_context_type() -> None:
     null = Literal(None, pa.null())
     a = col("a", INT)
     ints = pa.array([1, None])
@@ -609,13 +611,14 @@ def test_untyped_nulls_take_the_type_of_their_place() -> None:
     assert run(call("is_null", BOOL, null), length=2) == [True, True]
 
 
-def test_constants_fill_the_length() -> None:
+def test_constants_broadcast_to_length() -> None:
     assert run(Literal(5, INT), length=3) == [5, 5, 5]
     assert run(Literal(None, MONEY), length=0) == []
     assert run(call("+", INT, Literal(MOST, INT), Literal(1, INT)), length=2) == [None, None]
 
 
-def test_columns_are_read_once_and_equal_parts_computed_once() -> None:
+def test_common_subexpressions_evaluated_once() -> None:
+    """A column is read once, and equal subexpressions are computed once."""
     reads: list[str] = []
     a = col("a", INT)
     double = call("+", INT, a, col("a", INT))
@@ -628,7 +631,7 @@ def test_columns_are_read_once_and_equal_parts_computed_once() -> None:
     assert reads == ["a"]
 
 
-def test_a_column_of_another_type_or_length_is_an_internal_error() -> None:
+def test_column_type_or_length_mismatch() -> None:
     for array in (pa.array([1.0]), pa.array([1, 2]), pa.chunked_array([[1]])):
         with pytest.raises(InternalError):
             evaluate(col("a", INT), lambda _, array=array: array, 1)
@@ -648,7 +651,8 @@ def test_empty_batches() -> None:
     assert compute_mask([call("<", BOOL, a, a)], lambda _: nothing, 0).tolist() == []
 
 
-def test_mask_without_predicates_is_all_true_and_stops_when_nothing_is_left() -> None:
+def test_mask_without_predicates_and_early_stop() -> None:
+    """A mask without predicates is all true; evaluation stops when no row is left."""
     assert compute_mask([], lambda _: pa.array([1]), 3).tolist() == [True] * 3
     assert compute_mask([Literal(True, BOOL)], lambda _: pa.array([1]), 2).tolist() == [True, True]
     assert compute_mask([Literal(None, BOOL)], lambda _: pa.array([1]), 2).tolist() == [False, False]
@@ -663,7 +667,7 @@ def test_mask_without_predicates_is_all_true_and_stops_when_nothing_is_left() ->
     assert reads == ["a"]
 
 
-def test_mask_of_a_slice() -> None:
+def test_mask_of_array_slice() -> None:
     flags = pa.array([True, False, None] * 7)
     for offset in (0, 3, 8, 11):
         part = flags.slice(offset)

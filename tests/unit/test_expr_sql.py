@@ -200,5 +200,5 @@ def flat(op: str, *args: Any) -> Any:
 
 @settings(deadline=None, max_examples=300)
 @given(expr=TESTS | NUMBERS)
-def test_text_parses_back_to_the_same_tree(expr: Expr) -> None:
+def test_sql_text_round_trip(expr: Expr) -> None:
     assert parsed(sqlglot.parse_one(to_sql(expr), dialect="spark")) == tree(expr)

@@ -24,7 +24,7 @@ from penstock.join.demand.gate_cost import (
 from penstock.state.maintenance import Maintenance
 
 
-def test_work_is_counted_since_the_last_look_and_in_rows() -> None:
+def test_work_difference_and_cost_in_rows() -> None:
     work = GateWork(7, 900, 50, 30, 4_000, 60, 80).subtract(GateWork(5, 400, 20, 10, 1_000, 20, 70))
     assert work == GateWork(2, 500, 30, 20, 3_000, 40, 80)
     assert work.compute_cost(closed=True) == 2 * BATCH_COST + 3_000 * TEST_COST + 40 * REQUEST_COST + 80 * KEY_COST
@@ -32,26 +32,27 @@ def test_work_is_counted_since_the_last_look_and_in_rows() -> None:
     assert work.driver_rows_per_batch == 10
 
 
-def test_a_gate_that_would_spare_less_than_it_costs_is_not_measured() -> None:
+def test_gate_not_measured_below_cost() -> None:
     assert not may_pay_off(GateWork(batches=1, built=round(BATCH_COST)))
     assert may_pay_off(GateWork(batches=1, built=round(2 * BATCH_COST)))
 
 
 @pytest.mark.parametrize("balance", [0.5, 1.0, 2.0])
-def test_between_two_margins_a_gate_stays_as_it_is(balance: float) -> None:
+def test_gate_hysteresis_between_margins(balance: float) -> None:
     work = GateWork(batches=1, arrived=1_000, tested=1_000)
     sample = GateSample(balance * work.compute_cost(closed=True) / 1_000, 0.0)
     assert pays_off(sample, work, closed=False) == (balance > MARGIN)
     assert pays_off(sample, work, closed=True) == (balance > 1 / MARGIN)
 
 
-def test_what_must_be_looked_through_for_new_keys_counts_against_an_open_gate() -> None:
+def test_gate_scan_for_new_keys_counts_against_closing() -> None:
+    """Rows to scan for new keys count against closing an open gate."""
     work = GateWork(batches=1, arrived=1_000)
     assert pays_off(GateSample(10.0, 0.0), work, closed=False)
     assert not pays_off(GateSample(10.0, 50_000.0), work, closed=False)
 
 
-def test_each_failure_doubles_the_rest() -> None:
+def test_gate_backoff_doubles_with_each_failure() -> None:
     look, rests = GateReview(), []
     for _ in range(4):
         look = look.record(GateWork(), was_closed=False, closed=False)
@@ -83,13 +84,13 @@ def fed(engine: ps.Engine, used: bool) -> ps.Engine:
     return engine
 
 
-def test_auto_shuts_a_gate_over_rows_nobody_can_use() -> None:
+def test_auto_closes_gate_over_unused_rows() -> None:
     built = {state: fed(futile(state), used=False).metrics("q")["built"]["(A B)"] for state in ("eager", "auto", "jit")}
     assert built["jit"] == 0
     assert built["auto"] < built["eager"] / 4
 
 
-def test_a_filter_tells_how_often_it_is_mistaken() -> None:
+def test_metrics_false_positives_of_bloom_filter() -> None:
     exact = fed(futile("jit"), used=True)
     assert exact.metrics("q")["false_positives"] == {}
     few = Maintenance(bloom_bits=64, bloom_bits_per_key=1)
@@ -103,7 +104,7 @@ def test_a_filter_tells_how_often_it_is_mistaken() -> None:
     assert restored.metrics("q")["demand"] == "bloom"
 
 
-def test_a_way_to_keep_demand_is_checked() -> None:
+def test_demand_option_validated() -> None:
     with pytest.raises(ps.QueryError, match="exact, bloom"):
         ps.Engine(demand="cuckoo")
     engine = futile("jit")

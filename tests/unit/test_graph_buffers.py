@@ -17,7 +17,8 @@ def read(batches: list[Batch]) -> list[int]:
     return [int(time) for part in batches for time in part.times]
 
 
-def test_a_batch_is_stored_once_and_freed_when_the_last_reader_passed() -> None:
+def test_batch_freed_after_last_reader() -> None:
+    """A batch is stored once for all readers and freed when the last of them has read it."""
     arc = Buffer()
     first, second = arc.open(), arc.open()
     arc.write(batch(1, 2, 3))
@@ -32,7 +33,7 @@ def test_a_batch_is_stored_once_and_freed_when_the_last_reader_passed() -> None:
     assert len(arc._batches) == 0
 
 
-def test_take_counts_over_batches() -> None:
+def test_take_spans_batches() -> None:
     arc = Buffer()
     reader = arc.open()
     for times in ((1, 1), (1, 2), (3,)):
@@ -40,7 +41,7 @@ def test_take_counts_over_batches() -> None:
     assert [read(reader.take(count)) for count in (1, 2, 1, 5, 1)] == [[1], [1, 1], [2], [3], []]
 
 
-def test_closing_a_reader_frees_what_only_it_had_not_read() -> None:
+def test_close_reader_frees_its_unread_batches() -> None:
     arc = Buffer()
     quick, slow = arc.open(), arc.open()
     arc.write(batch(1))
@@ -49,7 +50,7 @@ def test_closing_a_reader_frees_what_only_it_had_not_read() -> None:
     assert len(arc._batches) == 0
 
 
-def test_time_goes_past_a_plain_operator_when_no_tuple_waits_there() -> None:
+def test_frontier_bypasses_operator_without_input() -> None:
     arc, behind = Buffer(), Buffer()
     reader = arc.open()
     arc.advance(3)
@@ -63,7 +64,7 @@ def test_time_goes_past_a_plain_operator_when_no_tuple_waits_there() -> None:
     assert behind.frontier == 6
 
 
-def test_registers_only_rise() -> None:
+def test_registers_are_monotonic() -> None:
     arc = Buffer()
     arc.advance(5)
     arc.advance(4)

@@ -28,7 +28,7 @@ def lines(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]
 
 
-def test_the_table_of_a_query() -> None:
+def test_state_table_of_query() -> None:
     assert lines(engine(schedule="bfs").explain("pairs", format="table")) == [
         ["source A", "-", "pairs: join", "BFS-Source"],
         ["source B", "-", "pairs: join", "BFS-Source"],
@@ -36,7 +36,7 @@ def test_the_table_of_a_query() -> None:
     ]
 
 
-def test_a_shared_stream_forks() -> None:
+def test_shared_stream_has_fork() -> None:
     eng = engine()
     eng.query("alone", "SELECT x FROM A [RANGE 1]")
     table = eng.explain("alone", format="table")
@@ -46,7 +46,7 @@ def test_a_shared_stream_forks() -> None:
     assert "source B" not in table
 
 
-def test_parts_and_break_nodes_are_set_and_unset_while_running() -> None:
+def test_schedule_parts_and_break_nodes_at_runtime() -> None:
     eng = engine()
     eng.push({"A": rows(1)})
     eng.schedule("rr", part="pairs")
@@ -62,13 +62,13 @@ def test_parts_and_break_nodes_are_set_and_unset_while_running() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["dfs", "bfs", "rr"])
-def test_every_strategy_gives_the_same(strategy: str) -> None:
+def test_strategies_give_same_results(strategy: str) -> None:
     eng = engine(schedule=strategy, batch=1)
     out = [eng.push({"A": rows(1, 3, 5), "B": rows(2, 4)}), eng.flush()]
     assert sorted(row["_ts"] for part in out for row in part["pairs"].to_pylist()) == [2, 3, 4, 4, 5, 5]
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_schedule_refused() -> None:
     eng = engine()
     with pytest.raises(QueryError, match="unknown schedule 'chain'; known: dfs, bfs, rr"):
         eng.schedule("chain")
@@ -78,7 +78,7 @@ def test_mistakes_are_named() -> None:
         eng.stream("C", SCHEMA, time="ts", timestamps="latest")  # type: ignore[arg-type]
 
 
-def test_a_dropped_query_takes_its_strategy_and_breaks_along() -> None:
+def test_drop_removes_strategy_and_break_nodes() -> None:
     eng = engine()
     eng.break_after("pairs")
     eng.schedule("bfs", part="pairs")
@@ -87,7 +87,7 @@ def test_a_dropped_query_takes_its_strategy_and_breaks_along() -> None:
     assert lines(eng.explain("pairs", format="table"))[2][3] == "DFS-Sink"
 
 
-def test_strategies_and_breaks_of_parts_come_back_from_a_snapshot() -> None:
+def test_restore_strategies_and_break_nodes() -> None:
     eng = engine(schedule="bfs")
     eng.query("counts", "SELECT x, COUNT(*) AS n FROM A [RANGE 5] GROUP BY x")
     eng.schedule("rr", part="counts")

@@ -60,43 +60,43 @@ def table(strategy: str, arcs: str, breaks: str = "") -> StateTable:
         ("rr", "a", None),  # exit instead of going back
     ],
 )
-def test_from_the_middle_of_a_path(strategy: str, more: str, chosen: str | None) -> None:
+def test_select_from_middle_of_path(strategy: str, more: str, chosen: str | None) -> None:
     path = table(strategy, "ab bc")
     assert select_next(path.by_state["b"], Seen(path, more)) == chosen
 
 
-def test_the_selection_is_repeated_on_the_predecessor() -> None:
+def test_select_repeated_on_predecessor() -> None:
     """Going back from d to b, b's other reader c is found before b itself."""
     forked = table("dfs", "ab bc bd")
     assert select_next(forked.by_state["d"], Seen(forked, "bc")) == "c"
     assert select_next(forked.by_state["d"], Seen(forked, "a")) == "a"
 
 
-def test_a_fork_prefers_the_reader_that_is_furthest_behind() -> None:
+def test_fork_selects_slowest_reader() -> None:
     forked = table("dfs", "ab ac")
     assert select_next(forked.by_state["a"], Seen(forked, "bc")) == "c"
 
 
-def test_a_merge_goes_back_to_what_holds_it_back() -> None:
+def test_merge_selects_input_with_lowest_frontier() -> None:
     merge = table("dfs", "ac bc")
     assert select_next(merge.by_state["c"], Seen(merge, "ab", low="b")) == "b"
     assert select_next(merge.by_state["c"], Seen(merge, "ab", low="a")) == "a"
 
 
 @pytest.mark.parametrize("strategy", ["dfs", "bfs"])
-def test_an_idle_merge_is_helped_by_the_source_that_holds_it_back(strategy: str) -> None:
+def test_idle_merge_selects_blocking_source(strategy: str) -> None:
     merge = table(strategy, "ac bc")
     assert select_next(merge.by_state["a"], Seen(merge, helpers={"c": "b"})) == "b"
     assert select_next(merge.by_state["c"], Seen(merge, helpers={"c": "b"})) == "b"
 
 
-def test_a_walk_does_not_cross_a_break_node() -> None:
+def test_select_stops_at_break_node() -> None:
     broken = table("dfs", "ab bc", breaks="b")
     assert select_next(broken.by_state["b"], Seen(broken, "c")) is None
     assert select_next(broken.by_state["c"], Seen(broken, "b")) is None
 
 
-def test_round_robin_runs_paths() -> None:
+def test_round_robin_selects_paths() -> None:
     rows = table("rr", "ac bc cd de df").by_state
     assert rows["c"].transition == "RR-Source"
     assert rows["a"].transition == "RR-Source-Sink"
@@ -104,14 +104,14 @@ def test_round_robin_runs_paths() -> None:
     assert rows["e"].transition == "RR-Source-Sink"
 
 
-def test_parts_of_a_graph_have_their_own_strategies() -> None:
+def test_strategies_per_part_of_graph() -> None:
     rows = build_state_table({"a": ("b",), "b": ("c",), "c": ()}, {"a": "dfs", "b": "bfs", "c": "dfs"})
     assert [row.transition for row in rows.rows] == ["DFS-Source", "BFS-NOS", "DFS-Sink"]
     assert select_next(rows.by_state["b"], Seen(rows, "bc")) == "b"
     assert select_next(rows.by_state["a"], Seen(rows, "ab")) == "b"
 
 
-def test_the_table_as_text() -> None:
+def test_state_table_as_text() -> None:
     assert table("dfs", "ac bc").as_text().splitlines() == [
         "state  pred  succ  transition",
         "a      -     c     DFS-Source",

@@ -49,7 +49,7 @@ def times(out: dict[str, pa.Table], query: str = "q") -> list[int]:
 
 
 @pytest.mark.parametrize("declared", [{"skew": 5}, {"idle_after": 5}])
-def test_a_stream_that_never_had_a_tuple_does_not_hold_results_back(declared: dict[str, int]) -> None:
+def test_empty_stream_does_not_block_results(declared: dict[str, int]) -> None:
     clock = Ticks()
     eng = engine(clock, **declared)
     eng.query("q", UNION)
@@ -58,7 +58,7 @@ def test_a_stream_that_never_had_a_tuple_does_not_hold_results_back(declared: di
     assert times(eng.push({})) == [10]
 
 
-def test_a_stream_whose_tuples_are_all_filtered_does_not_hold_results_back() -> None:
+def test_filtered_stream_does_not_block_results() -> None:
     clock = Ticks()
     eng = engine(clock, skew=5)
     eng.query("q", "SELECT x FROM A [NOW] UNION ALL SELECT x FROM B [NOW] WHERE x > 1000")
@@ -69,7 +69,7 @@ def test_a_stream_whose_tuples_are_all_filtered_does_not_hold_results_back() -> 
 
 
 @pytest.mark.parametrize("text", [UNION, UNION.replace("[NOW]", "[ROWS 1]")])
-def test_all_streams_idle_at_once_do_not_hold_results_back(text: str) -> None:
+def test_idle_streams_do_not_block_results(text: str) -> None:
     clock = Ticks()
     eng = engine(clock, idle_after=30)
     eng.query("q", text)
@@ -82,7 +82,7 @@ def test_all_streams_idle_at_once_do_not_hold_results_back(text: str) -> None:
 # ── kinds of timestamps ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_stream_without_a_declared_promise_waits_for_data() -> None:
+def test_stream_without_idle_rule_waits_for_data() -> None:
     clock = Ticks()
     eng = engine(clock)
     eng.query("q", JOIN)
@@ -93,7 +93,7 @@ def test_a_stream_without_a_declared_promise_waits_for_data() -> None:
     assert times(eng.flush()) == [10]
 
 
-def test_internal_streams_are_stamped_on_arrival() -> None:
+def test_internal_timestamps_on_arrival() -> None:
     clock = Ticks()
     eng = engine(clock, timestamps="internal")
     eng.query("q", JOIN)
@@ -105,7 +105,7 @@ def test_internal_streams_are_stamped_on_arrival() -> None:
     assert times(eng.push({"A": pa.table({"x": [7]})})) == [20]
 
 
-def test_latent_streams_are_stamped_when_they_are_needed() -> None:
+def test_latent_timestamps_on_demand() -> None:
     clock = Ticks()
     eng = engine(clock, timestamps="latent")
     eng.query("q", JOIN)
@@ -123,7 +123,7 @@ def _unstamped(x: int) -> tuple[Any, dict[str, pa.Array]]:
     return np.zeros(1, np.int64), {"ts": pa.nulls(1, pa.int64()), "x": pa.array([x])}
 
 
-def test_wall_time_in_microseconds() -> None:
+def test_wall_clock_in_microseconds() -> None:
     clock = VirtualClock(datetime(2026, 1, 1))
     eng = Engine(clock=clock.now)
     for name in "AB":
@@ -136,7 +136,8 @@ def test_wall_time_in_microseconds() -> None:
     assert eng.push({})["q"].column("_ts").to_pylist() == [at]
 
 
-def test_ticks_without_a_clock_are_told_by_the_other_streams() -> None:
+def test_idle_after_ticks_follows_other_streams() -> None:
+    """Without a clock, ticks are taken from the other streams."""
     eng = Engine()
     eng.stream("A", SCHEMA, time="ts")
     eng.stream("B", SCHEMA, time="ts", idle_after=5)
@@ -147,7 +148,7 @@ def test_ticks_without_a_clock_are_told_by_the_other_streams() -> None:
         eng.stream("C", SCHEMA, time="ts", timestamps="internal")
 
 
-def test_an_enabling_time_stamp_is_only_made_on_demand() -> None:
+def test_enabling_timestamp_on_demand() -> None:
     clock = Ticks()
     eng = engine(clock, skew=5)
     eng.query("q", UNION)
@@ -162,7 +163,7 @@ def test_an_enabling_time_stamp_is_only_made_on_demand() -> None:
     assert eng._relations.streams["B"].frontier == 47
 
 
-def test_a_promise_makes_older_tuples_late() -> None:
+def test_tuples_before_promised_time_are_late() -> None:
     clock = Ticks()
     eng = engine(clock, skew=5)
     eng.query("q", UNION)
@@ -172,7 +173,7 @@ def test_a_promise_makes_older_tuples_late() -> None:
     assert eng.late("B").num_rows == 1
 
 
-def test_tuples_held_for_lateness_leave_when_the_clock_says_so() -> None:
+def test_clock_releases_tuples_held_for_lateness() -> None:
     clock = Ticks()
     eng = Engine(clock=clock)
     eng.stream("A", SCHEMA, time="ts", lateness=100, skew=5)
@@ -196,6 +197,6 @@ def test_tuples_held_for_lateness_leave_when_the_clock_says_so() -> None:
         ({"skew": 50, "idle_after": 7}, 100, 0, 93),
     ],
 )
-def test_what_a_source_may_promise(declared: dict[str, Any], now: int, heard: int, promised: int) -> None:
+def test_source_promise(declared: dict[str, Any], now: int, heard: int, promised: int) -> None:
     stream = Stream("A", pa.schema([("ts", pa.int64())]), "ts", **declared)
     assert compute_clock_frontier(stream, now, heard) == promised

@@ -48,7 +48,8 @@ def joins(eng: ps.Engine) -> int:
         "SELECT b.x FROM B [RANGE 2] AS b JOIN A [UNBOUNDED] AS a ON b.x = a.x",
     ],
 )
-def test_windows_filters_predicates_and_select_lists_may_differ(other: str) -> None:
+def test_join_shared_by_different_queries(other: str) -> None:
+    """Windows, filters, predicates and select lists of queries that share a join may differ."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", other)
@@ -66,14 +67,15 @@ def test_windows_filters_predicates_and_select_lists_may_differ(other: str) -> N
         "SELECT a.x FROM A [RANGE 10] AS a WHERE a.x > 1",
     ],
 )
-def test_streams_classes_counted_windows_and_whole_instants_must_agree(other: str) -> None:
+def test_join_not_shared_by_incompatible_queries(other: str) -> None:
+    """Streams, join classes, ROWS windows and whole instants must agree to share a join."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", other)
     assert joins(eng) == 2
 
 
-def test_joins_without_equality_share_only_with_equal_predicates() -> None:
+def test_theta_join_shared_only_with_equal_predicates() -> None:
     eng = engine()
     less = "SELECT a.x FROM A [RANGE 10] AS a, B [RANGE {}] AS b WHERE a.x < b.x"
     eng.query("p", less.format(10))
@@ -82,7 +84,8 @@ def test_joins_without_equality_share_only_with_equal_predicates() -> None:
     assert joins(eng) == 2
 
 
-def test_a_filter_on_a_table_needs_a_join_of_its_own_and_its_columns_come_when_they_are_read() -> None:
+def test_join_sharing_with_table() -> None:
+    """A filter on a table prevents sharing; further columns of the table are added when read."""
     text = "SELECT {} FROM A [RANGE 9] AS a, B [RANGE 9] AS b, T WHERE a.x = b.x AND b.x = T.x{}"
     eng = engine()
     eng.query("p", text.format("T.name", ""))
@@ -95,7 +98,7 @@ def test_a_filter_on_a_table_needs_a_join_of_its_own_and_its_columns_come_when_t
     assert eng.push({"A": rows((1, 2)), "B": rows((1, 2))})["other"].to_pylist() == [{"size": 20, "_ts": 1}]
 
 
-def test_a_plan_that_was_asked_for_is_shared_only_in_that_shape() -> None:
+def test_join_with_explicit_plan_shared_by_equal_plan() -> None:
     text = "SELECT a.x FROM A [RANGE 9] AS a, B [RANGE 9] AS b, C [RANGE 9] AS c WHERE a.x = b.x AND b.x = c.x"
     eng = engine()
     eng.query("p", text, plan="((a b) c)")
@@ -106,7 +109,8 @@ def test_a_plan_that_was_asked_for_is_shared_only_in_that_shape() -> None:
     assert joins(eng) == 2
 
 
-def test_other_policies_and_unshared_engines_stay_apart() -> None:
+def test_join_not_shared_across_state_policies() -> None:
+    """A query with another state policy has its own join, and so has every query with share=False."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", pairs(3), state="none")
@@ -117,7 +121,7 @@ def test_other_policies_and_unshared_engines_stay_apart() -> None:
     assert joins(apart) == 2
 
 
-def test_a_migration_and_a_policy_are_for_all_who_share() -> None:
+def test_migrate_and_policy_apply_to_shared_join() -> None:
     text = (
         "SELECT {0}.x FROM A [RANGE {1}] AS {0}, B [RANGE {1}] AS b, C [RANGE {1}] AS c WHERE {0}.x = b.x AND b.x = c.x"
     )
@@ -130,7 +134,7 @@ def test_a_migration_and_a_policy_are_for_all_who_share() -> None:
     assert eng.metrics("p")["state"] == eng.metrics("q")["state"] == "none"
 
 
-def test_the_last_who_leaves_takes_the_join_along() -> None:
+def test_join_removed_with_last_query() -> None:
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", pairs(3))
@@ -145,7 +149,7 @@ def test_the_last_who_leaves_takes_the_join_along() -> None:
         eng.drop("p")
 
 
-def test_explain_and_slices_tell_who_reads_what() -> None:
+def test_explain_shared_join_and_slices() -> None:
     eng = engine()
     eng.query("wide", pairs(10))
     eng.query("narrow", pairs(3, " AND a.v = 1"))
@@ -161,7 +165,7 @@ def test_explain_and_slices_tell_who_reads_what() -> None:
     assert eng.metrics("wide")["emitted"] == 2
 
 
-def test_metrics_are_told_in_the_names_of_the_query() -> None:
+def test_metrics_use_aliases_of_query() -> None:
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", pairs(3, names="left right"))
@@ -169,7 +173,7 @@ def test_metrics_are_told_in_the_names_of_the_query() -> None:
     assert eng.metrics("q")["plan"] == "(left right)"
 
 
-def test_a_late_comer_says_since_when_it_is_complete() -> None:
+def test_complete_since_of_query_added_later() -> None:
     eng = engine()
     eng.query("p", pairs(10))
     eng.push({"A": rows((1, 1), (20, 1)), "B": rows((20, 1))})
@@ -188,7 +192,7 @@ def test_a_late_comer_says_since_when_it_is_complete() -> None:
     assert out["back"].to_pylist() == [{"x": 1, "t": 21, "_ts": 21}]
 
 
-def test_nothing_says_when_windows_that_count_are_complete() -> None:
+def test_complete_since_of_rows_windows() -> None:
     eng = engine()
     text = pairs().replace("RANGE", "ROWS")
     eng.query("p", text)
@@ -199,7 +203,7 @@ def test_nothing_says_when_windows_that_count_are_complete() -> None:
 
 
 @pytest.mark.parametrize("state", ["auto", "eager", "lazy", "jit", "none"])
-def test_a_query_can_be_altered_and_keeps_what_its_windows_hold(state: str) -> None:
+def test_alter_keeps_window_contents(state: str) -> None:
     eng = engine(state=state)
     eng.query("p", pairs(10))
     eng.query("q", pairs(3))
@@ -215,7 +219,7 @@ def test_a_query_can_be_altered_and_keeps_what_its_windows_hold(state: str) -> N
     assert eng.flush()["p"].num_rows == 0
 
 
-def test_what_a_push_returns_is_a_dictionary() -> None:
+def test_push_returns_dictionary() -> None:
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", pairs(3))
@@ -237,7 +241,7 @@ def test_what_a_push_returns_is_a_dictionary() -> None:
     assert kept["q"].num_rows == 0
 
 
-def test_results_looked_at_late_are_those_of_their_push() -> None:
+def test_results_read_later_belong_to_their_push() -> None:
     eng, now = engine(), engine()
     for each in (eng, now):
         each.query("p", pairs())
@@ -253,7 +257,7 @@ def test_results_looked_at_late_are_those_of_their_push() -> None:
     assert [out["q"].to_pylist() for out in late] == read
 
 
-def test_a_filter_that_cannot_be_evaluated_stops_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     real = admission.compute_mask
 
     def breaking(filters: Any, read: Any, count: int) -> Any:
@@ -277,7 +281,7 @@ def test_a_filter_that_cannot_be_evaluated_stops_its_query_alone(monkeypatch: py
     assert not eng.failures()
 
 
-def test_there_may_be_only_so_many_queries() -> None:
+def test_limit_of_queries() -> None:
     eng = engine(max_queries=2)
     eng.query("p", pairs())
     eng.query("q", pairs())
@@ -289,7 +293,7 @@ def test_there_may_be_only_so_many_queries() -> None:
         engine(max_queries=0)
 
 
-def test_tuples_nobody_wants_any_more_are_freed() -> None:
+def test_unneeded_tuples_are_freed() -> None:
     eng = engine()
     eng.query("short", pairs(10))
     eng.query("long", pairs(1_000, " AND a.v = 0"))
@@ -301,7 +305,7 @@ def test_tuples_nobody_wants_any_more_are_freed() -> None:
     assert least <= held <= least * 1.1 + 100
 
 
-def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
+def test_merged_slices_keep_results() -> None:
     eng, other = engine(), engine(slicing="cpu-opt")
     for each in (eng, other):
         for number, window in enumerate((100, 101, 102, 400)):
@@ -319,7 +323,7 @@ def test_merged_slices_keep_tuples_longer_and_change_no_result() -> None:
         eng.reslice("fast")
 
 
-def test_a_snapshot_keeps_the_slicing_of_a_join_and_the_policies_of_its_nodes() -> None:
+def test_snapshot_keeps_slicing_and_node_policies() -> None:
     eng = engine()
     eng.query("pair", pairs(20))
     text = (
@@ -344,7 +348,7 @@ def test_a_snapshot_keeps_the_slicing_of_a_join_and_the_policies_of_its_nodes() 
         assert all(same_rows(one[name], two[name]) is None for name in one)
 
 
-def test_an_engine_restored_twice_in_a_row_knows_what_has_ended() -> None:
+def test_restore_twice_keeps_reported_ends() -> None:
     eng = engine()
     for name, window in (("short", 5), ("long", 30)):
         eng.query(name, f"DSTREAM ({pairs(window)})")
@@ -354,7 +358,8 @@ def test_an_engine_restored_twice_in_a_row_knows_what_has_ended() -> None:
     assert again.flush()["short"].num_rows == 0
 
 
-def test_a_rows_window_does_not_count_what_is_held_back_for_others() -> None:
+def test_rows_window_ignores_tuples_held_for_lateness() -> None:
+    """A ROWS window of a new query does not count tuples held back for older queries."""
     eng = engine()
     eng.stream("D", {"ts": "bigint", "x": "bigint"}, time="ts", lateness=10)
     text = "SELECT a.ts AS a, d.ts AS d FROM A [RANGE 100] AS a, D [ROWS 2] AS d WHERE a.x = d.x"
@@ -370,7 +375,7 @@ def test_a_rows_window_does_not_count_what_is_held_back_for_others() -> None:
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_tables_may_be_looked_at_long_after_the_push(share: bool) -> None:
+def test_result_tables_read_long_after_push(share: bool) -> None:
     """The windows' rings are written to again by then, squeezed, and made larger and smaller."""
     rng = random.Random(3)
     at_once, later = engine(share=share), engine(share=share)
@@ -394,7 +399,7 @@ def test_tables_may_be_looked_at_long_after_the_push(share: bool) -> None:
     assert [dict(each.items()) for each in kept] == seen
 
 
-def test_more_sets_of_tuples_than_a_byte_can_number() -> None:
+def test_more_than_256_interest_codes() -> None:
     eng, alone = engine(), engine(share=False)
     texts = {f"q{n}": pairs(10, f" AND a.v % {n + 2} = {n % 2} AND b.v > {n}") for n in range(40)}
     for name, text in texts.items():
@@ -417,7 +422,8 @@ def test_more_sets_of_tuples_than_a_byte_can_number() -> None:
     assert len(join.tree.interest.sets) > 256
 
 
-def test_merged_slices_keep_no_tuple_longer_than_the_longest_window_on_its_stream() -> None:
+def test_merged_slices_reach_is_longest_window() -> None:
+    """Merged slices keep no tuple longer than the longest window on its stream."""
     eng = engine()
     eng.query("near", pairs(20, " AND a.v > 0"))
     eng.query("far", "SELECT a.x FROM A [RANGE 40] AS a, B [RANGE 30] AS b WHERE a.x = b.x")

@@ -17,7 +17,7 @@ from penstock.state.code_set import CodeSet
 from penstock.state.columns import make_ring_column
 from penstock.state.interning import CodeTable, KeySpace, make_interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
-from penstock.state.maintenance import DEFAULT_MAINTENANCE
+from penstock.state.maintenance import SHIPPED
 from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
 from penstock.state.sorted_index import SortedIndex, compute_ranges
 
@@ -25,7 +25,7 @@ RANDOM = np.random.default_rng
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
+def test_code_table_interns_and_recycles(seed: int) -> None:
     rng, table, twin = RANDOM(seed), CodeTable(), {}
     for _ in range(30):
         keys = rng.integers(-50, 50, rng.integers(1, 40)) * 2**40
@@ -53,7 +53,7 @@ def test_codes_are_exact_dense_and_recycled(seed: int) -> None:
         ([True, False, None], pa.bool_()),
     ],
 )
-def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], type_: pa.DataType) -> None:
+def test_interner_codes_of_equal_values_and_null(values: list[object], type_: pa.DataType) -> None:
     codes = make_interner(type_, 1).intern(pa.array(values, type_)).tolist()
     for value, code in zip(values, codes, strict=True):
         for other, its in zip(values, codes, strict=True):
@@ -61,7 +61,7 @@ def test_equal_values_have_equal_codes_and_null_has_none(values: list[object], t
             assert (code == its and code >= 0) == (same and value is not None)
 
 
-def test_a_composite_key_is_exact() -> None:
+def test_composite_key_codes() -> None:
     rng, space = RANDOM(1), KeySpace([pa.int64()] * 3)
     parts = [space.interners[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
     codes = space.encode((0, 1, 2), parts, 300, insert=True)
@@ -74,7 +74,7 @@ def test_a_composite_key_is_exact() -> None:
 @pytest.mark.parametrize(
     "type_", [pa.int32(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(22, 2), pa.date32()]
 )
-def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
+def test_ring_column_append_and_read(type_: pa.DataType) -> None:
     rng, column, capacity = RANDOM(2), make_ring_column(type_, 64), 64
     kept: list[object] = []
     base = 0
@@ -94,7 +94,7 @@ def test_a_ring_column_gives_back_what_was_appended(type_: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
-def test_a_view_of_a_column_stays_when_the_column_is_resized(type_: pa.DataType) -> None:
+def test_ring_column_view_survives_resize(type_: pa.DataType) -> None:
     column, ids = make_ring_column(type_, 64), np.arange(40)
     values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
     column.append(0, 0, values)
@@ -114,7 +114,7 @@ def _as(raw: list[int | None], type_: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rows_die_at_the_nth_later_tuple_of_their_partition(seed: int) -> None:
+def test_partitioned_rows_window_expiry(seed: int) -> None:
     rng = RANDOM(seed)
     n, size = 60, int(rng.integers(1, 5))
     parts = rng.integers(0, 3, n).astype(np.int32)
@@ -131,7 +131,7 @@ def test_rows_die_at_the_nth_later_tuple_of_their_partition(seed: int) -> None:
         assert dies[ids[i]] == (later[size - 1] * 10 if len(later) >= size else FOREVER)
 
 
-def test_a_row_set_tells_absent_rows() -> None:
+def test_row_set_returns_absent_rows() -> None:
     rng, rows, stored, size = RANDOM(3), RowSet(), np.empty((2, 4096), np.int64), 0
     seen: set[tuple[int, int]] = set()
     for _ in range(40):
@@ -144,7 +144,7 @@ def test_a_row_set_tells_absent_rows() -> None:
         size += int(absent.sum())
 
 
-def test_a_code_set_returns_what_is_new() -> None:
+def test_code_set_returns_new_codes() -> None:
     codes = CodeSet()
     assert codes.add(np.array([3, 900, 3], np.int32)).tolist() == [3, 900]
     assert codes.add(np.array([900, 4], np.int32)).tolist() == [4]
@@ -153,7 +153,7 @@ def test_a_code_set_returns_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
+def test_sorted_index_range_lookup(seed: int) -> None:
     rng, index = RANDOM(seed), SortedIndex()
     keys = rng.normal(size=300).round(1)
     keys[rng.random(300) < 0.1] = np.nan
@@ -180,7 +180,7 @@ def test_a_sorted_index_meets_every_row_in_range(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int) -> None:
+def test_equal_pairs_in_blocks(seed: int) -> None:
     rng = RANDOM(seed)
     left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))
     blocks = find_equal_pairs(left, right, 7)
@@ -190,13 +190,13 @@ def test_pairs_of_equal_codes_come_in_blocks_each_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
+def test_bloom_filter_false_positives(classes: int) -> None:
     rng, keys = RANDOM(classes), 5_000
     added, other = (
         [np.arange(first, first + keys, dtype=np.int32), *(rng.integers(0, 9, (classes - 1, keys)).astype(np.int32))]
         for first in (0, keys)
     )
-    demanded = BloomFilter(DEFAULT_MAINTENANCE, keys)
+    demanded = BloomFilter(SHIPPED, keys)
     assert not demanded.has(added).any()
     assert demanded.false_positives == 0
     demanded.add(added)
@@ -205,11 +205,11 @@ def test_a_filter_has_all_that_was_added_and_little_else(classes: int) -> None:
     assert demanded.false_positives == pytest.approx(bits.mean() ** bloom.HASHES)
     assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
     assert demanded.has_room_for(keys)
-    assert not BloomFilter(DEFAULT_MAINTENANCE).has_room_for(keys)
+    assert not BloomFilter(SHIPPED).has_room_for(keys)
 
 
 @pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
-def test_the_code_of_a_tuple_says_who_wants_it(claims: int) -> None:
+def test_interest_codes_of_tuples(claims: int) -> None:
     rng = RANDOM(claims)
     interest = Interest([GroupWindows({"a": 9})] * (2 * claims + 1))
     for _ in range(3):
@@ -219,7 +219,7 @@ def test_the_code_of_a_tuple_says_who_wants_it(claims: int) -> None:
         assert [interest.sets[code] for code in codes] == wanted
 
 
-def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
+def test_interest_codes_of_combinations() -> None:
     rng = RANDOM(4)
     ids, ring = rng.integers(100, 164, 50), rng.integers(0, 3, 64).astype(np.uint8)
     meets = rng.integers(0, 3, (3, 3)).astype(np.int32)
@@ -240,11 +240,11 @@ def test_combinations_are_narrowed_to_those_who_want_all_parts() -> None:
 @pytest.mark.parametrize(
     ("times", "after", "so"), [([], 3, True), ([3, 3, 4], 3, True), ([3], 4, False), ([4, 3], 0, False)]
 )
-def test_times_that_ascend(times: list[int], after: int, so: bool) -> None:
+def test_ascending_times(times: list[int], after: int, so: bool) -> None:
     assert is_ascending(np.array(times, np.int64), after) is so
 
 
-def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
+def test_remove_newest_rows_from_hash_chains() -> None:
     codes = RANDOM(6).integers(-1, 4, 40).astype(np.int32)
     head, following = np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
     chain_append(codes[:25], 0, 63, head, following)
@@ -256,7 +256,7 @@ def test_the_newest_rows_can_be_taken_out_of_their_chains() -> None:
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
-def test_rows_of_a_column_move_and_a_view_sees_them_where_they_were(type_: pa.DataType) -> None:
+def test_ring_column_move_keeps_view(type_: pa.DataType) -> None:
     column = make_ring_column(type_, 64)
     values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
     column.append(0, 0, values)
@@ -271,7 +271,7 @@ def test_rows_of_a_column_move_and_a_view_sees_them_where_they_were(type_: pa.Da
 
 
 @pytest.mark.parametrize("codes", [1, 3, 300])
-def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
+def test_code_ring_uses_smallest_type(codes: int) -> None:
     rng, ring, kept, base = RANDOM(codes), CodeRing(), [], 0
     for turn in range(40):
         new = rng.integers(codes, size=rng.integers(0, 9)).astype(np.int32) if turn > 3 else np.full(4, 2, np.int32)
@@ -291,7 +291,7 @@ def test_codes_of_rows_are_kept_in_as_little_as_they_need(codes: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 7, 70_000])
-def test_room_for_large_arrays_changes_nothing(rows: int) -> None:
+def test_alloc_helpers_match_numpy(rows: int) -> None:
     values = RANDOM(rows).integers(0, 99, (3, rows))
     places = np.flatnonzero(values[0] < 60)
     assert (gather(values, places) == values[:, places]).all()

@@ -19,7 +19,7 @@ TINY = core.CoreScale(
 )
 
 
-def test_stretches_of_a_history_are_seeded_and_do_not_overlap() -> None:
+def test_history_batches_seeded_and_disjoint() -> None:
     streams = build_w3(rows=1_000, keys=10, seconds=100)
     first, second = list(streams.generate_pushes(2))
     assert list(streams.generate_pushes(2))[1]["b"].equals(second["b"])
@@ -62,7 +62,7 @@ def test_core_measures_checks_and_draws(tmp_path) -> None:
     assert (tmp_path / "core-throughput.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_checks_know_their_goal() -> None:
+def test_check_goal() -> None:
     assert check_at_most("time", 1.5, 2, "times").ok
     assert not check_at_most("time", 2.5, 2, "times").ok
     assert check_equals("count", 3, 3, "rows").goal == "== 3"
@@ -73,12 +73,12 @@ def test_checks_know_their_goal() -> None:
     assert len(both["labs"]) == 2
 
 
-def test_a_lab_that_is_not_there_is_refused_by_name() -> None:
+def test_unknown_lab_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"nonsense.*choose core"):
         select_labs("nonsense")
 
 
-def test_a_table_too_wide_is_shown_in_parts_that_tell_its_rows_apart() -> None:
+def test_wide_table_split_with_key_columns() -> None:
     figures = {f"figure_{n}": n * 1000 for n in range(8)}
     rows: list[dict[str, object]] = [{"kind": kind, "rate": rate, **figures} for kind in "ab" for rate in (1, 2)]
     parts = list(split_columns(rows, 60))

@@ -15,7 +15,7 @@ from penstock.lab.adapt.experiments import (
 TINY = AdaptScale(phase=20, window=8, rate=30, burst=4, burst_factor=2)
 
 
-def test_the_lab_has_all_checks_and_its_figure() -> None:
+def test_report_checks_and_figure() -> None:
     report = run(scale=TINY)
     checks = {check.name: check for check in report.checks}
     for name in ("pushes_that_differ_outside_overload", "pushes_with_more_than_the_exact_results"):
@@ -31,18 +31,18 @@ def decision(push: int, value: str | None = None, do: str = "budget") -> Decisio
     return Decision(AdaptCommand("q", do, value), float(push), {}, push)  # type: ignore[arg-type]
 
 
-def test_overload_lasts_from_a_budget_to_its_end() -> None:
+def test_overload_spans_of_decisions() -> None:
     assert find_overloads([], 10) == set()
     both = [decision(2, "5 ms"), decision(3, "6 ms"), decision(4, "auto", "policy"), decision(5), decision(8, "5 ms")]
     assert find_overloads(both, 10) == {2, 3, 4, 8, 9}
 
 
-def test_the_busiest_minute() -> None:
+def test_busiest_minute() -> None:
     assert count_busiest_minute([]) == 0
     assert count_busiest_minute([decision(at) for at in (0, 30, 59, 60, 200)]) == 3
 
 
-def test_a_second_is_the_same_whenever_it_is_made() -> None:
+def test_arrivals_are_deterministic() -> None:
     begin = TINY.burst_seconds.start
     assert generate_arrivals(TINY, begin) == generate_arrivals(TINY, begin)
     assert {name: table.num_rows for name, table in generate_arrivals(TINY, begin).items()} == dict.fromkeys(NAMES, 60)

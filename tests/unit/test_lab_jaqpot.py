@@ -24,7 +24,7 @@ TINY = JaqpotScale(
 )  # fmt: skip
 
 
-def test_the_lab_has_all_checks_and_figures() -> None:
+def test_report_checks_and_figures() -> None:
     report = run(scale=TINY)
     checks = {check.name: check for check in report.checks}
     for name in ("lp_below_jaqpot", "jaqpot_below_a_heuristic", "feasible_but_not_fresh"):
@@ -36,7 +36,7 @@ def test_the_lab_has_all_checks_and_figures() -> None:
     assert all(image.startswith(b"\x89PNG") for image in report.figures.values())
 
 
-def test_steady_is_the_best_that_lasts() -> None:
+def test_steady_beats_other_policies() -> None:
     """Against every other policy. A kink may leave it at a local optimum: in 2 of these 360 a heuristic is better."""
     beaten = 0
     for text in ("((A B) C)", "(((A B) C) D)", "((A B) (C D))", "(((A B) (C D)) E)"):
@@ -55,7 +55,7 @@ def test_steady_is_the_best_that_lasts() -> None:
 
 
 @pytest.mark.parametrize("shape", ["linear", "bushy"])
-def test_steady_is_the_optimum_of_the_labs_workloads(shape: str) -> None:
+def test_steady_optimal_on_lab_workloads(shape: str) -> None:
     """By trial of all: the parts of its pairs that each join looks at, in steps of 1.5 %, as far as the budget goes."""
     tree = build_tree(shape)
     rows = {alias: RATES[alias] * WINDOWS[alias] for alias in RATES}
@@ -98,7 +98,7 @@ def test_steady_by_hand() -> None:
     assert allocate_steady(load, 50) == {a: 10, b: 40}
 
 
-def test_a_starved_state_goes_stale_in_the_papers_model() -> None:
+def test_count_model_starved_state_is_stale() -> None:
     tree = parse_tree("((A B) C)", "ABC")
     ab = JoinPair(Leaf("A"), Leaf("B"))
     states = {Leaf("A"): 100.0, Leaf("B"): 100.0, Leaf("C"): 100.0, ab: 50.0}

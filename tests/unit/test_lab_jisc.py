@@ -27,7 +27,7 @@ TINY = jisc.JiscScale(
 
 @pytest.mark.parametrize("states", ["one", "all"])
 @pytest.mark.parametrize("name", jisc.STRATEGIES)
-def test_every_tuple_finds_its_partners_in_every_plan(name: str, states: str) -> None:
+def test_migration_strategies_give_same_results(name: str, states: str) -> None:
     streams = RoundRobinStreams(joins=4, window=40)
     batches = list(streams.cut_batches(40, 160, 23))
     changes = {3: streams.swap_order(states), 5: streams.names, 14: streams.swap_order(states)}
@@ -36,7 +36,7 @@ def test_every_tuple_finds_its_partners_in_every_plan(name: str, states: str) ->
     assert found.results == plain.results > 0
 
 
-def test_one_state_or_all_are_new() -> None:
+def test_one_or_all_states_incomplete() -> None:
     streams = RoundRobinStreams(joins=5, window=10)
     running = jisc.Jisc(streams, streams.names)
     running.migrate(streams.swap_order("one"))
@@ -46,7 +46,7 @@ def test_one_state_or_all_are_new() -> None:
     assert [node.complete_keys is None for node in running.tree.walk_joins()] == [False] * 4 + [True]
 
 
-def test_the_report_has_its_checks_tables_and_figures() -> None:
+def test_report_checks_tables_and_figures() -> None:
     report = jisc.run(scale=TINY)
     value = json.loads(json.dumps(report.as_json()))
     assert {check["name"] for check in value["checks"]} >= {

@@ -18,7 +18,7 @@ TINY = jit.JitScale(
 
 
 @pytest.mark.parametrize("point", WITH_RESULTS, ids=lambda point: point.shape)
-def test_every_policy_gives_the_rows_of_ref(point: Clique) -> None:
+def test_policies_give_rows_of_ref(point: Clique) -> None:
     found = run_policies(replace(point, hours=0.06), rounds=1)
     ref = found["eager"].tally
     assert ref.results > 0
@@ -31,11 +31,11 @@ def test_every_policy_gives_the_rows_of_ref(point: Clique) -> None:
     assert ref.sought == ref.tested == 0
 
 
-def test_a_point_where_a_sweep_passes_the_defaults_is_the_default_point() -> None:
+def test_sweep_includes_default_point() -> None:
     assert [point for sweep in TINY.sweeps for point in TINY.list_points(sweep)][1::2] == list(TINY.defaults.values())
 
 
-def test_the_report_has_its_checks_tables_and_figures() -> None:
+def test_report_checks_tables_and_figures() -> None:
     report = jit.run(scale=TINY)
     value = json.loads(json.dumps(report.as_json()))
     assert {check["name"] for check in value["checks"]} == {

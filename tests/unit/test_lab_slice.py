@@ -27,13 +27,13 @@ QUERIES = [SliceQuery(SECOND), SliceQuery(3 * SECOND, 0.5), SliceQuery(2 * SECON
 
 
 @pytest.mark.parametrize("joins", [0.005, 0.025, 0.1, 0.4, 0.5, 1])
-def test_two_keys_are_equal_as_often_as_asked(joins: float) -> None:
+def test_key_odds_match_join_selectivity(joins: float) -> None:
     odds = compute_key_odds(joins)
     assert odds.sum() == pytest.approx(1)
     assert (odds**2).sum() == pytest.approx(joins)
 
 
-def test_all_contenders_give_every_query_the_same_rows_in_temporal_order() -> None:
+def test_strategies_give_same_rows_in_order() -> None:
     pushes = list(PoissonStreams(30, 8, 0.2).generate_pushes())
     running = {name: make(QUERIES) for name, make in SHARING_STRATEGIES.items()}
     found = 0
@@ -47,7 +47,8 @@ def test_all_contenders_give_every_query_the_same_rows_in_temporal_order() -> No
     assert found > 0
 
 
-def test_pull_up_holds_all_of_the_largest_window_and_push_down_a_copy_of_b_for_each_part() -> None:
+def test_state_sizes_of_strategies() -> None:
+    """Pull-up holds the largest window, push-down a copy of B per part; slices hold least."""
     queries = QUERIES[:2]
     pushes = list(PoissonStreams(100, 8, 0.01).generate_pushes())
     states = {name: outcome.state.rows for name, outcome in run_side_by_side(queries, pushes, 1).items()}
@@ -60,7 +61,7 @@ def test_pull_up_holds_all_of_the_largest_window_and_push_down_a_copy_of_b_for_e
     assert states["state_slice"] < states["pull_up"]
 
 
-def test_what_must_be_held_is_what_a_query_can_still_use() -> None:
+def test_least_rows_counts_usable_tuples() -> None:
     pushes = list(PoissonStreams(50, 5, 0.1).generate_pushes())
     now = 5 * SECOND - 1
     rows = [row for push in pushes for row in push["A"].to_pylist()]
@@ -69,7 +70,7 @@ def test_what_must_be_held_is_what_a_query_can_still_use() -> None:
     assert count_least_rows(pushes, QUERIES[:2], now) == needed
 
 
-def test_a_crowd_answers_as_each_alone_and_differs_in_window() -> None:
+def test_many_queries_answer_as_each_alone() -> None:
     queries = QueryMix(40, 2 * SECOND, 20).build_queries()
     assert len({query.window for query in queries}) == 40
     assert len({query.share for query in queries}) == 20
@@ -79,14 +80,14 @@ def test_a_crowd_answers_as_each_alone_and_differs_in_window() -> None:
 
 
 @pytest.mark.parametrize("count", [12, 24, 36])
-def test_windows_for_more_queries_keep_their_distribution(count: int) -> None:
+def test_spread_windows_keep_distribution(count: int) -> None:
     for ends in lab.TABLE_4.values():
         more = lab.spread_windows(ends, count)
         assert len(set(more)) == count
         assert set(ends) <= set(more)
 
 
-def test_the_report_has_its_checks_tables_and_figures() -> None:
+def test_report_checks_tables_and_figures() -> None:
     report = lab.run(scale=TINY)
     value = json.loads(json.dumps(report.as_json()))
     checks = {check["name"]: check for check in value["checks"]}

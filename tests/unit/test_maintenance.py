@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
 
 
 def test_smallest_is_at_most_shipped() -> None:
     for field in fields(Maintenance):
-        assert getattr(SMALLEST_MAINTENANCE, field.name) < getattr(DEFAULT_MAINTENANCE, field.name), field.name
+        assert getattr(SMALLEST, field.name) < getattr(SHIPPED, field.name), field.name
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,11 @@ def test_wrong_threshold_is_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("field", fields(Maintenance), ids=lambda field: field.name)
-def test_below_the_smallest_is_refused(field: Any) -> None:
+def test_threshold_below_smallest_is_refused(field: Any) -> None:
     with pytest.raises(ps.QueryError, match=field.name):
-        Maintenance(**{field.name: getattr(SMALLEST_MAINTENANCE, field.name) - 1})
+        Maintenance(**{field.name: getattr(SMALLEST, field.name) - 1})
 
 
 def test_snapshot_keeps_thresholds() -> None:
-    engine = ps.Engine(maintenance=SMALLEST_MAINTENANCE)
-    assert ps.Engine.restore(engine.snapshot())._maintenance == SMALLEST_MAINTENANCE
+    engine = ps.Engine(maintenance=SMALLEST)
+    assert ps.Engine.restore(engine.snapshot())._maintenance == SMALLEST

@@ -39,7 +39,7 @@ print(json.dumps([working, ended]))
 
 
 @pytest.mark.parametrize("ignores", [True, False])
-def test_what_a_worker_used_is_counted_once_when_it_has_ended(ignores: bool) -> None:
+def test_cpu_of_ended_worker_counted_once(ignores: bool) -> None:
     """Spark's daemon ignores the ends of its workers: what they used was lost, and a cost could be negative.
 
     A process of its own measures, which has no other descendants, such as the Java of a test before. What counts is

@@ -64,7 +64,8 @@ def agree(one: ps.Engine, other: ps.Engine, changes: dict[int, Callable[[ps.Engi
 
 
 @pytest.mark.parametrize("state", ["auto", "eager"])
-def test_a_query_over_two_of_three_streams_reads_their_join_and_does_not_wait_for_the_third(state: str) -> None:
+def test_nested_query_reads_node_of_wider_join(state: str) -> None:
+    """A query over two of three streams reads the node of the wider join, without waiting."""
     eng = nested(state=state)
     assert joins(eng) == 1
     agree(eng, nested(share=False))
@@ -90,7 +91,7 @@ def test_a_query_over_two_of_three_streams_reads_their_join_and_does_not_wait_fo
         NARROW.replace("SELECT", "SELECT DISTINCT"),
     ],
 )
-def test_others_have_a_join_of_their_own(narrow: str) -> None:
+def test_incompatible_query_gets_own_join(narrow: str) -> None:
     eng = engine()
     eng.query("wide", WIDE, plan=PLAN)
     eng.query("narrow", narrow)
@@ -98,21 +99,21 @@ def test_others_have_a_join_of_their_own(narrow: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"state": "none"}, {"state": "lazy"}, {"state": "jit"}, {"adapt": True}])
-def test_where_rows_are_put_off_nobody_reads_them(options: dict[str, Any]) -> None:
+def test_node_not_read_if_rows_are_deferred(options: dict[str, Any]) -> None:
     eng = nested(**options)
     assert joins(eng) == 2
     eng.close()
 
 
 @pytest.mark.parametrize("plan", ["(a (b c))", "{a b c}"])
-def test_a_plan_without_the_node_is_not_shared(plan: str) -> None:
+def test_plan_without_node_is_not_shared(plan: str) -> None:
     eng = engine()
     eng.query("wide", WIDE, plan=plan)
     eng.query("narrow", NARROW)
     assert joins(eng) == 2
 
 
-def test_the_plan_asked_for_must_be_that_of_the_node() -> None:
+def test_explicit_plan_must_match_node() -> None:
     eng = nested()
     eng.query("asked", NARROW, plan="(p q)")
     eng.query("other", NARROW, plan="(q p)")
@@ -137,13 +138,13 @@ def test_the_plan_asked_for_must_be_that_of_the_node() -> None:
         (lambda eng: ps.Engine.restore(eng.snapshot()), 2),
     ],
 )
-def test_changes_keep_every_result(change: Callable[[ps.Engine], Any], left: int) -> None:
+def test_changes_keep_results(change: Callable[[ps.Engine], Any], left: int) -> None:
     """At step 13 the node is ahead of the tree."""
     eng = agree(nested(), nested(share=False), {13: change})
     assert joins(eng) == left
 
 
-def test_queries_come_and_go_while_the_node_is_ahead() -> None:
+def test_add_and_drop_queries_while_node_is_ahead() -> None:
     texts = {"early": (WIDE, 3), "second": (NARROW.replace("p.y > 1", "q.y < 3"), 6), "third": (NARROW, 11)}
     steps = {9: "early", 15: "second", 18: "narrow"}
 
@@ -164,7 +165,7 @@ def test_queries_come_and_go_while_the_node_is_ahead() -> None:
     assert joins(one) == 1
 
 
-def test_what_only_a_wider_query_wanted_goes_with_it() -> None:
+def test_drop_wider_query_frees_its_rows() -> None:
     """Also from the node's state, though a narrower query wants it: the rest above asks nobody."""
 
     def three(eng: ps.Engine) -> ps.Engine:
@@ -185,13 +186,13 @@ def even(eng: ps.Engine) -> ps.Engine:
 
 
 @pytest.mark.parametrize("name", ["wide", "narrow"])
-def test_another_text_goes_on_with_what_the_windows_hold(name: str) -> None:
+def test_alter_nested_query_keeps_windows(name: str) -> None:
     text = {"wide": WIDE.replace("10", "20"), "narrow": NARROW.replace("30", "15")}[name]
     one = agree(even(engine()), even(engine(share=False)), {13: lambda eng: eng.alter(name, text)})
     assert joins(one) == 1
 
 
-def test_a_query_that_looks_back_says_from_when_on_it_lacks_nothing() -> None:
+def test_complete_since_of_nested_query_with_history() -> None:
     """Tuples with a NULL that only the wider query minds were not kept before."""
     one, other = engine(), even(engine(share=False))
     one.query("wide", WIDE.replace("10", "20"), plan=PLAN)
@@ -209,7 +210,7 @@ def test_a_query_that_looks_back_says_from_when_on_it_lacks_nothing() -> None:
     same_rows(*(table.filter(pc.greater_equal(table.column("_ts"), since)) for table in late))
 
 
-def test_a_filter_that_fails_stops_its_own_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(exprs: Any, read: Any, length: int) -> Any:
         if "777" in repr(exprs):
             raise ValueError("no")

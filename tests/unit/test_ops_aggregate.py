@@ -34,7 +34,7 @@ def answers(text: str, *given: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def test_a_group_reports_when_a_value_changes() -> None:
+def test_group_emits_on_value_change() -> None:
     given = ({"ts": 1, "k": "a", "i": 1}, {"ts": 2, "k": "b", "i": 5}, {"ts": 3, "k": "a", "i": 1})
     assert answers("SELECT k, MAX(i) AS m FROM S [RANGE 10] GROUP BY k", *given) == [("a", 1, 1), ("b", 5, 2)]
     text = "SELECT k, COUNT(*) AS n FROM S [RANGE 10] GROUP BY k"
@@ -42,7 +42,7 @@ def test_a_group_reports_when_a_value_changes() -> None:
     assert answers(f"DSTREAM ({text})", *given) == [("a", 1, 3), ("a", 2, 11), ("b", 1, 12), ("a", 1, 13)]
 
 
-def test_null_is_a_group_and_null_values_are_left_out() -> None:
+def test_null_group_and_null_values() -> None:
     given = ({"ts": 1, "i": None}, {"ts": 2, "i": 4}, {"ts": 2, "k": "a", "i": None})
     text = "SELECT k, COUNT(*) AS n, COUNT(i) AS c, SUM(i) AS s, AVG(i) AS a, MIN(i) AS m FROM S GROUP BY k"
     assert answers(text, *given) == [
@@ -50,7 +50,7 @@ def test_null_is_a_group_and_null_values_are_left_out() -> None:
     ]  # fmt: skip
 
 
-def test_a_global_aggregate_without_rows_has_no_row() -> None:
+def test_global_aggregate_without_rows() -> None:
     given = ({"ts": 1, "i": 3}, {"ts": 9, "i": 4})
     text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [RANGE 2]"
     assert answers(text, *given) == [(1, 3, 1), (1, 4, 9)]
@@ -64,7 +64,8 @@ def test_expressions_over_groups_and_having() -> None:
     assert answers("SELECT DISTINCT COUNT(*) AS n FROM S GROUP BY i % 2", *given) == [(1, 0), (2, 2), (3, 4)]
 
 
-def test_sums_of_doubles_do_not_drift_and_do_not_depend_on_order() -> None:
+def test_sum_of_doubles_is_exact() -> None:
+    """Sums of doubles do not drift and do not depend on the order of the rows."""
     rng = random.Random(3)
     values = [rng.choice((1e16, 1.0, -1e16, 0.1, 1e-300, 1e300, -1e300)) for _ in range(300)]
     made = engine()
@@ -78,7 +79,7 @@ def test_sums_of_doubles_do_not_drift_and_do_not_depend_on_order() -> None:
         assert current == value  # a window of one row: whatever was added before is gone without a trace
 
 
-def test_sums_that_do_not_fit_are_null_until_they_do_again() -> None:
+def test_sum_overflow_is_null_until_it_fits() -> None:
     big, wide = 2**63 - 1, 10**37 * 9
     given = ({"ts": 1, "i": big, "d": wide}, {"ts": 2, "i": 1, "d": wide}, {"ts": 5, "i": -5, "d": 7})
     text = "SELECT SUM(i) AS s, SUM(d) AS t, COUNT(*) AS n FROM S [RANGE 3]"
@@ -86,11 +87,11 @@ def test_sums_that_do_not_fit_are_null_until_they_do_again() -> None:
     assert found == [(big, wide, 1), (None, None, 2), (1, wide, 4), (-5, 7, 5)]
 
 
-def test_running_totals_over_an_unbounded_window() -> None:
+def test_running_sum_over_unbounded_window() -> None:
     assert answers("SELECT SUM(i) AS s FROM S", *({"ts": t, "i": t} for t in (1, 2, 3))) == [(1, 1), (3, 2), (6, 3)]
 
 
-def test_a_slide_reports_the_answer_of_its_multiples() -> None:
+def test_slide_emits_at_multiples() -> None:
     given = [{"ts": t, "i": t} for t in (-3, 1, 5, 6, 11, 20)]
     # at 0: -3; at 5: 1 and 5 (5 belongs to it); at 10: 5 has just died, 6; at 15: 11; at 20: 20
     text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [RANGE 5 SLIDE 5]"
@@ -99,7 +100,7 @@ def test_a_slide_reports_the_answer_of_its_multiples() -> None:
     assert answers("DSTREAM (SELECT MAX(i) AS m FROM S [RANGE 5 SLIDE 10])", *given) == [(-3, 10), (6, 20), (20, 30)]
 
 
-def test_a_slide_waits_for_its_multiple() -> None:
+def test_slide_waits_for_frontier() -> None:
     made = engine()
     made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 10 SLIDE 10]")
     assert made.push({"S": rows({"ts": 3}, {"ts": 10})})["q"].num_rows == 0  # another one of 10 may come
@@ -159,7 +160,7 @@ class Fragile(Total):
         super().iterate(value)
 
 
-def test_without_remove_a_group_is_computed_again_from_its_rows() -> None:
+def test_aggregate_without_remove_recomputes_group() -> None:
     made = engine()
     made.aggregate("longest", Longest)
     made.query("q", "SELECT LONGEST(k) AS best FROM S [RANGE 3]")
@@ -168,7 +169,7 @@ def test_without_remove_a_group_is_computed_again_from_its_rows() -> None:
     assert [tuple(row.values()) for row in out.to_pylist()] == [("four", 1), ("abc", 4), ("xyz", 5)]
 
 
-def test_with_remove_rows_are_taken_back() -> None:
+def test_aggregate_with_remove() -> None:
     made = engine()
     made.aggregate("total", Total)
     made.query("q", "SELECT total(i) AS t, total(DISTINCT i) AS d FROM S [RANGE 2]")
@@ -176,7 +177,7 @@ def test_with_remove_rows_are_taken_back() -> None:
     assert [tuple(row.values()) for row in out.to_pylist()] == [(5, 5, 1), (10, 5, 2), (5, 5, 3)]
 
 
-def test_an_aggregate_that_raises_stops_its_query_and_no_other() -> None:
+def test_raising_aggregate_stops_only_its_query() -> None:
     made = engine()
     made.aggregate("fragile", Fragile)
     made.query("bad", "SELECT fragile(i) AS t FROM S")
@@ -202,7 +203,7 @@ def test_an_aggregate_that_raises_stops_its_query_and_no_other() -> None:
         made.push({"S": rows({"ts": 6, "i": 1})})
 
 
-def test_a_result_that_does_not_fit_its_type_is_a_failure() -> None:
+def test_aggregate_result_of_wrong_type_fails() -> None:
     class Odd(Longest):
         type = "bigint"
 
@@ -214,7 +215,7 @@ def test_a_result_that_does_not_fit_its_type_is_a_failure() -> None:
         assert made.flush()["q"].num_rows == 0
 
 
-def test_what_cannot_be_an_aggregate_is_refused() -> None:
+def test_invalid_aggregate_refused() -> None:
     made = engine()
     for name, class_, match in (
         ("sum", Total, "there is a function sum already"),

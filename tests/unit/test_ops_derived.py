@@ -33,7 +33,7 @@ def test_results_feed_other_queries() -> None:
     assert [row["n"] for row in pa.concat_tables([out["q"], end["q"]]).to_pylist()] == [1, 2, 1, 1]
 
 
-def test_frontiers_pass_on_even_without_results() -> None:
+def test_frontier_passes_without_results() -> None:
     made = engine()
     made.stream("t", {"ts": "bigint", "k": "bigint"}, time="ts")
     made.derive("none", "SELECT COUNT(*) AS n FROM s WHERE k < 0")
@@ -42,7 +42,7 @@ def test_frontiers_pass_on_even_without_results() -> None:
     assert out["q"].to_pylist() == [{"k": 2, "_ts": 2}, {"k": 9, "_ts": 9}]
 
 
-def test_a_query_sees_what_is_derived_from_then_on() -> None:
+def test_query_sees_later_derived_rows_only() -> None:
     made = engine()
     made.derive("d", "SELECT k FROM s")
     made.push({"s": rows((1, 1), (2, 2))})
@@ -50,7 +50,7 @@ def test_a_query_sees_what_is_derived_from_then_on() -> None:
     assert [row["k"] for row in made.push({"s": rows((3, 3))})["q"].to_pylist()] == [3]
 
 
-def test_a_cycle_is_refused() -> None:
+def test_derived_cycle_refused() -> None:
     made = engine()
     with pytest.raises(ps.QueryError, match=r"DERIVED_CYCLE.*derived from itself"):
         made.derive("d", "SELECT a.k FROM s [NOW] AS a, D [NOW] AS b")
@@ -68,7 +68,7 @@ def test_a_cycle_is_refused() -> None:
         made.query("q", "SELECT k FROM d")
 
 
-def test_names_and_pushes_that_do_not_fit() -> None:
+def test_invalid_names_and_pushes() -> None:
     made = engine()
     made.derive("d", "SELECT k FROM s")
     made.query("q", "SELECT k FROM d")
@@ -88,7 +88,7 @@ def test_names_and_pushes_that_do_not_fit() -> None:
     assert made.explain("d").startswith("d: ISTREAM, plan s")
 
 
-def test_derived_streams_come_back_with_what_was_not_read() -> None:
+def test_restore_derived_stream_with_unread_rows() -> None:
     made = engine()
     made.stream("t", {"ts": "bigint", "k": "bigint"}, time="ts")
     made.derive("d", "SELECT k FROM s")

@@ -37,7 +37,7 @@ def metrics(eng: ps.Engine, name: str) -> Any:
     return eng.metrics("q")[name]
 
 
-def test_routes_follow_the_fan_outs() -> None:
+def test_routes_follow_fan_outs() -> None:
     eng = engine()
     for number in range(6):
         eng.push(push(number, few_x=True))
@@ -51,7 +51,7 @@ def test_routes_follow_the_fan_outs() -> None:
 
 
 @pytest.mark.parametrize("state", ["none", "jit", "auto"])
-def test_it_answers_as_a_tree_does_also_across_changes(state: str) -> None:
+def test_eddy_matches_tree_across_migrations(state: str) -> None:
     eng, tree = engine(state), engine("eager", "((A B) C)")
     plans = {3: "((A C) B)", 5: "{C B A}", 7: "(A (B C))", 8: "{A B C}"}
     found: list[pa.Table] = []
@@ -69,7 +69,7 @@ def test_it_answers_as_a_tree_does_also_across_changes(state: str) -> None:
     assert rows(pa.concat_tables(found)) == rows(pa.concat_tables(wanted)) != []
 
 
-def test_demand_keeps_tuples_without_partners_out_of_the_eddy() -> None:
+def test_demand_holds_back_tuples_without_partners() -> None:
     """No tuple of C has a's y: a is held back, and b, which would find a, makes no row of the two either."""
     routed = {}
     for state in ("none", "jit"):
@@ -91,7 +91,7 @@ def test_demand_keeps_tuples_without_partners_out_of_the_eddy() -> None:
     assert "put off" in eng.explain("q")
 
 
-def test_an_eddy_has_no_nodes_to_keep_rows() -> None:
+def test_eddy_has_no_nodes() -> None:
     eng = engine()
     with pytest.raises(ps.QueryError, match="no node"):
         eng.policy("q", "jit", node="(A B)")

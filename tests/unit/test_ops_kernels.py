@@ -131,7 +131,7 @@ def key_of(value: object) -> object:
     return None if value is None else to_comparison_key(value)
 
 
-def test_sums_are_rounded_once_and_to_even() -> None:
+def test_sums_rounded_once_half_to_even() -> None:
     for limbs, want in (
         ([1, 1 << 21, 0], float(2**53)),  # a tie goes to the even neighbour
         ([3, 1 << 21, 0], float(2**53 + 4)),
@@ -145,7 +145,7 @@ def test_sums_are_rounded_once_and_to_even() -> None:
         assert out[0] == float(Fraction(sum(digit << (32 * place) for place, digit in enumerate(limbs))))
 
 
-def test_points_show_each_group_before_and_at_every_instant() -> None:
+def test_points_before_and_at_each_instant() -> None:
     at = find_change_points(np.array([1, 0, 1, 1], np.int32), np.array([5, 5, 5, 6]))
     assert at.codes.tolist() == [0, 0, 1, 1, 1]
     assert at.first.tolist() == [True, False, True, False, False]
@@ -154,7 +154,7 @@ def test_points_show_each_group_before_and_at_every_instant() -> None:
     assert at.order.tolist() == [1, 0, 2, 3]
 
 
-def test_numbers_pair_ends_with_beginnings() -> None:
+def test_row_numbers_pair_ends_with_births() -> None:
     answer, counts = AnswerDiffer(), GroupCounts()
 
     def changed(codes: list[int], times: list[int], signs: list[int]) -> list[tuple[int, int, int, int]]:
@@ -171,7 +171,7 @@ def test_numbers_pair_ends_with_beginnings() -> None:
     assert changed([0, 0], [3, 4], [-1, -1]) == [(3, -1, 2, 1), (3, 1, 1, 3), (4, -1, 1, 3)]
 
 
-def test_groups_of_several_columns_come_back_and_are_recycled() -> None:
+def test_row_groups_of_several_columns_recycled() -> None:
     groups, counts = RowGroups([INT, pa.string(), DOUBLE], Maintenance(recycle_codes=4)), GroupCounts()
     rng = random.Random(1)
     living: list[tuple[object, ...]] = []
@@ -193,7 +193,7 @@ def test_groups_of_several_columns_come_back_and_are_recycled() -> None:
     assert groups.bound < 200
 
 
-def test_limits_follow_the_order_of_time_stream_and_arrival() -> None:
+def test_limits_by_time_stream_and_arrival() -> None:
     rng = random.Random(5)
     for _ in range(100):
         left = sorted((rng.randrange(6), rng.randrange(50)) for _ in range(rng.randint(0, 8)))
@@ -209,7 +209,7 @@ def test_limits_follow_the_order_of_time_stream_and_arrival() -> None:
 
 
 @pytest.mark.parametrize("parties", [0, 3])
-def test_combinations_are_chosen_and_counted_by_age_and_by_who_wants_them(parties: int) -> None:
+def test_choose_combinations_by_age_and_interest(parties: int) -> None:
     rng = np.random.default_rng(parties)
     age, windows = rng.integers(0, 30, 200), np.array([5, 6, 20])
     codes = rng.integers(0, 1 + parties, 200 if parties else 0).astype(np.int32)

@@ -32,23 +32,23 @@ def pairs(made: ps.Engine, text: str, **streams: list[tuple[int, int]]) -> list[
 TWO = "SELECT x.ts AS one, y.ts AS two FROM SEQ(a{w} AS x, b AS y) MODE {mode}"
 
 
-def test_recent_takes_the_newest_and_may_take_it_again() -> None:
+def test_recent_reuses_newest() -> None:
     text = TWO.format(w="", mode="RECENT")
     assert pairs(engine(), text, a=[(1, 0), (3, 0)], b=[(0, 0), (2, 0), (4, 0), (5, 0)]) == [(1, 2), (3, 4), (3, 5)]
 
 
-def test_chronicle_takes_the_earliest_and_only_once() -> None:
+def test_chronicle_consumes_earliest() -> None:
     text = TWO.format(w="", mode="CHRONICLE")
     assert pairs(engine(), text, a=[(1, 0), (3, 0)], b=[(0, 0), (2, 0), (4, 0), (5, 0)]) == [(1, 2), (3, 4)]
 
 
 @pytest.mark.parametrize(("first", "wanted"), [("a", [(1, 1), (1, 2)]), ("b", [(1, 2)])])
-def test_at_one_time_the_stream_declared_first_is_earlier(first: str, wanted: list[tuple[int, int]]) -> None:
+def test_equal_times_ordered_by_declaration(first: str, wanted: list[tuple[int, int]]) -> None:
     made = engine(*("ab" if first == "a" else "ba"))
     assert pairs(made, TWO.format(w="", mode="RECENT"), a=[(1, 0)], b=[(1, 0), (2, 0)]) == wanted
 
 
-def test_the_order_of_declaration_outlives_a_restart() -> None:
+def test_restore_keeps_declaration_order() -> None:
     made = engine("b", "a")
     made.derive("d", "SELECT k FROM a")
     made.stream("e", {"ts": "bigint", "k": "bigint"}, time="ts")
@@ -58,12 +58,12 @@ def test_the_order_of_declaration_outlives_a_restart() -> None:
     assert made.flush()["q"].to_pylist() == [{"one": 7, "two": 8, "_ts": 1}]
 
 
-def test_within_a_stream_arrival_decides() -> None:
+def test_equal_times_in_stream_ordered_by_arrival() -> None:
     text = "SELECT x.k AS one, y.k AS two FROM SEQ(a AS x, a AS y) MODE RECENT"
     assert pairs(engine(), text, a=[(1, 1), (1, 2), (1, 3)]) == [(1, 2), (2, 3)]
 
 
-def test_a_window_bounds_the_time_between() -> None:
+def test_window_bounds_distance_in_time() -> None:
     given: dict[str, Any] = {"a": [(1, 0), (2, 0)], "b": [(4, 0), (5, 0), (6, 0)]}
     assert pairs(engine(), TWO.format(w=" [RANGE 4]", mode="CHRONICLE"), **given) == [(1, 4), (2, 5)]
     assert pairs(engine(), TWO.format(w=" [RANGE 3]", mode="CHRONICLE"), **given) == [(2, 4)]
@@ -71,7 +71,7 @@ def test_a_window_bounds_the_time_between() -> None:
 
 
 @pytest.mark.parametrize("mode", ["RECENT", "CHRONICLE"])
-def test_predicates_say_who_may_pair(mode: str) -> None:
+def test_predicates_filter_pairs(mode: str) -> None:
     a, b = [(1, 5), (2, 9), (3, 6)], [(4, 6), (5, 8), (6, 9)]
     equal = TWO.format(w="", mode=mode) + " WHERE x.k = y.k"
     assert pairs(engine(), equal, a=a, b=b) == [(3, 4), (2, 6)]
@@ -80,7 +80,7 @@ def test_predicates_say_who_may_pair(mode: str) -> None:
     assert pairs(engine(), below, a=a, b=b) == wanted[mode]
 
 
-def test_three_steps_compose_from_left_to_right() -> None:
+def test_three_steps_left_to_right() -> None:
     text = "SELECT x.ts AS one, y.ts AS two, z.ts AS three FROM SEQ(a AS x, b AS y, c AS z) MODE {}"
     given: dict[str, Any] = {"a": [(1, 0), (2, 0)], "b": [(3, 0), (4, 0)], "c": [(5, 0), (6, 0), (7, 0)]}
     assert pairs(engine(), text.format("CHRONICLE"), **given) == [(1, 3, 5), (2, 4, 6)]
@@ -90,7 +90,7 @@ def test_three_steps_compose_from_left_to_right() -> None:
     assert pairs(engine(), bound.replace("RANGE 5", "RANGE 4"), **given) == [(2, 4, 5)]
 
 
-def test_a_later_tuple_waits_until_no_earlier_one_can_come() -> None:
+def test_tuple_waits_for_earlier_frontier() -> None:
     """Skew: the product arrives before the case it belongs to."""
     made = engine()
     made.query("q", TWO.format(w="", mode="RECENT"))
@@ -101,7 +101,7 @@ def test_a_later_tuple_waits_until_no_earlier_one_can_come() -> None:
     assert made.push({"b": rows((8, 0))})["q"].to_pylist() == [{"one": 6, "two": 8, "_ts": 8}]
 
 
-def test_pairs_leave_the_answer_when_one_of_them_dies() -> None:
+def test_pair_ends_with_first_expired_tuple() -> None:
     text = f"DSTREAM ({TWO.format(w=' [RANGE 4]', mode='RECENT').replace('b AS y', 'b [RANGE 9] AS y')})"
     made = engine()
     made.query("q", text)
@@ -114,7 +114,7 @@ def pending(made: ps.Engine) -> int:
     return int(operators["q: sequence"]["pending"])
 
 
-def test_what_no_later_tuple_can_use_is_forgotten() -> None:
+def test_unusable_tuples_are_freed() -> None:
     recent, chronicle = engine(), engine()
     recent.query("q", TWO.format(w="", mode="RECENT") + " WHERE x.k = y.k")
     chronicle.query("q", TWO.format(w="", mode="CHRONICLE") + " WHERE x.k = y.k")
@@ -127,7 +127,7 @@ def test_what_no_later_tuple_can_use_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("mode", ["RECENT", "CHRONICLE"])
-def test_compaction_changes_nothing(mode: str) -> None:
+def test_compaction_keeps_results(mode: str) -> None:
     count = 9000
     early = [(t, t % 13) for t in range(count)]
     late = [(t + count // 2, t % 17) for t in range(count)]
@@ -146,7 +146,7 @@ def test_compaction_changes_nothing(mode: str) -> None:
         assert len(at_once) > 1000
 
 
-def test_what_a_sequence_does_not_take() -> None:
+def test_unsupported_sequence_options() -> None:
     made = engine()
     with pytest.raises(ps.UnsupportedError, match="ROWS_IN_SEQ"):
         made.query("q", TWO.format(w=" [ROWS 3]", mode="RECENT"))

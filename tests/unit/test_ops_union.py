@@ -35,7 +35,7 @@ def drained(operator: UnionOperator, reader: Reader, budget: int = 100) -> list[
 
 
 @pytest.mark.parametrize("budget", [1, 2, 100])
-def test_inputs_are_merged_by_time(budget: int) -> None:
+def test_union_merges_by_time(budget: int) -> None:
     operator, (a, b, c), reader = union(3)
     for arc, times in ((a, (1, 4, 9)), (b, (2, 2, 5)), (c, (0, 7))):
         arc.write(batch(*times))
@@ -44,7 +44,7 @@ def test_inputs_are_merged_by_time(budget: int) -> None:
     assert reader.frontier == 10
 
 
-def test_a_tuple_waits_for_the_lowest_frontier_only() -> None:
+def test_tuple_waits_for_lowest_frontier() -> None:
     operator, (a, b), reader = union()
     a.write(batch(1, 3, 5))
     a.advance(5)
@@ -57,7 +57,7 @@ def test_a_tuple_waits_for_the_lowest_frontier_only() -> None:
     assert drained(operator, reader) == [3, 5]
 
 
-def test_whole_instants_wait_for_the_frontier_to_pass() -> None:
+def test_whole_instants_wait_for_frontier() -> None:
     operator, (a, b), reader = union(whole=True)
     a.write(batch(1, 3))
     a.advance(5)
@@ -68,7 +68,7 @@ def test_whole_instants_wait_for_the_frontier_to_pass() -> None:
     assert drained(operator, reader) == [3]
 
 
-def test_numbers_stay_unique() -> None:
+def test_row_numbers_stay_unique() -> None:
     operator, (a, b), reader = union()
     for arc in (a, b):
         arc.write(batch(1, 2, sign=1))
@@ -98,7 +98,7 @@ A = [(1, 1), (2, 1), (4, None), (6, 2)]
 B = [(2, 1), (5, None)]
 
 
-def test_union_all_keeps_every_row_and_names_columns_by_the_left() -> None:
+def test_union_all_keeps_rows_and_left_names() -> None:
     engine = ps.Engine()
     engine.stream("A", {"ts": "bigint", "x": "int"}, time="ts")
     engine.query("q", "SELECT x AS left_name FROM A UNION ALL SELECT ts FROM A UNION ALL SELECT 7 FROM A")
@@ -107,12 +107,13 @@ def test_union_all_keeps_every_row_and_names_columns_by_the_left() -> None:
     assert sorted(out.column("left_name").to_pylist()) == [1, 5, 7]
 
 
-def test_distinct_rows_stay_while_one_of_them_does() -> None:
+def test_distinct_row_lives_while_any_duplicate() -> None:
     assert answers("SELECT DISTINCT x FROM A [RANGE 2]", A=A) == [(1, 1), (None, 4), (2, 6)]
     assert answers("DSTREAM (SELECT DISTINCT x FROM A [RANGE 2])", A=A) == [(1, 4), (None, 6), (2, 8)]
 
 
-def test_except_is_a_difference_of_sets_that_changes_with_both_windows() -> None:
+def test_except_follows_both_windows() -> None:
+    """EXCEPT is the set difference of both windows at every instant."""
     text = "SELECT x FROM A [RANGE 3] EXCEPT SELECT x FROM B [RANGE 2]"
     assert answers(text, A=A, B=B) == [(1, 1), (None, 4), (1, 4), (2, 6)]
     # 1 leaves when B brings it, is back when B's has died, and goes for good with its own; NULL is NULL
@@ -145,7 +146,8 @@ def chain() -> ps.Engine:
     return engine
 
 
-def test_a_chain_of_except_is_one_operator_that_takes_its_inputs_in_the_order_of_the_plan() -> None:
+def test_except_chain_in_order_of_plan() -> None:
+    """A chain of EXCEPT is one operator that takes its inputs in the order of the plan."""
     engine = chain()
     assert engine.metrics("q")["plan"] == "A; B; C; D"
     assert [name for name in engine.metrics("q")["operators"] if "except" in name] == ["q: except"]
@@ -157,14 +159,14 @@ def test_a_chain_of_except_is_one_operator_that_takes_its_inputs_in_the_order_of
 
 
 @pytest.mark.parametrize("plan", ["B; A; C; D", "A; B; C", "A; D; D; B", "A; B; C; E"])
-def test_a_plan_that_takes_away_something_else_is_refused(plan: str) -> None:
+def test_except_plan_with_other_inputs_refused(plan: str) -> None:
     engine = chain()
     with pytest.raises(ps.QueryError):
         engine.migrate("q", plan)
     assert engine.metrics("q")["plan"] == "A; B; C; D"
 
 
-def test_set_difference_goes_on_in_another_order() -> None:
+def test_except_migration_to_other_order() -> None:
     """((A − B) − C) − D becomes ((A − D) − B) − C: tuples of all inner streams, before and after the change, count."""
     engine = chain()
     seen: dict[int, set[int]] = {}

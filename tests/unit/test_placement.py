@@ -33,20 +33,20 @@ def shares(placement: Placement) -> tuple[int, ...]:
     return tuple(step.share for step in next(iter(placement.routes.values())).dimensions)
 
 
-def test_a_join_on_one_key_is_cut_by_it_without_copies() -> None:
+def test_join_on_one_key_partitioned_without_copies() -> None:
     placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.x = C.y", 7)
     assert shares(placement) == (7,)
     assert placement.compute_replication() == 1
     assert str(placement) == "7 cells, each row in 1 of them on average"
 
 
-def test_a_chain_of_two_keys_is_a_grid() -> None:
+def test_chain_of_two_keys_is_grid() -> None:
     placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.y = C.y", 9)
     assert shares(placement) == (3, 3)
     assert [route.copies for route in placement.routes.values()] == [3, 1, 3]
 
 
-def test_without_an_equality_rows_meet_in_a_matrix() -> None:
+def test_theta_join_is_matrix() -> None:
     placement = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x < B.x", 4)
     assert shares(placement) == (2, 2)
     assert (
@@ -54,7 +54,7 @@ def test_without_an_equality_rows_meet_in_a_matrix() -> None:
     )
 
 
-def test_one_stream_is_spread() -> None:
+def test_single_stream_is_spread() -> None:
     assert shares(placed("SELECT x FROM A [NOW] WHERE x > 3", 5)) == (5,)
     assert shares(placed("SELECT A.x FROM A [RANGE 5], rooms WHERE A.x = rooms.x", 5)) == (5,)
 
@@ -79,7 +79,7 @@ def test_one_stream_is_spread() -> None:
         ("SELECT B.y, COUNT(*) AS n FROM SEQ(A, B) MODE RECENT WHERE A.x = B.x GROUP BY B.y", "SEQ needs all"),
     ],
 )
-def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
+def test_unpartitionable_query_pinned_with_reason(text: str, why: str) -> None:
     placement = placed(text, 8)
     assert placement.pin_reason is not None
     assert why in str(placement)
@@ -97,7 +97,7 @@ def test_what_cannot_be_cut_is_pinned_and_says_why(text: str, why: str) -> None:
         ("SELECT x, COUNT(*) AS n FROM A [PARTITION BY x ROWS 3] GROUP BY x", [1]),
     ],
 )
-def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
+def test_group_by_partitioned_by_keys(text: str, copies: list[int]) -> None:
     placement = placed(text, 6)
     assert placement.pin_reason is None
     assert placement.cells == 6
@@ -113,7 +113,7 @@ def test_groups_are_cut_by_their_keys(text: str, copies: list[int]) -> None:
         ("SELECT B.y, COUNT(*) AS n FROM SEQ(A, B) MODE RECENT WHERE A.x = B.x AND A.y = B.y GROUP BY B.y", "y y"),
     ],
 )
-def test_a_sequence_is_cut_by_a_key_that_each_step_asks_for(text: str, terms: str) -> None:
+def test_sequence_partitioned_by_common_key(text: str, terms: str) -> None:
     placement = placed(text, 6)
     assert placement.pin_reason is None
     found = [
@@ -122,7 +122,7 @@ def test_a_sequence_is_cut_by_a_key_that_each_step_asks_for(text: str, terms: st
     assert [column.name for term in found if term is not None for column in find_columns(term)] == terms.split()
 
 
-def test_sides_of_a_union_are_cut_each_by_itself() -> None:
+def test_union_sides_partitioned_separately() -> None:
     placement = placed(
         "SELECT x FROM A [RANGE 3] UNION ALL SELECT B.x FROM B [RANGE 3], C [RANGE 3] WHERE B.y = C.y "
         "UNION ALL SELECT x FROM D [RANGE 3] GROUP BY x",
@@ -135,7 +135,7 @@ def test_sides_of_a_union_are_cut_each_by_itself() -> None:
     assert terms["D"] == [HashCoordinate(Column("", "x", pa.int64()), keeps_nulls=True)]
 
 
-def test_sides_of_a_difference_are_cut_by_a_column_they_share() -> None:
+def test_except_sides_partitioned_by_common_column() -> None:
     placement = placed(
         "SELECT 1 AS n, x FROM A [RANGE 3] EXCEPT SELECT B.x + C.x AS n, C.y FROM B [RANGE 3], C [RANGE 3]", 6
     )
@@ -146,13 +146,13 @@ def test_sides_of_a_difference_are_cut_by_a_column_they_share() -> None:
     assert terms["C"] == [HashCoordinate(Column("", "y", pa.int64()), keeps_nulls=True)]
 
 
-def test_a_matching_partition_is_cut() -> None:
+def test_matching_window_partition_is_partitioned() -> None:
     placement = placed("SELECT A.x FROM A [PARTITION BY x, y ROWS 3], B [RANGE 5] WHERE A.x = B.x AND A.s = B.s", 6)
     assert placement.pin_reason is None
     assert [route.copies for route in placement.routes.values()] == [1, 1]
 
 
-def test_random_queries_never_use_more_cells_than_there_are() -> None:
+def test_random_queries_within_cell_count() -> None:
     for seed in range(60):
         case = random_case(seed, limit=None)
         catalog = Catalog()
@@ -170,7 +170,7 @@ def test_random_queries_never_use_more_cells_than_there_are() -> None:
                 assert len(owners) * route.copies == prod(step.share for step in route.dimensions)
 
 
-def test_offsets_are_a_mixed_radix() -> None:
+def test_offsets_are_mixed_radix() -> None:
     route = placed("SELECT A.x FROM A [RANGE 5], B [RANGE 5], C [RANGE 5] WHERE A.x = B.x AND B.y = C.y", 6).routes[
         0, "B"
     ]
@@ -180,7 +180,7 @@ def test_offsets_are_a_mixed_radix() -> None:
     assert cells == set(range(6))
 
 
-def test_cell_keys_fill_the_partitions_of_spark() -> None:
+def test_cell_keys_fill_spark_partitions() -> None:
     """Checked against `SELECT pmod(hash(i), 5)` of Spark 4.3 in tests/spark."""
     assert [len(set(find_cell_keys(cells))) for cells in (1, 2, 5, 16)] == [1, 2, 5, 16]
     assert find_cell_keys(1) == (0,)

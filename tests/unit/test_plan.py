@@ -64,7 +64,7 @@ def planned(text: str, shape: str) -> JoinPlan:
         (" {b, A C}", "{B A C}"),
     ],
 )
-def test_plan_strings_read_back(text: str, shape: str) -> None:
+def test_plan_string_round_trip(text: str, shape: str) -> None:
     tree = parse_tree(text, ["A", "B", "C"])
     assert str(tree) == shape
     assert parse_tree(str(tree), ["A", "B", "C"]) == tree
@@ -73,7 +73,7 @@ def test_plan_strings_read_back(text: str, shape: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "(A B", "A B)", "(A B)", "((A B) (C A))", "(A (B D))", "(A () (B C))", "{A B}", "({A B} C)", "{A B C"]
 )
-def test_a_plan_that_does_not_fit_says_why(text: str) -> None:
+def test_plan_mismatch_message(text: str) -> None:
     with pytest.raises(QueryError, match="each of A, B, C once") as caught:
         parse_tree(text, ["A", "B", "C"])
     assert caught.value.condition == "PLAN_MISFIT"
@@ -87,7 +87,8 @@ def test_deep_shapes() -> None:
 # Classes and predicates
 
 
-def test_equalities_close_into_classes_and_the_rest_finds_its_place() -> None:
+def test_equalities_form_join_classes() -> None:
+    """Equalities form transitive join classes; other predicates become filters or residuals."""
     graph = graph_of(
         bound(
             "SELECT A.x FROM A, B, C WHERE A.x = B.x AND C.x = B.x AND A.y + 1 = C.y AND A.v > 3 AND A.v < C.v "
@@ -104,18 +105,18 @@ def test_equalities_close_into_classes_and_the_rest_finds_its_place() -> None:
     assert [to_sql(expr) for expr in graph.residuals] == ["A.v < C.v"]
 
 
-def test_two_equal_terms_of_one_stream_become_its_filter() -> None:
+def test_equal_terms_of_one_stream_become_filter() -> None:
     graph = graph_of(bound("SELECT A.x FROM A, B WHERE A.x = B.x AND A.y = B.x"))
     assert len(graph.classes) == 1
     assert [(alias, to_sql(expr)) for alias, expr in graph.filters] == [("A", "A.y = A.x")]
 
 
-def test_casts_that_only_widen_do_not_divide_a_class_and_others_do() -> None:
+def test_widening_casts_share_join_class() -> None:
     assert len(graph_of(bound("SELECT A.x FROM A, B, C WHERE A.i = B.x AND A.i = C.i")).classes) == 1
     assert len(graph_of(bound("SELECT A.x FROM A, B, C WHERE A.x = B.x AND A.x = C.v")).classes) == 2
 
 
-def test_a_residual_sits_at_the_lowest_node_with_its_columns() -> None:
+def test_residual_at_lowest_node_with_columns() -> None:
     plan = planned(
         "SELECT A.x FROM A, B, C WHERE A.x = B.x AND B.x = C.x AND A.v < B.v AND A.v + B.v < C.v", "((A B) C)"
     )
@@ -139,14 +140,14 @@ def test_a_residual_sits_at_the_lowest_node_with_its_columns() -> None:
         ("A.v - 5 > B.v AND A.v < B.v + 7", 5, 7),
     ],
 )
-def test_inequalities_bound_a_difference(where: str, low: float, high: float) -> None:
+def test_inequalities_give_range_bounds(where: str, low: float, high: float) -> None:
     condition = find_range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes()))
     assert condition is not None
     assert (condition.left.alias, condition.right.alias, condition.low, condition.high) == ("A", "B", low, high)
 
 
 @pytest.mark.parametrize("where", ["A.x <> B.x", "A.v * 2 < B.v", "A.v + B.v < 3", "A.x = 1 OR B.x = 2"])
-def test_other_predicates_bound_nothing(where: str) -> None:
+def test_other_predicates_give_no_range_bounds(where: str) -> None:
     assert find_range_condition(next(planned(f"SELECT A.x FROM A, B WHERE {where}", "(A B)").nodes())) is None
 
 
@@ -177,7 +178,7 @@ def every_tree(aliases: tuple[str, ...]) -> list[Tree]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_dynamic_programming_finds_the_cheapest_tree(seed: int) -> None:
+def test_best_tree_is_cheapest(seed: int) -> None:
     rng, graph = random.Random(seed), graph_of(CHAIN)
     stats = Statistics(
         {alias: rng.uniform(0.1, 10) for alias in "ABCD"},
@@ -188,7 +189,7 @@ def test_dynamic_programming_finds_the_cheapest_tree(seed: int) -> None:
     assert best == pytest.approx(min(compute_tree_cost(tree, graph, stats) for tree in every_tree(graph.aliases)))
 
 
-def test_shapes_can_be_asked_for_and_cross_products_are_avoided() -> None:
+def test_best_tree_shape_and_no_cross_products() -> None:
     graph = graph_of(CHAIN)
     stats = assume_statistics(graph, CHAIN.sources, {})
     assert str(choose_tree(graph, stats, "left-deep")) == "(((A B) C) D)"
@@ -200,7 +201,7 @@ def test_shapes_can_be_asked_for_and_cross_products_are_avoided() -> None:
     assert "(A B)" not in str(choose_tree(graph, assume_statistics(graph, star.sources, {})))
 
 
-def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
+def test_cost_model_state_rows_and_output_rate() -> None:
     graph = graph_of(CHAIN)
     stats = Statistics(dict.fromkeys("ABCD", 2.0), dict.fromkeys("ABCD", 10.0), dict.fromkeys(range(3), 5.0))
     assert estimate_state_rows(frozenset("AB"), graph, stats) == 10 * 10 / 5
@@ -210,7 +211,7 @@ def test_the_cost_model_counts_rows_as_the_formula_says() -> None:
 # Pictures
 
 
-def test_pictures_name_keys_predicates_and_windows() -> None:
+def test_explain_formats_show_keys_and_windows() -> None:
     plan = planned("SELECT A.x FROM A [ROWS 3], B [RANGE 5], C WHERE A.x = B.x AND A.v < C.v AND B.y > 0", "((A B) C)")
     text = as_text(describe_join(plan, {"(A B)": (("state", "keeps its rows"),)}))
     for part in ("on: A.x = B.x", "where: A.v < C.v", "[ROWS 3]", "[RANGE 5]", "[UNBOUNDED]", "filter: B.y > 0",
@@ -224,7 +225,7 @@ def test_pictures_name_keys_predicates_and_windows() -> None:
 # Routes
 
 
-def test_a_route_visits_the_cheapest_stem_that_is_left() -> None:
+def test_cheapest_route() -> None:
     classes = {"A": frozenset({0}), "B": frozenset({0, 1}), "C": frozenset({1, 2}), "D": frozenset({2})}
     costs = {("B", (0,)): 3.0, ("C", ()): 100.0, ("D", ()): 50.0, ("C", (1,)): 2.0, ("D", (2,)): 0.1}
     assert choose_route("A", classes, lambda *step: costs[step]) == ("A", "B", "C", "D")
@@ -232,7 +233,7 @@ def test_a_route_visits_the_cheapest_stem_that_is_left() -> None:
     assert choose_route("A", classes, lambda *step: costs[step]) == ("A", "D", "C", "B")
 
 
-def test_the_half_joins_of_a_route_answer_each_predicate_once() -> None:
+def test_route_applies_each_predicate_once() -> None:
     plan = planned("SELECT A.x FROM A, B, C WHERE A.x = B.x AND A.v < C.v AND B.v < C.v", "{A B C}")
     path = plan.root.plan_route(("C", "A", "B"))
     assert str(path.tree) == "((C A) B)"

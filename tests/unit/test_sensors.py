@@ -21,12 +21,12 @@ from penstock.lab.papers.jaqpot.sensors import (
 HOUR = 3600
 
 
-def test_a_seed_gives_the_same_readings() -> None:
+def test_readings_are_seeded() -> None:
     assert SensorLab(seed=4).generate_readings(HOUR).equals(SensorLab(seed=4).generate_readings(HOUR))
     assert not SensorLab(seed=4).generate_readings(HOUR).equals(SensorLab(seed=5).generate_readings(HOUR))
 
 
-def test_schema_and_rhythm() -> None:
+def test_schema_and_interval() -> None:
     readings = SensorLab(gaps=0, dirt=0).generate_readings(HOUR)
     assert readings.schema == SCHEMA
     epochs = round(HOUR / PERIOD)
@@ -40,7 +40,7 @@ def test_schema_and_rhythm() -> None:
     assert np.corrcoef(humidity, temperature)[0, 1] < -0.5
 
 
-def test_gaps_and_dirt() -> None:
+def test_missing_and_dirty_readings() -> None:
     readings = SensorLab(gaps=0.3, dirt=0.1).generate_readings(4 * HOUR)
     whole = MOTES * round(4 * HOUR / PERIOD)
     assert readings.num_rows == pytest.approx(0.7 * whole, rel=0.03)
@@ -62,7 +62,7 @@ ORIGINAL = """\
 """
 
 
-def test_the_original_format(tmp_path: Path) -> None:
+def test_load_original_format(tmp_path: Path) -> None:
     path = tmp_path / "data.txt"
     path.write_text(ORIGINAL)
     readings = load_readings(path)
@@ -74,13 +74,13 @@ def test_the_original_format(tmp_path: Path) -> None:
     assert clean_readings(readings).column("epoch").to_pylist() == [2]
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
+def test_load_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "data.txt"
     path.write_text("")
     assert load_readings(path).num_rows == 0
 
 
-def test_groups_divide_the_motes() -> None:
+def test_groups_partition_motes() -> None:
     readings = clean_readings(SensorLab().generate_readings(HOUR))
     parts = split_groups(readings, "ABCDE")
     assert sum(part.num_rows for part in parts.values()) == readings.num_rows

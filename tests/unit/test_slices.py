@@ -19,7 +19,7 @@ from penstock.plan.slice_cost import (
 )
 
 
-def test_two_queries_are_the_equations() -> None:
+def test_costs_of_two_queries_match_equations_1_to_3() -> None:
     """Eq. 1 to 3 with λ = 10, W1 = 2, W2 = 6, M_t = 3, S_σ = 0.25, S_⋈ = 0.5, every term by hand."""
     rates, windows = Rates(10, 10, 0.5, tuple_bytes=3), SharedWindows((2, 6), (1, 0.25))
     assert compute_pull_up_cost(windows, rates) == SharingCost(2 * 10 * 6 * 3, 1200 + 20 + 600 + 600)
@@ -33,7 +33,7 @@ def test_two_queries_are_the_equations() -> None:
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("sigma", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("joins", [0.025, 0.1, 0.4])
-def test_savings_are_equation_4(rho: float, sigma: float, joins: float) -> None:
+def test_savings_match_equation_4(rho: float, sigma: float, joins: float) -> None:
     """The paper leaves out what grows with λ alone: so the rate here is very high."""
     rates, windows = Rates(1e13, 1e13, joins), SharedWindows((rho, 1.0), (1.0, sigma))
     chain = compute_slice_cost(windows, rates, choose_mem_opt_chain(windows))
@@ -48,7 +48,7 @@ def test_savings_are_equation_4(rho: float, sigma: float, joins: float) -> None:
     assert over_down.cpu == pytest.approx(sigma * joins / divisor)
 
 
-def test_merging_saves_and_costs_what_section_5_says() -> None:
+def test_merge_cost_matches_section_5() -> None:
     """Slices 3 to 5 of six become one: two purges and overheads less, each result routed twice."""
     rates, windows = Rates(7, 5, 0.1), SharedWindows((1, 2, 4, 7, 8, 11))
     apart, merged = (
@@ -69,7 +69,7 @@ def drawn(rng: random.Random) -> tuple[SharedWindows, Rates, float]:
 
 
 @pytest.mark.parametrize("router", ["comparisons", "lookup"])
-def test_cpu_opt_is_the_best_of_all_chains(router: str) -> None:
+def test_cpu_opt_is_cheapest_chain(router: str) -> None:
     rng = random.Random(5)
     for _ in range(150):
         windows, rates, overhead = drawn(rng)
@@ -84,7 +84,8 @@ def test_cpu_opt_is_the_best_of_all_chains(router: str) -> None:
         assert found.cpu == pytest.approx(min(costs))
 
 
-def test_mem_opt_is_the_least_of_all_chains_and_that_of_the_largest_window_without_filters() -> None:
+def test_mem_opt_is_smallest_chain() -> None:
+    """mem_opt needs least memory; without filters that of the largest window."""
     rng = random.Random(6)
     for _ in range(100):
         windows, rates, _ = drawn(rng)
@@ -110,7 +111,7 @@ def test_one_slice_is_selection_pull_up() -> None:
         assert (one.memory, one.cpu) == pytest.approx((up.memory, up.cpu))
 
 
-def test_two_thousand_windows_are_no_matter() -> None:
+def test_cpu_opt_with_2000_windows() -> None:
     windows = SharedWindows(tuple(range(1, 2_001)))
     chain = choose_cpu_opt_chain(windows, Rates(10, 10, 0.01), overhead=50)
     widths = [stop - start for start, stop in pairwise((0, *chain))]
@@ -123,12 +124,12 @@ def test_two_thousand_windows_are_no_matter() -> None:
     ("ends", "wanted"),
     [((), ()), ((0, 1), ()), ((2, 1), ()), ((1, 1), ()), ((1, 2), (1,)), ((1, 2), (0.2, 0.5)), ((1,), (1.5,))],
 )
-def test_windows_that_make_no_sense_are_refused(ends: tuple[float, ...], wanted: tuple[float, ...]) -> None:
+def test_invalid_windows_refused(ends: tuple[float, ...], wanted: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=r"windows are|shares lie"):
         SharedWindows(ends, wanted)
 
 
 @pytest.mark.parametrize("chain", [(), (1,), (1.5, 3), (2, 1, 3), (1, 1, 3)])
-def test_chains_that_do_not_fit_are_refused(chain: tuple[float, ...]) -> None:
+def test_invalid_chains_refused(chain: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="a chain cuts"):
         compute_slice_cost(SharedWindows((1, 2, 3)), Rates(1, 1, 1), chain)

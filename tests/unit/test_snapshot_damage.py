@@ -109,7 +109,7 @@ def test_damaged_snapshot_is_refused(blob: bytes) -> None:
 
 
 @pytest.mark.parametrize("what", [b"", b"PK", b"not a snapshot", None, 5, "text", [b"x"], pa.table({"x": [1]})])
-def test_what_is_no_snapshot_is_refused(what: Any) -> None:
+def test_non_snapshot_is_refused(what: Any) -> None:
     with pytest.raises(ps.DataError, match="BAD_SNAPSHOT"):
         restored(what)
 
@@ -141,7 +141,7 @@ def other_content(blob: bytes, rng: random.Random) -> bytes:
     return snapshot.add_header(out.getvalue())
 
 
-def test_content_that_does_not_fit_is_an_error_of_ours(blob: bytes) -> None:
+def test_foreign_content_raises_penstock_error(blob: bytes) -> None:
     """Nothing was damaged: somebody wrote another content. It may fit by chance."""
     for seed in range(FIRST, FIRST + max(1, SEEDS // 15)):
         with suppress(ps.PenstockError):

@@ -61,7 +61,7 @@ def push(*rows: tuple[int | None, int]) -> Push:
     return Push({"s": pa.table({"ts": [t for t, _ in rows], "x": [x for _, x in rows]}, schema=SCHEMA)})
 
 
-def test_lateness_is_judged_push_by_push() -> None:
+def test_lateness_judged_per_push() -> None:
     steps = (push((10, 1), (4, 2)), push((7, 3), (8, 4), (None, 5)), Advance("s", 20), push((19, 6), (20, 7)))
     case = Case(0, (Stream("s", SCHEMA, "ts", 2),), {}, "", "s", steps)
     assert case.accepted["s"].column("x").to_pylist() == [1, 2, 4, 7]
@@ -87,7 +87,7 @@ def test_most_cases_have_answers_and_few_late_rows() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("window", WINDOWS)
-def test_knobs(shape: str, window: str) -> None:
+def test_case_options(shape: str, window: str) -> None:
     case = random_case(5, shape=shape, windows=[window], sources=3, rows=10, tables=False, timestamps=False, late=False)
     assert not any(table.num_rows for table in case.late.values())
     assert not case.tables
@@ -95,18 +95,18 @@ def test_knobs(shape: str, window: str) -> None:
     assert all(table.num_rows <= 10 for table in case.streams.values())
 
 
-def test_an_unknown_knob_is_named() -> None:
+def test_unknown_option_refused() -> None:
     with pytest.raises(TypeError, match="shapes"):
         random_case(1, shapes="chain")
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_run_answers_what_the_engine_does(seed: int) -> None:
+def test_run_collects_engine_results(seed: int) -> None:
     case = random_case(seed, rows=15)
     assert difference(run(OracleEngine, case, plan=case.plan), case.expected) is None
 
 
-def test_a_run_wants_temporal_order() -> None:
+def test_run_requires_temporal_order() -> None:
     class Backwards(OracleEngine):
         def flush(self) -> dict[str, pa.Table]:
             return {"q": super().flush()["q"].sort_by([("_ts", "descending")])}
@@ -116,7 +116,7 @@ def test_a_run_wants_temporal_order() -> None:
         run(Backwards, case)
 
 
-def test_events_may_exchange_the_engine() -> None:
+def test_events_may_replace_engine() -> None:
     case, seen = random_case(3, rows=10), []
 
     def event(engine: OracleEngine, step: int) -> OracleEngine | None:
@@ -131,7 +131,7 @@ def test_events_may_exchange_the_engine() -> None:
     assert seen == list(range(len(case.steps) + 1))
 
 
-def test_shrinking_leaves_what_fails() -> None:
+def test_shrink_keeps_failure() -> None:
     def fails(case: Case) -> bool:
         return difference(run(lambda: OracleEngine(lose=3), case), case.expected) is not None
 
@@ -144,7 +144,7 @@ def test_shrinking_leaves_what_fails() -> None:
         shrink(case, lambda _: False)
 
 
-def test_the_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("penstock")
     package.Engine = lambda **_: OracleEngine()  # type: ignore[attr-defined]
     package.__path__ = []

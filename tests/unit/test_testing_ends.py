@@ -14,7 +14,7 @@ from penstock.testing import MemorySink, MemorySource, VirtualClock, difference,
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.string())])
 
 
-def test_a_source_gives_its_rows_in_batches() -> None:
+def test_memory_source_batches() -> None:
     source = MemorySource(SCHEMA, batch=2)
     source.add([{"ts": 1, "x": "a"}])
     source.add(pa.table({"ts": [2, 3], "x": ["b", None]}))
@@ -23,14 +23,14 @@ def test_a_source_gives_its_rows_in_batches() -> None:
     assert source.read().schema == SCHEMA
 
 
-def test_a_source_is_kind_about_mistakes() -> None:
+def test_memory_source_errors() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         MemorySource(SCHEMA, batch=0)
     with pytest.raises(ValueError, match="the source has"):
         MemorySource(SCHEMA).add(pa.table({"y": [1]}))
 
 
-def test_a_sink_keeps_everything() -> None:
+def test_memory_sink_keeps_rows() -> None:
     sink = MemorySink()
     with pytest.raises(ValueError, match="nothing was written"):
         sink.table()
@@ -41,7 +41,7 @@ def test_a_sink_keeps_everything() -> None:
     assert sink.num_rows == 0
 
 
-def test_the_clock_moves_only_when_told() -> None:
+def test_virtual_clock() -> None:
     clock = VirtualClock(datetime(1970, 1, 1))
     assert clock.time() == 0
     assert clock.advance(timedelta(minutes=1)) == datetime(1970, 1, 1, 0, 1)
@@ -56,7 +56,7 @@ def test_equal_multisets_in_any_order() -> None:
     same_rows(a, a.take([3, 2, 1, 0]))
 
 
-def test_the_difference_names_rows() -> None:
+def test_difference_lists_rows() -> None:
     found = difference(pa.table({"x": [1, 1, 3]}), pa.table({"x": [1, 2, 3]}))
     assert found is not None
     assert "1 missing, 1 unexpected" in found
@@ -65,7 +65,7 @@ def test_the_difference_names_rows() -> None:
         same_rows(pa.table({"x": [1, 1]}), pa.table({"x": [1]}))
 
 
-def test_the_difference_of_types() -> None:
+def test_difference_of_types() -> None:
     assert "x double" in str(difference(pa.table({"x": [1.0]}), pa.table({"x": [1]})))
 
 

@@ -154,7 +154,7 @@ def test_decimals_keep_their_scale() -> None:
     assert call("*", Decimal("999.00"), Decimal("2.00"), type=kind, of=kind) is None
 
 
-def test_columns_come_from_their_alias_and_aggregates_have_no_value() -> None:
+def test_column_by_alias_and_aggregate_refused() -> None:
     assert compile_expr(Column("b", "x", INT))({"a": {"x": 1}, "b": {"x": 2}}) == 2
     with pytest.raises(ValueError, match="sum is an aggregate"):
         compile_expr(Aggregate("sum", (Column("a", "x", INT),), False, INT))

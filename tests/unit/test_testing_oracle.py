@@ -68,16 +68,16 @@ def test_windows(window: Window, deaths: list[tuple[int, int]]) -> None:
     assert answer(select(window), "dstream", a=A) == deaths
 
 
-def test_a_row_that_never_lives_is_not_born() -> None:
+def test_row_with_empty_lifetime_is_omitted() -> None:
     assert answer(select(Window("rows", 1)), a=A) == [(10, 1), (40, 2), (30, 3)]
 
 
-def test_partitions_have_their_own_rows_and_null_is_one_of_them() -> None:
+def test_partitioned_rows_window_with_null() -> None:
     given = stream((1, 7), (2, None), (3, 8), (4, 7), (5, None))
     assert answer(select(Window("rows", 1, ("x",))), "dstream", a=given) == [(7, 4), (None, 5)]
 
 
-def test_rows_are_counted_before_the_filter() -> None:
+def test_rows_window_counts_before_filter() -> None:
     body = Select((source("a", Window("rows", 1)),), (Call("<>", (col("a"), col("a", "ts")), BOOL),),
                   (SelectItem("x", col("a")),))  # fmt: skip
     assert answer(body, "dstream", a=stream((1, 9), (2, 2), (3, 9))) == [(9, 2)]
@@ -97,29 +97,29 @@ def test_range_joins_end_strictly() -> None:
     assert answer(body, "dstream", **given) == [(0, 4, 5)]
 
 
-def test_rstream_is_the_whole_answer_at_every_change() -> None:
+def test_rstream_emits_whole_answer_on_change() -> None:
     body = select(Window("range", 5))
     assert answer(body, "rstream", a=stream((0, 1), (3, 2))) == [(1, 0), (1, 3), (2, 3), (2, 5)]
 
 
-def test_null_never_joins_and_tables_are_always_valid() -> None:
+def test_null_keys_and_static_tables() -> None:
     body = join(NOW, None)
     streams, tables = {"A": stream((5, 1), (6, None))}, {"B": stream((99, 1), (98, None))}
     assert as_rows(expected(Query("", "istream", body), streams, tables)) == [(5, 99, 5)]
 
 
-def test_an_empty_answer_has_its_columns() -> None:
+def test_empty_answer_schema() -> None:
     table = expected(Query("", "istream", join(NOW, NOW)), {"A": stream(), "B": stream()})
     assert table.column_names == ["a", "b", "_ts"]
     assert table.num_rows == 0
 
 
-def test_the_limit() -> None:
+def test_row_limit() -> None:
     with pytest.raises(TooManyRows):
         expected(Query("", "istream", select(NOW)), {"A": A}, limit=3)
 
 
-def test_union_all_keeps_both_and_except_takes_values_away() -> None:
+def test_union_all_and_except() -> None:
     left = select(Window("range", 5))
     right = Select((source("b", Window("range", 2)),), (), (SelectItem("x", col("b")),))
     given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
@@ -130,7 +130,7 @@ def test_union_all_keeps_both_and_except_takes_values_away() -> None:
     assert answer(minus, "dstream", **given) == [(1, 1), (1, 5), (2, 6)]
 
 
-def test_distinct_holds_a_value_while_any_row_has_it() -> None:
+def test_distinct_lives_while_any_row() -> None:
     given = stream((0, 1), (3, 1), (8, 1))
     body = select(Window("range", 5), distinct=True)
     assert answer(body, a=given) == [(1, 0)]
@@ -138,7 +138,7 @@ def test_distinct_holds_a_value_while_any_row_has_it() -> None:
     assert answer(body, "rstream", a=given) == [(1, 0)]
 
 
-def test_groups_report_when_their_values_change() -> None:
+def test_group_emits_on_value_change() -> None:
     count = Aggregate("count", (), False, INT)
     total = Aggregate("sum", (col("a", "ts"),), False, INT)
     body = Select(
@@ -150,7 +150,7 @@ def test_groups_report_when_their_values_change() -> None:
     assert answer(body, a=stream((0, 7), (3, 7), (3, 8))) == [(7, 1, 0, 0), (7, 2, 3, 3), (8, 1, 3, 3), (7, 1, 3, 5)]
 
 
-def test_a_global_aggregate_without_rows_has_no_row() -> None:
+def test_global_aggregate_without_rows() -> None:
     body = Select(
         (source("a", Window("range", 5)),), (), (SelectItem("n", Aggregate("count", (), False, INT)),), group_by=()
     )
@@ -158,7 +158,7 @@ def test_a_global_aggregate_without_rows_has_no_row() -> None:
     assert answer(body, "dstream", a=stream((0, 7))) == [(1, 5)]
 
 
-def test_the_time_column_by_default() -> None:
+def test_default_time_column() -> None:
     stamp = pa.timestamp("us")
     assert guess_time_column("s", pa.schema([("n", INT), ("at", stamp), ("TS", INT)])) == "TS"
     assert guess_time_column("s", pa.schema([("n", INT), ("at", stamp)])) == "at"

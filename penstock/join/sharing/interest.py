@@ -24,7 +24,7 @@ from penstock.state.alloc import allocate
 from penstock.state.code_set import Mask
 from penstock.state.interning import CodeTable
 from penstock.state.kernels import FOREVER, I32, I64, U8
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 NO_INTEREST = 0
 NO_CODES: I32 = np.empty(0, np.int32)
@@ -45,7 +45,7 @@ class GroupWindows:
 class Interest:
     """The codes for sets of parties."""
 
-    def __init__(self, filter_groups: Sequence[GroupWindows], maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
+    def __init__(self, filter_groups: Sequence[GroupWindows], maintenance: Maintenance = SHIPPED) -> None:
         self.filter_groups = tuple(filter_groups)
         self._maintenance = maintenance
         self._patterns: dict[tuple[int, ...], _FilterPatterns] = {}

@@ -22,7 +22,7 @@ from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import PlanShape
 from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FilterGroup:
 class SharedNeeds:
     """The sum of what some queries need of one join. `host` is the query that founded it; its aliases are used."""
 
-    def __init__(self, host: JoinPart, maintenance: Maintenance = DEFAULT_MAINTENANCE) -> None:
+    def __init__(self, host: JoinPart, maintenance: Maintenance = SHIPPED) -> None:
         self.host = host
         self._maintenance = maintenance
         self.filter_groups: list[FilterGroup] = []

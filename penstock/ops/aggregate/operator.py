@@ -38,7 +38,7 @@ from penstock.ops.row_groups import (
 from penstock.ops.time_merge import clamp_time
 from penstock.plan.query import GroupPlan
 from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 
 _COUNT_STAR = Aggregate("count", (), False, INT)
 """COUNT(*): known for every group, because it says whether there is one."""
@@ -147,7 +147,7 @@ class _AggregateBase:
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
         self.id = id_
         self.failure: QueryError | None = None
@@ -207,7 +207,7 @@ class SlidingAggregateOperator(_AggregateBase):
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type], slide: int,
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
         super().__init__(id_, inlet, outlet, plan, classes, maintenance)
         self._slide = slide

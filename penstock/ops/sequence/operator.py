@@ -29,7 +29,7 @@ from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.ops.time_merge import clamp_time, find_cut, has_ready
 from penstock.plan.query import SequenceStep
 from penstock.state.kernels import ALWAYS, FOREVER, I64
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, Maintenance
+from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.windows import compute_expirations
 
 _DIES = "_dies"
@@ -98,7 +98,7 @@ class SequenceOperator:
         *,
         ends: bool,
         strict: bool,
-        maintenance: Maintenance = DEFAULT_MAINTENANCE,
+        maintenance: Maintenance = SHIPPED,
     ) -> None:
         self.id = id_
         self._step = step

@@ -23,23 +23,23 @@ DDL = {"int64": "bigint", "int32": "int", "double": "double", "string": "string"
        "date32[day]": "date", "decimal128(10, 2)": "decimal(10,2)", "timestamp[us]": "timestamp_ntz"}  # fmt: skip
 
 
-def eventually(true: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     """Wait until it is true, however slow the machine is."""
     end = time.monotonic() + 300
-    while not true():
+    while not condition():
         assert time.monotonic() < end, "it did not come true within five minutes"
         time.sleep(0.1)
 
 
-def in_batches(case: Case, most: int) -> Case:
+def merge_pushes(case: Case, most: int) -> Case:
     """The pushes of a case, put together to a few; every push has a table of every stream."""
     pushes = [step for step in case.steps if isinstance(step, Push)]
     size = -(-len(pushes) // most)
-    steps = [_together(case, pushes[at : at + size]) for at in range(0, len(pushes), size)]
+    steps = [_concat_pushes(case, pushes[at : at + size]) for at in range(0, len(pushes), size)]
     return replace(case, steps=tuple(steps))
 
 
-def _together(case: Case, pushes: list[Push]) -> Push:
+def _concat_pushes(case: Case, pushes: list[Push]) -> Push:
     return Push({
         stream.name: pa.concat_tables(
             [stream.schema.empty_table(), *(p.batches[stream.name] for p in pushes if stream.name in p.batches)]
@@ -48,7 +48,7 @@ def _together(case: Case, pushes: list[Push]) -> Push:
     })  # fmt: skip
 
 
-def write(case: Case, folder: Path, batches: range | None = None) -> None:
+def write_case(case: Case, folder: Path, batches: range | None = None) -> None:
     """The pushes of a case as files, ordered by their times of change."""
     for number, step in enumerate(case.steps):
         if batches is None or number in batches:
@@ -65,41 +65,41 @@ def write_file(path: Path, table: pa.Table, number: int) -> None:
     hidden.rename(path)
 
 
-def ddl(schema: pa.Schema) -> str:
+def to_ddl(schema: pa.Schema) -> str:
     return ", ".join(f"`{field.name}` {DDL[str(field.type)]}" for field in schema)
 
 
-def read(spark: Any, schema: pa.Schema, folder: Path) -> Any:
+def read_stream(spark: Any, schema: pa.Schema, folder: Path) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
-    return spark.readStream.schema(ddl(schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return spark.readStream.schema(to_ddl(schema)).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def declared(
+def declare_pipeline(
     spark: Any, case: Case, folder: Path, kind: Callable[..., Pipeline] = Pipeline, **options: Any
 ) -> Pipeline:
     """A pipeline with the streams and tables of a case, read from a folder; late and bad rows stay in memory."""
     pipe = kind(spark, **options)
     for stream in case.declarations:
         late, dead = sinks.memory(), sinks.memory()
-        pipe.stream(stream.name, read(spark, stream.schema, folder / stream.name), stream.time, stream.lateness,
+        pipe.stream(stream.name, read_stream(spark, stream.schema, folder / stream.name), stream.time, stream.lateness,
                     late=late, dead=dead)  # fmt: skip
     for name, table in case.tables.items():
         pipe.table(name, table)
     return pipe
 
 
-def pipeline(
+def build_pipeline(
     spark: Any, case: Case, queries: Mapping[str, str], folder: Path, **options: Any
 ) -> tuple[Pipeline, dict[str, Any]]:
     """A pipeline for a case and queries over its streams, all with memory sinks."""
-    pipe = declared(spark, case, folder, **options)
+    pipe = declare_pipeline(spark, case, folder, **options)
     answers = {name: sinks.memory() for name in queries}
     for name, text in queries.items():
         pipe.query(name, text, sink=answers[name])
     return pipe, answers
 
 
-def embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False) -> dict[str, pa.Table]:
+def run_embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False) -> dict[str, pa.Table]:
     """What the embedded engine answers to the same pushes; `finish`: with an end of the streams."""
     engine = ps.Engine()
     declare(engine, case)
@@ -116,7 +116,7 @@ def embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False) ->
     return {name: pa.concat_tables(tables) for name, tables in answers.items()}
 
 
-def drained(run: Run, *, finish: bool = False) -> Run:
+def drain(run: Run, *, finish: bool = False) -> Run:
     """Everything that is there, worked on; then stopped. `finish`: the streams end first."""
     try:
         run.processAllAvailable()

@@ -32,15 +32,15 @@ class Outcome:
     seconds: float = 0.0
 
     @property
-    def repeat(self) -> str:
+    def command(self) -> str:
         """The command that runs this seed alone."""
-        return f"python tests/storm/children.py {self.kind} {self.seed} {self.seed + 1}"
+        return f"python tests/storm/seed_runner.py {self.kind} {self.seed} {self.seed + 1}"
 
 
 def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) -> Iterator[Outcome]:
     """Run seeds in children, each of which goes on until it crashes; none begins after `stop_at` (monotonic time)."""
     while first < end:
-        command = [sys.executable, str(HERE / "children.py"), kind, str(first), str(end), "--lines"]
+        command = [sys.executable, str(HERE / "seed_runner.py"), kind, str(first), str(end), "--lines"]
         with (
             tempfile.TemporaryFile("w+") as errors,  # a pipe that nobody reads would block the child
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
@@ -68,18 +68,18 @@ def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) 
         if begun is None:
             return
         yield Outcome(
-            kind, begun, f"seed {begun} crashed the interpreter, {_reason(child.returncode)}\n{trace[-4000:]}"
+            kind, begun, f"seed {begun} crashed the interpreter, {_format_exit(child.returncode)}\n{trace[-4000:]}"
         )
         first = begun + 1
 
 
-def _reason(code: int) -> str:
+def _format_exit(code: int) -> str:
     if code < 0:
         return f"signal {-code} ({signal.Signals(-code).name})"
     return f"exit code {code}"
 
 
-def find_fault(kind: str, seed: int) -> str | None:
+def check_seed(kind: str, seed: int) -> str | None:
     """What is wrong with one seed, or None. Kinds are those of `kinds.CHECKS`."""
     for folder in ("law", "spark", "storm"):
         if (path := str(HERE.parent / folder)) not in sys.path:
@@ -87,7 +87,7 @@ def find_fault(kind: str, seed: int) -> str | None:
     if kind == "crash":  # for the test of this module
         os.kill(os.getpid(), signal.SIGSEGV) if seed % 2 else None
         return None
-    from kinds import find_check
+    from seed_kinds import find_check
 
     try:
         find_check(kind)(seed)
@@ -109,7 +109,7 @@ def main() -> int:
         if given.lines:
             print(json.dumps({"seed": seed, "done": False}), flush=True)
         begun = time.monotonic()
-        fault = find_fault(given.kind, seed)
+        fault = check_seed(given.kind, seed)
         failed = failed or fault is not None
         seconds = time.monotonic() - begun
         if given.lines:

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from cellkit import Cluster
+from cell_support import Cluster
 
 from penstock.cql.catalog import Stream
 from penstock.spark.pipeline_config import QuerySpec
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("n", pa.int64())])
 JOIN = "SELECT A.n FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
 
 
-def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[HotCell]:
+def find_hot_cells(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[HotCell]:
     """What is hot after ten micro-batches, in which so large a part of the rows of A have one key."""
     cluster = Cluster(
         PipelineSpec(tuple(Stream(name, SCHEMA, "ts") for name in "AB"), {}, (QuerySpec("q", text),), cells)
@@ -39,8 +39,8 @@ def heat(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: 
     return found.find_hot_cells(cluster.layout)
 
 
-def test_a_busy_key_is_named_with_its_cell() -> None:
-    (hot,) = heat(0.5)
+def test_hot_key_reported_with_cell() -> None:
+    (hot,) = find_hot_cells(0.5)
     assert hot.stream == "A"
     assert hot.key == "A.k = busy"
     assert hot.part == pytest.approx(0.5 + 0.5 / 4, abs=0.05)
@@ -49,20 +49,20 @@ def test_a_busy_key_is_named_with_its_cell() -> None:
     assert str(hot).endswith("times its share, most of the excess is A.k = busy")
 
 
-def test_even_keys_are_not_hot_nor_are_few_rows() -> None:
-    assert heat(0.0) == []
-    assert heat(0.1) == []
-    assert heat(0.9, rows=40) == []
-    assert heat(0.9, cells=1) == []
+def test_uniform_keys_and_few_rows_not_hot() -> None:
+    assert find_hot_cells(0.0) == []
+    assert find_hot_cells(0.1) == []
+    assert find_hot_cells(0.9, rows=40) == []
+    assert find_hot_cells(0.9, cells=1) == []
 
 
-def test_a_cell_may_be_hot_by_many_keys() -> None:
+def test_cell_hot_by_many_keys() -> None:
     """Three keys on twelve cells: most have none of them."""
-    found = heat(0.0, keys=3, cells=12)
+    found = find_hot_cells(0.0, keys=3, cells=12)
     assert found
     assert all(each.times > 1.5 for each in found)
 
 
-def test_rows_that_are_not_cut_by_a_key_have_none() -> None:
-    assert heat(0.5, "SELECT A.n FROM A [RANGE 5] WHERE A.n > 3") == []  # by a hash of the whole row
-    assert heat(0.5, "SELECT COUNT(*) AS n FROM A [RANGE 5]") == []  # pinned
+def test_no_hot_key_without_key_partitioning() -> None:
+    assert find_hot_cells(0.5, "SELECT A.n FROM A [RANGE 5] WHERE A.n > 3") == []  # by a hash of the whole row
+    assert find_hot_cells(0.5, "SELECT COUNT(*) AS n FROM A [RANGE 5]") == []  # pinned

@@ -19,10 +19,10 @@ from penstock.spark.worker.cell_state import METRICS, CellCache, CellState, Outp
 from penstock.spark.worker.pack import COMMAND, Packer
 from penstock.testing import Case, Push
 
-Passed = Callable[[str, int, int], None]
+StageHook = Callable[[str, int, int], None]
 
 
-class State:
+class FakeMapState:
     """What Spark keeps of one cell; an attempt works on a copy."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class State:
         del self.map[key]
 
 
-def spec_of(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> PipelineSpec:
+def build_spec(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> PipelineSpec:
     listed = tuple(QuerySpec(name, text, plan if name == "q" else None) for name, text in queries.items())
     return PipelineSpec(case.declarations, dict(case.tables), listed, cells)
 
@@ -48,15 +48,15 @@ class Cluster:
 
     def __init__(self, spec: PipelineSpec, workers: int = 1) -> None:
         self.layout = Layout(spec)
-        self.states = [State() for _ in range(spec.cells)]
+        self.states = [FakeMapState() for _ in range(spec.cells)]
         self.caches = [CellCache() for _ in range(workers)]
-        self.how: list[str] = []
+        self.cache_outcomes: list[str] = []
 
     def push(
         self,
         step: Push,
         worker: Callable[[], int] | None = None,
-        passed: Passed | None = None,
+        on_stage: StageHook | None = None,
         commands: Sequence[ControlCommand] = (),
     ) -> list[OutputRow]:
         """One micro-batch with the commands read in it; if an attempt raises, nothing is committed."""
@@ -80,15 +80,15 @@ class Cluster:
             if inbox[key]:
                 cache = self.caches[worker() if worker else 0]
                 keeper = CellState("run", self.layout, attempt[number], cache)
-                for written in keeper.step(number, inbox[key], passed or _nothing):
+                for written in keeper.step(number, inbox[key], on_stage or _do_nothing):
                     out += written
         self.states = attempt
-        self.how += [json.loads(data)["how"] for _, kind, _, _, data in out if kind == METRICS]
+        self.cache_outcomes += [json.loads(data)["how"] for _, kind, _, _, data in out if kind == METRICS]
         return out
 
-    def tables(self, outputs: list[OutputRow], kind: str, name: str) -> list[pa.Table]:
+    def decode_tables(self, outputs: list[OutputRow], kind: str, name: str) -> list[pa.Table]:
         return [decode_table(data) for _, k, n, _, data in outputs if (k, n) == (kind, name)]
 
 
-def _nothing(stage: str, cell: int, version: int) -> None:
+def _do_nothing(stage: str, cell: int, version: int) -> None:
     del stage, cell, version

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from scenario import Event, Scenario, draw
+from scenario import Event, Scenario, draw_scenario
 
 from penstock.testing import Push
 from penstock.testing.shrink import _drop_items
@@ -19,60 +19,62 @@ from penstock.testing.shrink import _drop_items
 Fails = Callable[[Scenario], bool]
 
 
-def make_smaller(scenario: Scenario, fails: Fails) -> Scenario:
+def shrink_scenario(scenario: Scenario, fails: Fails) -> Scenario:
     """A smaller storm for which `fails` still holds."""
     size = -1
-    while size != (size := _size(scenario)):
-        scenario = _fewer_queries(scenario, fails)
-        events = _drop_items(scenario.events, lambda events: fails(_with(scenario, events=events)))  # noqa: B023
-        scenario = _with(scenario, events=events)
-        scenario = _fewer_steps(scenario, fails)
+    while size != (size := _compute_size(scenario)):
+        scenario = _drop_queries(scenario, fails)
+        events = _drop_items(scenario.events, lambda events: fails(_replace(scenario, events=events)))  # noqa: B023
+        scenario = _replace(scenario, events=events)
+        scenario = _drop_steps(scenario, fails)
         for at, step in enumerate(scenario.case.steps):
             for name in list(step.batches) if isinstance(step, Push) else ():
-                scenario = _fewer_rows(scenario, at, name, fails)
-        scenario = _plainer_options(scenario, fails)
+                scenario = _drop_rows(scenario, at, name, fails)
+        scenario = _simplify_options(scenario, fails)
     return scenario
 
 
-def _with(scenario: Scenario, **changes: Any) -> Scenario:
+def _replace(scenario: Scenario, **changes: Any) -> Scenario:
     return replace(scenario, **changes, answers={})
 
 
-def _size(scenario: Scenario) -> int:
+def _compute_size(scenario: Scenario) -> int:
     rows = sum(table.num_rows for table in scenario.case.streams.values())
     return len(scenario.events) + len(scenario.case.steps) + len(scenario.texts) + int(rows)
 
 
-def _fewer_queries(scenario: Scenario, fails: Fails) -> Scenario:
+def _drop_queries(scenario: Scenario, fails: Fails) -> Scenario:
     def only(names: tuple[str, ...]) -> Scenario:
         texts = {name: scenario.texts[name] for name in names}
         known = {name for name in texts if not name.endswith("'")}
         events = [event for event in scenario.events if not event.query or event.query in known]
-        events = [event for event in events if event.do != "alter" or f"{event.query}'" in texts]
-        return _with(scenario, texts=texts, events=tuple(events))
+        events = [event for event in events if event.action != "alter" or f"{event.query}'" in texts]
+        return _replace(scenario, texts=texts, events=tuple(events))
 
-    return only(_drop_items(tuple(scenario.texts), lambda names: _complete(scenario, names) and fails(only(names))))
+    return only(
+        _drop_items(tuple(scenario.texts), lambda names: _has_derived_streams(scenario, names) and fails(only(names)))
+    )
 
 
-def _complete(scenario: Scenario, names: tuple[str, ...]) -> bool:
+def _has_derived_streams(scenario: Scenario, names: tuple[str, ...]) -> bool:
     """Whether every derived stream that a query reads is there."""
     return all(scenario.texts[name].reads <= set(names) for name in names)
 
 
-def _fewer_steps(scenario: Scenario, fails: Fails) -> Scenario:
+def _drop_steps(scenario: Scenario, fails: Fails) -> Scenario:
     def only(places: tuple[int, ...]) -> Scenario:
         steps = tuple(scenario.case.steps[place] for place in places)
-        events = tuple(_moved(event, places) for event in scenario.events)
-        return _with(scenario, case=replace(scenario.case, steps=steps), events=events)
+        events = tuple(_move_event(event, places) for event in scenario.events)
+        return _replace(scenario, case=replace(scenario.case, steps=steps), events=events)
 
     return only(_drop_items(tuple(range(len(scenario.case.steps))), lambda places: fails(only(places))))
 
 
-def _moved(event: Event, places: tuple[int, ...]) -> Event:
+def _move_event(event: Event, places: tuple[int, ...]) -> Event:
     return replace(event, step=sum(place < event.step for place in places))
 
 
-def _fewer_rows(scenario: Scenario, at: int, name: str, fails: Fails) -> Scenario:
+def _drop_rows(scenario: Scenario, at: int, name: str, fails: Fails) -> Scenario:
     case = scenario.case
     step = case.steps[at]
     assert isinstance(step, Push)
@@ -80,19 +82,19 @@ def _fewer_rows(scenario: Scenario, at: int, name: str, fails: Fails) -> Scenari
 
     def only(rows: tuple[int, ...]) -> Scenario:
         push = Push({**step.batches, name: batch.take(pa.array(rows, pa.int64()))})
-        return _with(scenario, case=replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :])))
+        return _replace(scenario, case=replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :])))
 
     return only(_drop_items(tuple(range(batch.num_rows)), lambda rows: fails(only(rows))))
 
 
-def _plainer_options(scenario: Scenario, fails: Fails) -> Scenario:
+def _simplify_options(scenario: Scenario, fails: Fails) -> Scenario:
     plain = {"adapt": False, "slicing": "mem-opt", "schedule": "dfs", "batch": 4096, "state": "eager", "share": True}
     for name, value in plain.items():
-        other = _with(scenario, options={**scenario.options, name: value})
+        other = _replace(scenario, options={**scenario.options, name: value})
         if scenario.options[name] != value and fails(other):
             scenario = other
-    for change in ({"look": "now"}, {"smallest": False}):
-        other = _with(scenario, **change)
+    for change in ({"read_when": "now"}, {"smallest_maintenance": False}):
+        other = _replace(scenario, **change)
         if fails(other):
             scenario = other
     return scenario
@@ -107,12 +109,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     given = parser.parse_args()
     sys.path.insert(1, str(Path(__file__).parents[1] / "spark"))
-    import cells
+    import cell_run
     import storm
 
     find, most = {
         "embedded": (storm.find_embedded_fault, storm.MOST),
-        "cells": (cells.find_cells_fault, cells.MOST),
+        "cells": (cell_run.find_cells_fault, cell_run.MOST),
     }[given.kind]
     end = time.monotonic() + 60 * given.minutes
 
@@ -120,7 +122,7 @@ def main() -> None:
         fault = find(scenario) if time.monotonic() < end else None
         return fault is not None and given.containing in fault
 
-    small = make_smaller(draw(given.seed, most=most), fails)
+    small = shrink_scenario(draw_scenario(given.seed, most=most), fails)
     print(f"{small}\n{find(small) or 'this seed does not fail'}")
     for number, step in enumerate(small.case.steps):
         rows = {name: table.to_pylist() for name, table in step.batches.items()} if isinstance(step, Push) else step

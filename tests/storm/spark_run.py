@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from embedded import Segment
-from scenario import Event, Scenario, draw
-from sparkkit import declared, in_batches, write
-from verdict import find_fault
+from embedded_run import QueryPeriod
+from oracle_check import find_fault
+from scenario import Event, Scenario, draw_scenario
+from spark_support import declare_pipeline, merge_pushes, write_case
 
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
+from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Push
 
 BATCHES = 3
@@ -26,65 +26,67 @@ CHANGES = 4  # each is a micro-batch or two
 
 def draw_for_spark(seed: int, most: int) -> Scenario:
     """A storm whose pushes are put together to a few micro-batches; events happen between those."""
-    scenario = draw(seed, most=most)
+    scenario = draw_scenario(seed, most=most)
     pushes = [isinstance(step, Push) for step in scenario.case.steps]
-    case = in_batches(scenario.case, BATCHES)
+    case = merge_pushes(scenario.case, BATCHES)
     size = -(-sum(pushes) // BATCHES)
 
     def moved(event: Event) -> Event:
         return replace(event, step=min(len(case.steps), -(-sum(pushes[: event.step]) // size)))
 
-    events = [moved(event) for event in scenario.events if event.do in ("derive", "query", "drop", "migrate")]
-    started = [event for event in events if event.step == 0 and event.do in ("derive", "query")]
+    events = [moved(event) for event in scenario.events if event.action in ("derive", "query", "drop", "migrate")]
+    started = [event for event in events if event.step == 0 and event.action in ("derive", "query")]
     changes = [event for event in events if event not in started and event.step < len(case.steps)][:CHANGES]
     return replace(scenario, case=case, events=(*started, *changes), answers={})
 
 
-class SparkPlayer:
+class SparkRun:
     """Runs a storm as one pipeline and collects what every query answers."""
 
     def __init__(self, spark: Any, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.folder = scenario, folder
-        self.running: dict[str, Segment] = {}
-        self.answers: list[tuple[Segment, Any]] = []
-        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
-        self.pipe = declared(spark, scenario.case, folder, partial(Pipeline, maintenance=upkeep))
+        self.running: dict[str, QueryPeriod] = {}
+        self.result_sinks: list[tuple[QueryPeriod, Any]] = []
+        upkeep = SMALLEST if scenario.smallest_maintenance else SHIPPED
+        self.pipe = declare_pipeline(spark, scenario.case, folder, partial(Pipeline, maintenance=upkeep))
         for event in scenario.events:
-            if event.step == 0 and event.do == "derive":
+            if event.step == 0 and event.action == "derive":
                 self.pipe.derive(event.query, scenario.texts[event.query].text)
         for event in scenario.events:
-            if event.step == 0 and event.do == "query":
-                self._begin(event.query, 0, lambda name, text, sink: self.pipe.query(name, text, sink=sink))
+            if event.step == 0 and event.action == "query":
+                self._start_period(event.query, 0, lambda name, text, sink: self.pipe.query(name, text, sink=sink))
 
-    def _begin(self, name: str, number: int, start: Callable[[str, str, Any], None]) -> None:
+    def _start_period(self, name: str, number: int, start: Callable[[str, str, Any], None]) -> None:
         sink = sinks.memory()
         start(name, self.scenario.texts[name].text, sink)
-        self.running[name] = Segment(name, self.scenario.texts[name], number)
-        self.answers.append((self.running[name], sink))
+        self.running[name] = QueryPeriod(name, self.scenario.texts[name], number)
+        self.result_sinks.append((self.running[name], sink))
 
-    def play(self, cells: int) -> list[Segment]:
+    def run(self, cells: int) -> list[QueryPeriod]:
         run = self.pipe.start(self.folder / "checkpoint", cells=cells)
         try:
             for number in range(len(self.scenario.case.steps)):
                 for event in self.scenario.events:
                     if event.step == number:
-                        self._happen(run, event)
-                write(self.scenario.case, self.folder, range(number, number + 1))
+                        self._apply_event(run, event)
+                write_case(self.scenario.case, self.folder, range(number, number + 1))
                 run.processAllAvailable()
             run.finish()
             run.processAllAvailable()
         finally:
             run.stop()
-        for segment, sink in self.answers:
+        for segment, sink in self.result_sinks:
             segment.answers = [sink.table().sort_by("_ts")] if sink.table().num_rows else []
-        return [segment for segment, _ in self.answers]
+        return [segment for segment, _ in self.result_sinks]
 
-    def _happen(self, run: Any, event: Event) -> None:
+    def _apply_event(self, run: Any, event: Event) -> None:
         """What a pipeline can do while it runs; the rest is left out."""
         try:
-            match event.do, event.args:
+            match event.action, event.args:
                 case "query", (plan, _, _) if event.query not in self.running and event.step:
-                    self._begin(event.query, event.step, lambda n, text, sink: run.add(n, text, sink=sink, plan=plan))
+                    self._start_period(
+                        event.query, event.step, lambda n, text, sink: run.add(n, text, sink=sink, plan=plan)
+                    )
                 case "drop", _ if event.query in self.running:
                     run.drop(event.query)
                     self.running.pop(event.query).last = event.step
@@ -99,7 +101,7 @@ class SparkPlayer:
 
 def find_spark_fault(spark: Any, scenario: Scenario, folder: Path) -> str | None:
     """What is wrong with a storm on Spark, or None."""
-    segments = SparkPlayer(spark, scenario, folder).play(scenario.seed % 3 + 1)
+    segments = SparkRun(spark, scenario, folder).run(scenario.seed % 3 + 1)
     for segment in segments:
         segment.answers = [pa.concat_tables(segment.answers)] if segment.answers else []
     return find_fault(scenario, segments)

@@ -9,10 +9,10 @@ import random
 from typing import Any
 
 import pyarrow as pa
-from cellkit import Cluster
-from embedded import Play, Segment
-from scenario import Event, Scenario, draw
-from verdict import find_fault
+from cell_support import Cluster
+from embedded_run import QueryPeriod, StormRun
+from oracle_check import find_fault
+from scenario import Event, Scenario, draw_scenario
 
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.driver.control import ControlCommand
@@ -22,7 +22,7 @@ from penstock.spark.spec import PipelineSpec
 from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, CellCache
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
+from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import to_ticks
 
@@ -30,38 +30,42 @@ MOST = 3_000  # tuples
 WORKERS = 2
 
 
-class CellPlayer(Play):
+class CellRun(StormRun):
     """Runs a storm on cells and collects what every query answers."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self.rng = random.Random(f"cells {scenario.seed}")
-        self.latest: dict[tuple[str, int], int] = {}
+        self.last_times: dict[tuple[str, int], int] = {}
         self.generation = 0
         self.commands: list[ControlCommand] = []
         case = scenario.case
-        first = [self._spec(event) for event in scenario.events if event.step == 0 and event.do in ("query", "derive")]
-        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
+        first = [
+            self._build_spec(event)
+            for event in scenario.events
+            if event.step == 0 and event.action in ("query", "derive")
+        ]
+        upkeep = SMALLEST if scenario.smallest_maintenance else SHIPPED
         self.cluster = Cluster(
             PipelineSpec(case.declarations, dict(case.tables), tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
                  scenario.options["state"], maintenance=upkeep), WORKERS,
         )  # fmt: skip
         for query in first:
-            self._begin(query.name, 0)
+            self._start_period(query.name, 0)
 
-    def _spec(self, event: Event) -> QuerySpec:
+    def _build_spec(self, event: Event) -> QuerySpec:
         plan, state, _ = event.args
         return QuerySpec(
-            event.query, self.scenario.texts[event.query].text, plan, state=state, derived=event.do == "derive"
+            event.query, self.scenario.texts[event.query].text, plan, state=state, derived=event.action == "derive"
         )
 
-    def _begin(self, name: str, number: int) -> None:
-        self.running[name] = Segment(name, self.scenario.texts[name], number)
-        if not self.running[name].text.derives:
-            self.segments.append(self.running[name])
+    def _start_period(self, name: str, number: int) -> None:
+        self.running[name] = QueryPeriod(name, self.scenario.texts[name], number)
+        if not self.running[name].text.is_derived:
+            self.periods.append(self.running[name])
 
-    def _play(self) -> None:
-        for step in self.steps():
+    def _run_steps(self) -> None:
+        for step in self.iter_steps():
             if isinstance(step, Push):
                 self._push(step)
             elif step is None:
@@ -71,37 +75,37 @@ class CellPlayer(Play):
                 self._push(Push({}), "advance", stream=step.stream, time=to_ticks(step.value))
 
     def _push(self, push: Push, *do: str, **arguments: Any) -> None:
-        commands = [ControlCommand(self._next(), name, arguments) for name in do]
+        commands = [ControlCommand(self._next_generation(), name, arguments) for name in do]
         worker = self.rng.randrange(WORKERS) if self.rng.random() < 0.2 else 0
         for cell, kind, name, _, data in self.cluster.push(push, lambda: worker, commands=commands):
             if kind == RESULT and name in self.running:
                 self._collect(self.running[name], cell, decode_table(data))
 
-    def _next(self) -> int:
+    def _next_generation(self) -> int:
         self.generation += 1
         return self.generation
 
-    def _collect(self, segment: Segment, cell: int, table: pa.Table) -> None:
+    def _collect(self, segment: QueryPeriod, cell: int, table: pa.Table) -> None:
         """Keep what a cell answers; it leaves in temporal order."""
         times = table.column("_ts").cast(pa.int64()).to_pylist()
-        before = self.latest.get((segment.name, cell))
+        before = self.last_times.get((segment.name, cell))
         ordered = times == sorted(times) and (before is None or not times or times[0] >= before)
         assert ordered, f"{segment.name} in cell {cell}: results of {times[:3]} came after one of {before}"
         if times:
-            self.latest[segment.name, cell] = times[-1]
-        if not segment.text.derives:
+            self.last_times[segment.name, cell] = times[-1]
+        if not segment.text.is_derived:
             segment.answers.append(table)
 
-    def _happen(self, event: Event, number: int) -> None:
-        if event.do == "restart":
+    def _apply_event(self, event: Event, number: int) -> None:
+        if event.action == "restart":
             self.cluster.caches = [CellCache() for _ in range(WORKERS)]
             return
-        do, arguments = self._command(event)
-        if not do or (event.query and event.do != "query" and event.query not in self.running):
+        do, arguments = self._build_command(event)
+        if not do or (event.query and event.action != "query" and event.query not in self.running):
             return
         before = self.cluster.layout
         try:
-            plan = before.spec.config.apply_command(do, arguments, self._next())
+            plan = before.spec.config.apply_command(do, arguments, self._next_generation())
             layout = Layout(before.spec.with_config(plan))
             Cell(layout)  # a pipeline refuses here what its cells would refuse
             self.cluster.layout = layout
@@ -110,14 +114,14 @@ class CellPlayer(Play):
                 raise
             return
         if do == "add":
-            self._begin(event.query, number)
+            self._start_period(event.query, number)
         elif do == "drop":
             self.running.pop(event.query).last = number
 
-    def _command(self, event: Event) -> tuple[str, dict[str, Any]]:
+    def _build_command(self, event: Event) -> tuple[str, dict[str, Any]]:
         """The command of a pipeline for an event, if it has one."""
         name = {"name": event.query}
-        match event.do, event.args:
+        match event.action, event.args:
             case "query", (plan, _, _) if event.query not in self.running:
                 return "add", {**name, "text": self.scenario.texts[event.query].text, "plan": plan}
             case "drop", _:
@@ -140,7 +144,7 @@ class CellPlayer(Play):
 def find_cells_fault(scenario: Scenario) -> str | None:
     """What is wrong with a storm on cells, or None."""
     try:
-        segments = CellPlayer(scenario).play()
+        segments = CellRun(scenario).run()
     except PenstockError as error:
         return None if isinstance(error, UnsupportedError) else str(error)
     except AssertionError as error:
@@ -152,6 +156,6 @@ def find_cells_fault(scenario: Scenario) -> str | None:
 
 
 def check_cells(seed: int, most: int = MOST) -> None:
-    scenario = draw(seed, most=most)
+    scenario = draw_scenario(seed, most=most)
     fault = find_cells_fault(scenario)
     assert fault is None, f"on cells: {scenario}\n{fault}"

@@ -8,114 +8,114 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from query_texts import QueryText
 from scenario import Event, Scenario
-from texts import Text
 
 import penstock as ps
 from penstock.adapt.decide import Rules
 from penstock.plan.tree import list_joins, parse_tree, require_tree
-from penstock.state.maintenance import DEFAULT_MAINTENANCE, SMALLEST_MAINTENANCE
+from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Step
 from penstock.testing.runner import declare
 
-RESTLESS = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
+STRESS_RULES = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
 """Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
-STALE = ("QueryError: [UNKNOWN_QUERY]", "QueryError: [PLAN_MISFIT]")
+STALE_ERRORS = ("QueryError: [UNKNOWN_QUERY]", "QueryError: [PLAN_MISFIT]")
 """Errors of decisions about a query that was dropped or altered before the next push."""
 
 
 @dataclass
-class Segment:
+class QueryPeriod:
     """A query from the step before which it came, or took this text, to the one before which it went."""
 
     name: str
-    text: Text
+    text: QueryText
     first: int
-    looks_back: bool = False
+    has_history: bool = False
     last: int | None = None
-    complete: list[Any] = field(default_factory=list)
+    complete_since: list[Any] = field(default_factory=list)
     """What the metric `complete_since` said, each time it was read."""
     answers: list[pa.Table] = field(default_factory=list)
 
 
-class Play:
+class StormRun:
     """A run of a storm, wherever its engine is: what happens before each step, and what every query answers."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.running: dict[str, Segment] = {}
-        self.segments: list[Segment] = []
-        self.at = "start"
+        self.running: dict[str, QueryPeriod] = {}
+        self.periods: list[QueryPeriod] = []
+        self.position = "start"
 
-    def play(self) -> list[Segment]:
+    def run(self) -> list[QueryPeriod]:
         """Everything every query answers, by segment; an error says at which step and event it came up."""
         try:
-            self._play()
+            self._run_steps()
         except Exception as error:
-            raise AssertionError(f"{self.at}: {type(error).__name__}: {error}") from error
-        return self.segments
+            raise AssertionError(f"{self.position}: {type(error).__name__}: {error}") from error
+        return self.periods
 
-    def steps(self) -> Iterator[Step | None]:
+    def iter_steps(self) -> Iterator[Step | None]:
         """Each step, after what happens before it; None is the end of all streams."""
         steps = self.scenario.case.steps
         for number in range(len(steps) + 1):
             for event in self.scenario.events:
                 if event.step == number:
-                    self.at = f"step {number}, {event.do} {event.query} {event.args}"
-                    self._happen(event, number)
-            self.at = f"step {number}"
+                    self.position = f"step {number}, {event.action} {event.query} {event.args}"
+                    self._apply_event(event, number)
+            self.position = f"step {number}"
             step = steps[number] if number < len(steps) else None
             yield step
 
-    def _play(self) -> None:
+    def _run_steps(self) -> None:
         raise NotImplementedError
 
-    def _happen(self, event: Event, number: int) -> None:
+    def _apply_event(self, event: Event, number: int) -> None:
         raise NotImplementedError
 
 
-class Player(Play):
+class EmbeddedRun(StormRun):
     """Runs a storm and collects what every query answers."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        adapt = RESTLESS if scenario.options["adapt"] else False
-        upkeep = SMALLEST_MAINTENANCE if scenario.smallest else DEFAULT_MAINTENANCE
+        adapt = STRESS_RULES if scenario.options["adapt"] else False
+        upkeep = SMALLEST if scenario.smallest_maintenance else SHIPPED
         self.engine = ps.Engine(**{**scenario.options, "adapt": adapt}, maintenance=upkeep)
-        self.unread: list[list[tuple[Segment, Any, str]]] = []
+        self.unread: list[list[tuple[QueryPeriod, Any, str]]] = []
 
-    def _play(self) -> None:
+    def _run_steps(self) -> None:
         declare(self.engine, self.scenario.case)
-        for step in self.steps():
+        for step in self.iter_steps():
             if isinstance(step, Advance):
                 self.engine.advance(step.stream, step.value)
             else:
                 self._collect(self.engine.flush() if step is None else self.engine.push(dict(step.batches)))
         for segment in self.running.values():
-            if not segment.text.derives:
-                self._read_complete(segment)
-        self._look(0)
+            if not segment.text.is_derived:
+                self._read_complete_since(segment)
+        self._read_results(0)
         if self.scenario.options["adapt"]:
-            wrong = [each for each in self.engine.decisions() if each.error and not each.error.startswith(STALE)]
+            wrong = [each for each in self.engine.decisions() if each.error and not each.error.startswith(STALE_ERRORS)]
             assert not wrong, f"decisions that could not be carried out: {wrong}"
         assert not self.engine.failures(), self.engine.failures()
 
     def _collect(self, out: Any) -> None:
         """Keep a push's results; look at them now, after the next push, or at the end."""
-        shown = {name: segment for name, segment in self.running.items() if not segment.text.derives}
+        shown = {name: segment for name, segment in self.running.items() if not segment.text.is_derived}
         assert set(out) == set(shown), f"results for {sorted(out)}, queries {sorted(shown)}"
         self.unread.append([(segment, out, name) for name, segment in shown.items()])
-        self._look({"now": 0, "later": 1, "end": 1 << 30}[self.scenario.look])
+        self._read_results({"now": 0, "later": 1, "end": 1 << 30}[self.scenario.read_when])
 
-    def _look(self, left: int) -> None:
+    def _read_results(self, left: int) -> None:
         while len(self.unread) > left:
             for segment, out, name in self.unread.pop(0):
                 segment.answers.append(out[name])
 
-    def _happen(self, event: Event, number: int) -> None:
+    def _apply_event(self, event: Event, number: int) -> None:
         with suppress(ps.UnsupportedError):  # a parallel track beside an endless window, a budget beside a nested query
-            handle = getattr(self, f"_{event.do}")
-            if not event.query or event.query in self.running or event.do in ("query", "derive"):
+            handle = getattr(self, f"_{event.action}")
+            if not event.query or event.query in self.running or event.action in ("query", "derive"):
                 handle(event, number)
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,37 +124,37 @@ class Player(Play):
         plan, state, history = event.args
         text = self.scenario.texts[event.query]
         self.engine.query(event.query, text.text, plan, state, history=history)
-        self._begin(Segment(event.query, text, number, looks_back=history))
+        self._start_period(QueryPeriod(event.query, text, number, has_history=history))
 
     def _derive(self, event: Event, number: int) -> None:
         plan, state, _ = event.args
         text = self.scenario.texts[event.query]
         self.engine.derive(event.query, text.text, plan, state)
-        self._begin(Segment(event.query, text, number))
+        self._start_period(QueryPeriod(event.query, text, number))
 
-    def _begin(self, segment: Segment) -> None:
+    def _start_period(self, segment: QueryPeriod) -> None:
         self.running[segment.name] = segment
-        if not segment.text.derives:
-            self.segments.append(segment)
-            self._read_complete(segment)
+        if not segment.text.is_derived:
+            self.periods.append(segment)
+            self._read_complete_since(segment)
 
-    def _read_complete(self, segment: Segment) -> None:
+    def _read_complete_since(self, segment: QueryPeriod) -> None:
         metrics = self.engine.metrics(segment.name)
         if "complete_since" in metrics:
-            segment.complete.append(metrics["complete_since"])
+            segment.complete_since.append(metrics["complete_since"])
 
-    def _end(self, name: str, number: int) -> None:
+    def _end_period(self, name: str, number: int) -> None:
         self.running.pop(name).last = number
 
     def _drop(self, event: Event, number: int) -> None:
         self.engine.drop(event.query)
-        self._end(event.query, number)
+        self._end_period(event.query, number)
 
     def _alter(self, event: Event, number: int) -> None:
         text = self.scenario.texts[f"{event.query}'"]
         self.engine.alter(event.query, text.text)
-        self._end(event.query, number)
-        self._begin(Segment(event.query, text, number, looks_back=True))
+        self._end_period(event.query, number)
+        self._start_period(QueryPeriod(event.query, text, number, has_history=True))
 
     # ── what changes no answer ───────────────────────────────────────────────────────────────────────────────────
 
@@ -165,16 +165,16 @@ class Player(Play):
 
     def _policy(self, event: Event, _number: int) -> None:
         state, drawn = event.args
-        node = None if drawn is None else self._node(event.query, drawn)
+        node = None if drawn is None else self._find_node(event.query, drawn)
         self.engine.policy(event.query, state, node)
 
-    def _node(self, name: str, drawn: float) -> str | None:
+    def _find_node(self, name: str, drawn: float) -> str | None:
         """A node of a query's plan, if that is one join in a tree."""
         plan = str(self.engine.metrics(name).get("plan", ""))
         aliases = self.running[name].text.joins
         if len(aliases) != 1 or "(" not in plan or "{" in plan or ";" in plan:
             return None
-        nodes = list(_nodes(plan, aliases[0]))
+        nodes = list(_list_nodes(plan, aliases[0]))
         return nodes[int(drawn * len(nodes))] if nodes else None
 
     def _restart(self, event: Event, _number: int) -> None:
@@ -202,7 +202,7 @@ class Player(Play):
         self.engine.budget(None)
 
 
-def _nodes(plan: str, aliases: tuple[str, ...]) -> Iterator[str]:
+def _list_nodes(plan: str, aliases: tuple[str, ...]) -> Iterator[str]:
     """The text of each node below the root of a plan."""
     tree = require_tree(parse_tree(plan, aliases))
     return (str(node) for node in list_joins(tree) if node is not tree)
