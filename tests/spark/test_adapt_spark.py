@@ -71,7 +71,7 @@ def make_sample(cell: int, **changes: Any) -> JoinSample:
 
 def test_merged_samples_average_over_cells() -> None:
     empty = make_sample(3, rows={"A": 0.0, "B": 0.0}, sheddable=False)
-    found = merge_samples([make_sample(1), make_sample(3, demanded=0.7), empty])
+    found = merge_samples([make_sample(1), make_sample(3, demand_ratio=0.7), empty])
     assert found is not None
     assert found.rates == {"A": 4.0, "B": 4.0}
     assert found.rows == {"A": 20.0, "B": 40.0}
@@ -147,7 +147,7 @@ class AdaptiveCluster(Cluster):
         samples = {cell: pickle.loads(data) for cell, kind, _, _, data in out if kind == SAMPLES}
         took = self._seconds(self.batch)
         slow = {
-            cell: [replace(each, effort=replace(each.effort, seconds=took)) for each in seen]
+            cell: [replace(each, push_stats=replace(each.push_stats, seconds=took)) for each in seen]
             for cell, seen in samples.items()
         }
         self.steering.add_batch(self.batch, [took], slow, {"q"})
@@ -181,10 +181,10 @@ def test_catch_up_not_counted_as_effort() -> None:
     efforts = []
     for number in range(10):
         out = cluster.push(Push({name: make_rows(name, number) for name in "ABC"}), lambda: next(workers))
-        efforts += [each.effort for _, kind, _, _, data in out if kind == SAMPLES for each in pickle.loads(data)]
+        efforts += [each.push_stats for _, kind, _, _, data in out if kind == SAMPLES for each in pickle.loads(data)]
     assert cluster.cache_outcomes.count("catch-up") == 4
     assert len(efforts) > 4
-    assert all(4 <= effort.span / effort.pushes <= 6 for effort in efforts)
+    assert all(4 <= effort.event_seconds / effort.pushes <= 6 for effort in efforts)
 
 
 def test_adapt_sheds_overload_with_freshness() -> None:

@@ -44,8 +44,8 @@ def ignore_note(label: str) -> None:
 
 @pytest.mark.parametrize("load", [W3, W12], ids=lambda load: load.name)
 def test_embedded_counts_match_duckdb(load) -> None:
-    assert run_embedded(load).results == load.counts()
-    assert sum(load.counts()) > 0
+    assert run_embedded(load).results == load.count_results()
+    assert sum(load.count_results()) > 0
 
 
 def test_peer_counts_checked_and_goal_on_w3(fake: PeerEngine) -> None:

@@ -35,7 +35,7 @@ def shrink_scenario(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def _replace(scenario: Scenario, **changes: Any) -> Scenario:
-    return replace(scenario, **changes, answers={})
+    return replace(scenario, **changes, expected_cache={})
 
 
 def _compute_size(scenario: Scenario) -> int:

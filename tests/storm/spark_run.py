@@ -37,7 +37,7 @@ def draw_for_spark(seed: int, most: int) -> Scenario:
     events = [moved(event) for event in scenario.events if event.action in ("derive", "query", "drop", "migrate")]
     started = [event for event in events if event.step == 0 and event.action in ("derive", "query")]
     changes = [event for event in events if event not in started and event.step < len(case.steps)][:CHANGES]
-    return replace(scenario, case=case, events=(*started, *changes), answers={})
+    return replace(scenario, case=case, events=(*started, *changes), expected_cache={})
 
 
 class SparkRun:
