@@ -1,6 +1,6 @@
 """Mutated texts: whatever is written, the answer is a bound value or an error of ours.
 
-More texts: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/unit/test_cql_fuzz.py
+More texts: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/cql/test_fuzz.py
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from cql_catalog import DECLARATIONS, build_catalog
-from test_cql_script import INTERFACE
+from cql_catalog import DECLARATIONS, INTERFACE_SCRIPT, build_catalog
 
 import penstock as ps
 from penstock.cql import Catalog, CqlError, bind_query, bind_script
@@ -22,7 +21,7 @@ SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "2000"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 
 TEXTS = [
-    INTERFACE,
+    INTERFACE_SCRIPT,
     DECLARATIONS,
     "SELECT location, AVG(value) AS m FROM temperature [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY 1 HAVING m > 5",
     "RSTREAM (SELECT value FROM temperature UNION ALL SELECT value FROM humidity EXCEPT SELECT f FROM trades)",

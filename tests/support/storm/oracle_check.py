@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-from embedded_run import QueryPeriod
-from query_texts import PLAIN
-from scenario import Scenario
 
 from penstock.testing import Advance
 from penstock.testing.case import to_ticks
 from penstock.testing.row_evaluator import to_plain
+from storm.embedded_run import QueryPeriod
+from storm.query_texts import PLAIN
+from storm.scenario import Scenario
 
 Span = tuple[float, float]  # open at both ends
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from cell_support import Cluster
-from embedded_run import QueryPeriod, StormRun
-from oracle_check import find_fault
-from scenario import Event, Scenario, draw_scenario
 
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.driver.control import ControlCommand
@@ -25,6 +22,9 @@ from penstock.spark.worker.cell_state import RESULT, CellCache
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import to_ticks
+from storm.embedded_run import QueryPeriod, StormRun
+from storm.oracle_check import find_fault
+from storm.scenario import Event, Scenario, draw_scenario
 
 MOST = 3_000  # tuples
 WORKERS = 2

@@ -17,6 +17,22 @@ CREATE TABLE rooms (location INT, name STRING);
 CREATE SINK alarms TO parquet OPTIONS (path 'out/alarms');
 """
 
+INTERFACE_SCRIPT = """
+CREATE STREAM temperature (ts TIMESTAMP, location INT, value DOUBLE)
+    TIMESTAMP BY ts LATENESS 5 SECONDS TIMESTAMPS EXTERNAL SKEW 1 SECOND IDLE AFTER 30 SECONDS
+    FROM parquet OPTIONS (path 'data/temperature', maxFilesPerTrigger 1);
+CREATE STREAM humidity (ts TIMESTAMP, location INT, value DOUBLE) TIMESTAMP BY ts TIMESTAMPS INTERNAL;
+CREATE TABLE rooms (location INT, name STRING) FROM csv OPTIONS (path 'rooms.csv', header true);
+CREATE SINK alarms TO parquet OPTIONS (path 'out/alarms');
+
+INSERT INTO alarms
+SELECT t.location, t.value, h.value AS humidity
+FROM temperature [RANGE 5 MINUTES] AS t, humidity [ROWS 1000] AS h, rooms AS r
+WHERE t.location = h.location AND t.location = r.location AND t.value > 40
+FRESHNESS t 12 MINUTES, h 15 MINUTES;
+"""
+"""The example script of the interface, with every kind of statement."""
+
 
 class SpreadAggregate:
     """A user-defined aggregate whose result is a bigint."""

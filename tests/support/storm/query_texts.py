@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams import StormScale
+from storm.streams import StormScale
 
 PLAIN, OTHER = "plain", "other"
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from query_texts import QueryText
-from scenario import Event, Scenario
 
 import penstock as ps
 from penstock.adapt.decide import Rules
@@ -17,6 +15,8 @@ from penstock.plan.tree import list_joins, parse_tree, require_tree
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Step
 from penstock.testing.runner import declare
+from storm.query_texts import QueryText
+from storm.scenario import Event, Scenario
 
 STRESS_RULES = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
 """Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""

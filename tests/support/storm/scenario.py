@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from query_texts import QueryText, QueryWriter
-from streams import StormScale, draw_feed, draw_scale, draw_table
 
 from penstock.testing import Case, TooManyRows, random_plan
 from penstock.testing.duckdb_oracle import expected_by_duckdb
+from storm.query_texts import QueryText, QueryWriter
+from storm.streams import StormScale, draw_feed, draw_scale, draw_table
 
 STATES = ("eager", "lazy", "jit", "auto", "none")
 LEAST, MOST = 10, 10_000  # tuples

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from cql_catalog import DECLARATIONS, build_catalog
+from cql_catalog import DECLARATIONS, INTERFACE_SCRIPT, build_catalog
 
 from penstock.cql import Catalog, CqlError, bind_query, bind_script
 from penstock.cql.bound import BareQuery, CreateSink, CreateStream, CreateStreamAs, CreateTable, InsertInto, Select
 from penstock.cql.catalog import Connector, Stream, Table
 
-INTERFACE = """
-CREATE STREAM temperature (ts TIMESTAMP, location INT, value DOUBLE)
-    TIMESTAMP BY ts LATENESS 5 SECONDS TIMESTAMPS EXTERNAL SKEW 1 SECOND IDLE AFTER 30 SECONDS
-    FROM parquet OPTIONS (path 'data/temperature', maxFilesPerTrigger 1);
-CREATE STREAM humidity (ts TIMESTAMP, location INT, value DOUBLE) TIMESTAMP BY ts TIMESTAMPS INTERNAL;
-CREATE TABLE rooms (location INT, name STRING) FROM csv OPTIONS (path 'rooms.csv', header true);
-CREATE SINK alarms TO parquet OPTIONS (path 'out/alarms');
-
-INSERT INTO alarms
-SELECT t.location, t.value, h.value AS humidity
-FROM temperature [RANGE 5 MINUTES] AS t, humidity [ROWS 1000] AS h, rooms AS r
-WHERE t.location = h.location AND t.location = r.location AND t.value > 40
-FRESHNESS t 12 MINUTES, h 15 MINUTES;
-"""
-
 
 def test_interface_example() -> None:
     names = Catalog()
     kinds = [CreateStream, CreateStream, CreateTable, CreateSink, InsertInto]
-    statements = bind_script(INTERFACE, names)
+    statements = bind_script(INTERFACE_SCRIPT, names)
     assert [type(statement) for statement in statements] == kinds
     columns = pa.schema([("ts", pa.timestamp("us")), ("location", pa.int32()), ("value", pa.float64())])
     options = (("path", "data/temperature"), ("maxFilesPerTrigger", "1"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_run import draw_for_spark, find_spark_fault
+from storm.spark_run import draw_for_spark, find_spark_fault
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_SPARK_SEEDS", "6")) // 3)

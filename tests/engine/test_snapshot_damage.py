@@ -1,6 +1,6 @@
 """A damaged snapshot is refused as one, whatever was done to it.
 
-More damage: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/unit/test_snapshot_damage.py
+More damage: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/engine/test_snapshot_damage.py
 """
 
 from __future__ import annotations

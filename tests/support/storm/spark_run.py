@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from embedded_run import QueryPeriod
-from oracle_check import find_fault
-from scenario import Event, Scenario, draw_scenario
 from spark_support import declare_pipeline, merge_pushes, write_case
 
 from penstock.errors import QueryError, UnsupportedError
@@ -19,6 +16,9 @@ from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Push
+from storm.embedded_run import QueryPeriod
+from storm.oracle_check import find_fault
+from storm.scenario import Event, Scenario, draw_scenario
 
 BATCHES = 3
 CHANGES = 4  # each is a micro-batch or two

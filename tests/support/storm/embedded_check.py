@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embedded_run import EmbeddedRun
-from oracle_check import find_fault
-from scenario import MOST, Scenario, draw_scenario
+from storm.embedded_run import EmbeddedRun
+from storm.oracle_check import find_fault
+from storm.scenario import MOST, Scenario, draw_scenario
 
 
 def find_embedded_fault(scenario: Scenario) -> str | None:

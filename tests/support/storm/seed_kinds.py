@@ -25,19 +25,19 @@ def _check_law(check: Check, seed: int) -> None:
 
 
 def _load_embedded() -> Check:
-    from storm import check_embedded
+    from storm.embedded_check import check_embedded
 
     return check_embedded
 
 
 def _load_large() -> Check:
-    from storm import check_large
+    from storm.embedded_check import check_large
 
     return check_large
 
 
 def _load_cells() -> Check:
-    from cell_run import check_cells
+    from storm.cell_run import check_cells
 
     return check_cells
 
