@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
+from cell_runs import CHUNKS, check, list_pushes, push_until_committed
 from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
-from test_cells import CHUNKS, check, list_pushes, push_until_committed
 
 from penstock.cql.catalog import Stream
 from penstock.spark.worker.cell_state import OutputRow

@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
+from cell_runs import list_pushes, push_until_committed
 from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
-from test_cells import list_pushes, push_until_committed
 
 import penstock as ps
 from penstock.cql.catalog import Stream

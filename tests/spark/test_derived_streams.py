@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from cell_runs import push_until_committed
 from cell_support import Cluster
 from spark_support import read_stream, write_file
-from test_cells import push_until_committed
 
 import penstock as ps
 from penstock.cql.catalog import Stream

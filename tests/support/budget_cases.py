@@ -15,7 +15,7 @@ from typing import Any
 
 import law_support
 import pyarrow as pa
-from random_runs import EQUALITIES
+from migration_runs import EQUALITIES
 
 from penstock.adapt.allocate import POLICIES
 from penstock.testing import Case, Push, random_case, random_plan

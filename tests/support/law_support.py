@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.adapt.decide import Rules
 from penstock.state.maintenance import SHIPPED
 from penstock.testing import Case, difference, run, shrink
 
@@ -18,6 +19,10 @@ CHUNK = 10
 CHUNKS = range(FIRST, FIRST + SEEDS, CHUNK)
 STATES = ("eager", "lazy", "jit", "auto", "none")
 BATCHES = (1, 3, 4096)
+STRESS_RULES = Rules(
+    margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9
+)  # fmt: skip
+"""Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
 
 
 MAINTENANCE = SHIPPED

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from law_support import STRESS_RULES
 
 import penstock as ps
-from penstock.adapt.decide import Rules
 from penstock.plan.tree import list_joins, parse_tree, require_tree
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Step
@@ -18,7 +18,6 @@ from penstock.testing.runner import declare
 from storm.query_texts import QueryText
 from storm.scenario import Event, Scenario
 
-STRESS_RULES = Rules(margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9)
 """Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
 STALE_ERRORS = ("QueryError: [UNKNOWN_QUERY]", "QueryError: [PLAN_MISFIT]")
 """Errors of decisions about a query that was dropped or altered before the next push."""

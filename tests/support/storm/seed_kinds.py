@@ -43,31 +43,31 @@ def _load_cells() -> Check:
 
 
 def _load_types() -> Check:
-    from test_law_random_runs import check_run
+    from random_runs import check_run
 
     return check_run
 
 
 def _load_shared() -> Check:
-    from test_law_groups import check_sharing
+    from sharing_runs import check_sharing
 
     return check_sharing
 
 
 def _load_counted() -> Check:
-    from test_law_groups import check_rows_window_sharing
+    from sharing_runs import check_rows_window_sharing
 
     return check_rows_window_sharing
 
 
 def _load_nested() -> Check:
-    from test_law_nested import check_nesting
+    from nested_runs import check_nesting
 
     return check_nesting
 
 
 def _load_migrations() -> Check:
-    from random_runs import draw_migration_run
+    from migration_runs import draw_migration_run
 
     return lambda seed: _assert_no_fault(draw_migration_run(seed))
 
@@ -79,7 +79,7 @@ def _load_budgets() -> Check:
 
 
 def _assert_no_fault(run: Any) -> None:
-    fault = run.fault()
+    fault = run.find_fault()
     assert fault is None, f"{run}\n{fault}"
 
 

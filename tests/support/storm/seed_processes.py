@@ -81,7 +81,6 @@ def _format_exit(code: int) -> str:
 
 def check_seed(kind: str, seed: int) -> str | None:
     """What is wrong with one seed, or None. Kinds are those of `kinds.CHECKS`."""
-    sys.path.insert(0, str(PROGRAM.parents[1] / "law"))
     if kind == "crash":  # for the test of this module
         os.kill(os.getpid(), signal.SIGSEGV) if seed % 2 else None
         return None

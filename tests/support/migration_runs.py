@@ -1,0 +1,127 @@
+"""A random life for a query: a policy, a batch size, plans that change under way, restarts; all from one seed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.join import tree as join_tree
+from penstock.join.demand import gate_cost as gating
+from penstock.join.demand.gate import DemandFilter
+from penstock.state.maintenance import SMALLEST, Maintenance
+from penstock.testing import Case, difference, random_case, random_plan, run
+
+JUST_IN_TIME = ("jit", "lazy", "auto")
+EQUALITIES = ("chain", "star", "clique", "cycle", "shared")
+STRESS_MAINTENANCE = Maintenance(demand_rows=0, bloom_bits=8, bloom_bits_per_key=2)
+"""Demand is looked at all the time, and Bloom filters are so small that they are often mistaken."""
+
+
+@dataclass(frozen=True)
+class MigrationRun:
+    """How one case is run."""
+
+    case: Case
+    state: str
+    batch: int
+    plan: str | None
+    migrate_chance: float
+    restart_chance: float
+    policy_chance: float = 0.0
+    pace: float = 1.0
+    demand: DemandFilter = "exact"
+    eddy_chance: float = 0.0
+    """How often a plan is an eddy."""
+    maintenance: Maintenance = STRESS_MAINTENANCE
+    """Bloom filters are so small that they are often mistaken."""
+
+    def find_fault(self) -> str | None:
+        """What is wrong with the answer; None if it is the oracle's."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, policy in join_tree.POLICIES.items():
+                patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace))
+            for cost, rows in {
+                "BATCH_COST": 0.0,
+                "TEST_COST": 0.1,
+                "REQUEST_COST": 0.5,
+                "KEY_COST": 0.0,
+                "_MAX_FAILURES": 0,
+            }.items():
+                patch.setattr(gating, cost, rows)
+            try:
+                answer = run(self._build_engine, self.case, plan=self.plan, events=self._make_events())
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+        return difference(answer, self.case.expected)
+
+    def _build_engine(self) -> ps.Engine:
+        return ps.Engine(state=self.state, batch=self.batch, demand=self.demand, maintenance=self.maintenance)
+
+    def _make_events(self) -> Callable[[Any, int], Any]:
+        rng, swirl = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
+        aliases = re.findall(r"\w+", self.case.plan)
+
+        def event(engine: ps.Engine, _step: int) -> Any:
+            if rng.random() < self.migrate_chance:
+                how = rng.choice(("jisc", "jisc", "jisc", "moving-state"))
+                plan = random_plan(rng, aliases)
+                engine.migrate("q", to_eddy_plan(plan) if swirl.random() < self.eddy_chance else plan, how=how)
+            if rng.random() < self.policy_chance:
+                engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
+            return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restart_chance else None
+
+        return event
+
+    def __str__(self) -> str:
+        names = ("migrate_chance", "eddy_chance", "restart_chance", "policy_chance", "pace")
+        chances = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        kept = f"state={self.state!r}, demand={self.demand!r}, batch={self.batch}, plan={self.plan!r}"
+        return f"{self.case}\n{kept}, {chances}"
+
+
+def to_eddy_plan(plan: str) -> str:
+    """The eddy over the aliases of a plan, in their order."""
+    return "{" + plan.replace("(", "").replace(")", "") + "}"
+
+
+def draw_migration_run(seed: int) -> MigrationRun:
+    """Anything may happen to any query of three streams or more."""
+    rng = random.Random(f"adventure {seed}")
+    case = random_case(seed, sources=rng.choice((3, 4, 5, 6)), tables=rng.random() < 0.2)
+    return MigrationRun(
+        case,
+        rng.choice(JUST_IN_TIME),
+        rng.choice((1, 3, 20, 4096)),
+        rng.choice((None, case.plan, to_eddy_plan(case.plan))),
+        migrate_chance=rng.choice((0, 0.1, 0.3, 0.6)),
+        restart_chance=rng.choice((0, 0, 0.1, 0.3)),
+        policy_chance=rng.choice((0, 0, 0.2)),
+        pace=rng.choice((0, 0.2, 1, 16)),
+        demand=rng.choice(("exact", "bloom")),
+        eddy_chance=rng.choice((0, 0.3)),
+        maintenance=rng.choice((SMALLEST, STRESS_MAINTENANCE)),
+    )
+
+
+def draw_small_run(seed: int) -> MigrationRun:
+    """Few rows, many matches, windows that outlive the run: rows held back or missing are needed later."""
+    rng = random.Random(f"small {seed}")
+    case = random_case(
+        seed, sources=rng.choice((3, 4, 5)), shape=EQUALITIES, tables=False, emit="", windows=("range",), span=1000,
+        rows=rng.choice((8, 12, 20)), full=True, domain=rng.choice((2, 3)), limit=400, late=False, nulls=0,
+    )  # fmt: skip
+    return MigrationRun(
+        case,
+        rng.choice(("jit", "jit", "lazy")),
+        rng.choice((1, 3)),
+        rng.choice((None, case.plan)),
+        migrate_chance=rng.choice((0, 0.2, 0.4)),
+        restart_chance=rng.choice((0, 0, 0.2)),
+        pace=rng.choice((0, 0, 1)),
+    )
