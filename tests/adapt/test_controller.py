@@ -13,6 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from inspect_engine import (
+    budgets_of,
+    controller_of,
+    decision_thread_of,
+    deliver_decisions,
+    joins_of,
+    queries_with_own_budget,
+)
 
 import penstock as ps
 from penstock.adapt import decision_thread, sampler
@@ -362,11 +370,11 @@ def test_adapt_sheds_shared_join_with_freshness() -> None:
         clock.step = 5.0 if 40 <= second < 80 else 0.01
         engine.push(tuples(second))
         if second == 85:
-            assert [name in engine._budgets._query_scopes for name in ("q", "p")] == [True, True]
-            assert engine._budgets.dump(engine._controller.budgeted_queries)["single"] == {}
+            assert queries_with_own_budget(engine) == {"p", "q"}
+            assert budgets_of(ps.Engine.restore(engine.snapshot())).dump()["single"] == {}
     budgets = [d for d in engine.decisions() if d.command.do == "budget"]
     assert [(d.command.value, d.error) for d in budgets] == [("1000 ms", None), (None, None)]
-    assert engine._budgets._query_scopes == {}
+    assert queries_with_own_budget(engine) == set()
 
 
 def crowd(**options: Any) -> ps.Engine:
@@ -392,21 +400,21 @@ def crowded(engine: ps.Engine) -> list[Any]:
     return found
 
 
+def slice_ends(engine: ps.Engine) -> list[tuple[int, ...]]:
+    return [join.shared_join.slice_ends for join in joins_of(engine)]
+
+
 def test_adapt_reslices_with_rates_and_replay() -> None:
     engine, twin = crowd(adapt=replace(EAGER, least=10.0)), crowd()
     expected = crowded(crowd())
     assert crowded(engine) == expected
     made = [decision.command.value for decision in engine.decisions() if decision.command.do == "reslice"]
     assert made == ["cpu-opt"]
-    assert [join.shared_join.slice_ends for join in engine._join_registry] == [
-        (1, 12)
-    ]  # cut only where tuples are let go
+    assert slice_ends(engine) == [(1, 12)]  # a slice ends only where a query lets tuples go
     assert [decision.error for decision in engine.decisions() if decision.error] == []
     twin.replay(engine.decisions())
     assert crowded(twin) == expected
-    assert [join.shared_join.slice_ends for join in twin._join_registry] == [
-        join.shared_join.slice_ends for join in engine._join_registry
-    ]
+    assert slice_ends(twin) == slice_ends(engine)
 
 
 def test_snapshot_keeps_adaptation() -> None:
@@ -414,11 +422,11 @@ def test_snapshot_keeps_adaptation() -> None:
     for second in range(35):
         engine.push(tuples(second))
     again = ps.Engine.restore(engine.snapshot())
-    assert again._controller.rules == EAGER
+    assert controller_of(again).rules == EAGER
     assert answers(again, range(35, 100)) == answers(engine, range(35, 100))
     assert [d.command.do for d in again.decisions()] == ["migrate"]
     assert again.decisions()[0].push > 35
-    assert ps.Engine.restore(started().snapshot())._controller is None
+    assert controller_of(ps.Engine.restore(started().snapshot())) is None
 
 
 def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,8 +448,7 @@ def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPa
 def test_command_for_dropped_query_fails() -> None:
     engine = started(adapt=EAGER)
     decisions = [Decision(AdaptCommand("gone", "migrate", "(A B)"), 0.0, {})]
-    engine._controller._outbox.put((decisions, 0.0))
-    engine._controller._pending = True
+    deliver_decisions(engine, decisions)
     engine.push(tuples(0))
     assert "UNKNOWN_QUERY" in str(engine.decisions()[0].error) or "no query gone" in str(engine.decisions()[0].error)
     twin = started()
@@ -455,7 +462,7 @@ def test_decision_thread_ends_with_engine(end: Callable[[ps.Engine], None]) -> N
     engine = started(adapt=EAGER)
     for second in range(40):
         engine.push(tuples(second))
-    thread, gone = engine._controller.decision_thread.thread, weakref.ref(engine)
+    thread, gone = decision_thread_of(engine), weakref.ref(engine)
     assert isinstance(thread, threading.Thread)
     assert thread.daemon
     end(engine)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from inspect_engine import budgets_of, partners_found
 
 import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import as_budget
-from penstock.engine.budgets import Budgets
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.plan.tree import JoinPair, Leaf
 
@@ -44,8 +44,8 @@ def test_probes_within_budget(policy: str) -> None:
     engine = started()
     engine.budget(400, policy)
     results = fed(engine, range(40))
-    shedding = next(iter(engine._budgets._engine_scope.join_budgets.values())).shedding
-    assert shedding.probes_spent <= 400 * 41
+    (overload,) = engine.overloads("q")
+    assert overload.shedding.probes_spent <= 400 * 41
     metrics = engine.metrics("q")
     assert sum(metrics["unprobed"].values()) > 0
     assert metrics["budget"]["policy"] == policy
@@ -164,7 +164,7 @@ def test_query_budget_on_shared_join_with_freshness() -> None:
     assert [engine.metrics(name).get("budget", {}).get("mu") for name in ("q", "p0", "p1")] == [None, 100, 100]
     again = ps.Engine.restore(engine.snapshot())
     assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
-    assert engine._budgets.dump({"p0"})["single"] == {}
+    assert budgets_of(engine).dump({"p0"})["single"] == {}
     engine.query("p2", PAIR.format(9))
     assert "budget" not in engine.metrics("p2")
     engine.drop("p1")
@@ -206,9 +206,9 @@ def test_snapshot_keeps_budgets() -> None:
     engine.budget("250 ms", query="p")
     again = ps.Engine.restore(engine.snapshot())
     assert again.metrics("q")["budget"]["policy"] == "jaqpot"
-    assert again._budgets.dump() == engine._budgets.dump()
+    assert budgets_of(again).dump() == budgets_of(engine).dump()
     again.budget(None)
-    assert ps.Engine.restore(again.snapshot())._budgets.dump() == {"general": None, "single": {}}
+    assert budgets_of(ps.Engine.restore(again.snapshot())).dump() == {"general": None, "single": {}}
 
 
 def test_restore_budget_of_shared_join() -> None:
@@ -216,7 +216,7 @@ def test_restore_budget_of_shared_join() -> None:
     engine.budget(100, query="p1")  # itself it needs no FRESHNESS
     again = ps.Engine.restore(engine.snapshot())
     assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
-    assert again._budgets.join_budgets(again._registry["p0"]) == again._budgets.join_budgets(again._registry["p1"])
+    assert again.overloads("p0") == again.overloads("p1")
 
 
 def test_restore_exempt_query_after_changes() -> None:
@@ -287,15 +287,15 @@ def test_metrics_shortage_of_freshness() -> None:
 
 
 class Clock:
-    """A clock on which a probe takes a while."""
+    """A clock that advances by a time per probe of query q."""
 
-    def __init__(self, engine: ps.Engine, per_probe: float) -> None:
-        self.engine, self.per_probe = engine, per_probe
+    def __init__(self, per_probe: float, **options: Any) -> None:
+        self.per_probe = per_probe
         self.now, self.spent = 0.0, 0
+        self.engine = started(timer=self, **options)
 
     def __call__(self) -> float:
-        keeper = self.engine._budgets._engine_scope
-        spent = 0 if keeper is None else sum(over.shedding.probes_spent for over in keeper.join_budgets.values())
+        spent = sum(overload.shedding.probes_spent for overload in self.engine.overloads("q"))
         self.now += (spent - self.spent) * self.per_probe
         self.spent = spent
         return self.now
@@ -303,9 +303,8 @@ class Clock:
 
 @pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
 def test_time_budget_converted_to_probes(per_probe: float) -> None:
-    engine = started(batch=40)
-    clock = Clock(engine, per_probe)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(per_probe, batch=40)
+    engine = clock.engine
     engine.budget("100 ms")
     taken = []
     for second in range(60):
@@ -319,9 +318,8 @@ def test_time_budget_converted_to_probes(per_probe: float) -> None:
 
 def test_time_budget_margin_for_slow_probes() -> None:
     """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
-    engine = started()
-    clock = Clock(engine, 1e-4)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(1e-4)
+    engine = clock.engine
     engine.budget("100 ms")
     rng = np.random.default_rng(1)
     taken = []
@@ -336,9 +334,8 @@ def test_time_budget_margin_for_slow_probes() -> None:
 
 def test_time_budget_stops_between_joins() -> None:
     """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
-    engine = started()
-    clock = Clock(engine, 1e-5)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(1e-5)
+    engine = clock.engine
     engine.budget("100 ms")
     fed(engine, range(30))
     unprobed = engine.metrics("q")["unprobed"].get("(A B)", 0)
@@ -349,10 +346,7 @@ def test_time_budget_stops_between_joins() -> None:
 
 def test_time_budget_stops_between_blocks_of_matches() -> None:
     """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
-    engine = started(PAIR.format(5))
-    engine._budgets = Budgets(
-        engine._registry, lambda: sum(o.shedding._partners_found for o in engine.overloads("q")) * 1e-6
-    )
+    engine = started(PAIR.format(5), timer=lambda: partners_found(engine, "q") * 1e-6)
     engine.budget("500 ms")
     crowd = pa.table({"ts": np.zeros(1000, int), "x": np.zeros(1000, int), "y": np.zeros(1000, int)})
     found = engine.push({"A": crowd, "C": crowd})["q"].num_rows

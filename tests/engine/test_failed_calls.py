@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_engine import joins_of, running_query
 
 import penstock as ps
 from penstock.engine import build
@@ -69,7 +70,7 @@ def test_refused_migration_changes_no_join() -> None:
     engine.query("two", f"{joins} UNION ALL {endless}", plan="(A B); (A C)")
     with pytest.raises(ps.UnsupportedError, match="PARALLEL_TRACK_NEVER_ENDS"):
         engine.migrate("two", "(B A); (C A)", how="parallel-track")
-    assert all(len(join.plans) == 1 for join in engine._registry["two"].joins)
+    assert all(len(join.plans) == 1 for join in running_query(engine, "two").joins)
     assert engine.metrics("two")["plan"] == "(A B); (A C)"
 
 
@@ -77,7 +78,7 @@ def test_refused_query_with_budget_leaves_shared_join() -> None:
     engine = started()
     engine.query("fresh", JOIN)
     engine.budget(100)
-    (join,) = engine._join_registry
+    (join,) = joins_of(engine)
     before = [each.name for each in join.shared_join.members]
     with pytest.raises(ps.UnsupportedError, match="BUDGET_WOULD_DISTORT"):
         engine.query("distinct", f"SELECT DISTINCT {JOIN[7:]}")

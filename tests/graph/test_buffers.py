@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from inspect_engine import stored_batches
 
 from penstock.graph.buffers import Buffer
 from penstock.ops.protocol import Batch
@@ -30,7 +31,7 @@ def test_batch_freed_after_last_reader() -> None:
     assert read(second.read(3)) == [3]
     assert read(second.take(5)) == [4]
     assert arc.unread() is None
-    assert len(arc._batches) == 0
+    assert stored_batches(arc) == 0
 
 
 def test_take_spans_batches() -> None:
@@ -47,7 +48,7 @@ def test_close_reader_frees_its_unread_batches() -> None:
     arc.write(batch(1))
     quick.take(1)
     arc.close(slow)
-    assert len(arc._batches) == 0
+    assert stored_batches(arc) == 0
 
 
 def test_frontier_bypasses_operator_without_input() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_engine import source_of
 
 from penstock import Engine
 from penstock.cql.catalog import Stream
@@ -109,7 +110,7 @@ def test_latent_timestamps_on_demand() -> None:
     clock = Ticks()
     eng = engine(clock, timestamps="latent")
     eng.query("q", JOIN)
-    source = eng._relations.streams["A"]
+    source = source_of(eng, "A")
     clock.now = 10
     source.feed(*_unstamped(7))
     clock.now = 20
@@ -154,13 +155,13 @@ def test_enabling_timestamp_on_demand() -> None:
     eng.query("q", UNION)
     clock.now = 50
     eng.push({})
-    assert eng._relations.streams["B"].frontier == int(ALWAYS)
+    assert eng.metrics("q")["streams"]["B"]["frontier"] == int(ALWAYS)
     eng.push({"A": rows(46)})
-    assert eng._relations.streams["B"].frontier == int(ALWAYS)  # 45 would not help
+    assert eng.metrics("q")["streams"]["B"]["frontier"] == int(ALWAYS)  # 45 would not help
     eng.push({"A": rows(47)})
     clock.now = 52
     assert times(eng.push({})) == [46, 47]
-    assert eng._relations.streams["B"].frontier == 47
+    assert eng.metrics("q")["streams"]["B"]["frontier"] == 47
 
 
 def test_tuples_before_promised_time_are_late() -> None:

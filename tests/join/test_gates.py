@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from inspect_engine import demand_of
 
 import penstock as ps
 from penstock.join.demand.gate_cost import (
@@ -111,4 +112,4 @@ def test_demand_option_validated() -> None:
     with pytest.raises(ps.QueryError, match="jit and auto"):
         engine.query("other", "SELECT ts FROM A", state="eager", demand="bloom")
     engine = ps.Engine(demand="bloom", state="eager")
-    assert ps.Engine.restore(engine.snapshot())._builder.demand == "bloom"
+    assert demand_of(ps.Engine.restore(engine.snapshot())) == "bloom"

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from inspect_engine import joins_of
 
 import penstock as ps
 from penstock.join.sharing import admission
@@ -36,7 +37,7 @@ def nested(**options: Any) -> ps.Engine:
 
 
 def joins(eng: ps.Engine) -> int:
-    return len(list(eng._join_registry))
+    return len(joins_of(eng))
 
 
 def pushes(count: int = 24, seed: int = 1) -> Iterator[dict[str, pa.Table]]:

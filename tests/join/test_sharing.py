@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_engine import joins_of, operator_ids, slicing_of
 
 import penstock as ps
 from penstock.join.sharing import admission
@@ -34,7 +35,7 @@ def rows(*tuples: tuple[int, int]) -> pa.Table:
 
 
 def joins(eng: ps.Engine) -> int:
-    return len(list(eng._join_registry))
+    return len(joins_of(eng))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_join_removed_with_last_query() -> None:
     eng.drop("p")
     assert joins(eng) == 1
     eng.query("p", pairs(5))
-    assert [node.id for node in eng._graph][3:] == ["p: join"]
+    assert operator_ids(eng)[3:] == ["p: join"]
     eng.drop("q")
     eng.drop("p")
     assert joins(eng) == 0
@@ -318,7 +319,7 @@ def test_merged_slices_keep_results() -> None:
         assert all(same_rows(one[name], two[name]) is None for name in one)
     least, merged = (each.metrics("q0")["window_rows"]["a"] for each in (eng, other))
     assert merged >= least
-    assert ps.Engine.restore(other.snapshot())._join_registry.slicing == "cpu-opt"
+    assert slicing_of(ps.Engine.restore(other.snapshot())) == "cpu-opt"
     with pytest.raises(ps.QueryError, match="unknown slicing 'fast'; known: mem-opt, cpu-opt"):
         eng.reslice("fast")
 
@@ -335,7 +336,7 @@ def test_snapshot_keeps_slicing_and_node_policies() -> None:
     eng.policy("three0", "none", node="(l m)")
     again = ps.Engine.restore(eng.snapshot())
     for each in (eng, again):
-        pair, three = (next(join for join in each._join_registry if len(join.tree.stores) == items) for items in (2, 3))
+        pair, three = (next(join for join in joins_of(each) if len(join.tree.stores) == items) for items in (2, 3))
         assert (pair.shared_join.slicing, three.shared_join.slicing) == ("mem-opt", "cpu-opt")
         assert [(set(node), policy.states) for node, policy in three.tree.node_policies.items()] == [
             ({"l", "m"}, False)
@@ -417,7 +418,7 @@ def test_more_than_256_interest_codes() -> None:
         }  # fmt: skip
         one, other = eng.push(data), alone.push(data)
         assert all(same_rows(one[name], other[name]) is None for name in texts)
-    (join,) = eng._join_registry
+    (join,) = joins_of(eng)
     assert join.tree.interest is not None
     assert len(join.tree.interest.sets) > 256
 
@@ -427,7 +428,7 @@ def test_merged_slices_reach_is_longest_window() -> None:
     eng = engine()
     eng.query("near", pairs(20, " AND a.v > 0"))
     eng.query("far", "SELECT a.x FROM A [RANGE 40] AS a, B [RANGE 30] AS b WHERE a.x = b.x")
-    (join,) = eng._join_registry
+    (join,) = joins_of(eng)
     near, far = join.shared_join.needs.build_interest((40,)).filter_groups
     assert near.longest == {"a": 40, "b": 30}
     assert far.longest == {"a": 40, "b": 30}

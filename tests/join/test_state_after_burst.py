@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from inspect_engine import joins_of
 
 import penstock as ps
 from penstock.join.node import JoinNode
@@ -26,7 +27,7 @@ def test_state_shrinks_after_burst() -> None:
         engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts")
     sources = ", ".join(f"{name} [RANGE 10]" for name in "ABC")
     engine.query("q", f"SELECT A.x FROM {sources} WHERE A.x = B.x AND B.y = C.y", plan="((A B) C)")
-    (join,) = engine._join_registry
+    (join,) = joins_of(engine)
     most = 0
     for second in range(70):
         engine.push(tuples(second))

@@ -127,12 +127,12 @@ class AdaptiveCluster(Cluster):
         )
         self.batch = -1
         self._seconds = seconds
-        self.steering = AdaptiveRun(rules, ACTIONS, cells, BatchTiming(1.0, 1), self._progress, self._given)
+        self.steering = AdaptiveRun(rules, ACTIONS, cells, BatchTiming(1.0, 1), self._progress, self.give)
 
     def _progress(self) -> dict[str, Any]:
         return {"batchId": self.batch, "durationMs": {"triggerExecution": 500}}
 
-    def _given(self, command: AdaptCommand, done: Callable[[int], None]) -> None:
+    def give(self, command: AdaptCommand, done: Callable[[int], None]) -> None:
         do = {"budget": "shed"}.get(command.do, command.do)
         what = {"migrate": "plan", "policy": "state", "budget": "limit"}[command.do]
         spec = self.layout.spec
@@ -210,12 +210,12 @@ def test_adapt_sheds_overload_with_freshness() -> None:
 
 
 def test_refused_command_is_failed_decision() -> None:
-    cluster = AdaptiveCluster(CHAIN, 2, EAGER)
+    class RefusingCluster(AdaptiveCluster):
+        def give(self, command: AdaptCommand, done: Callable[[int], None]) -> None:
+            del command, done
+            raise ps.QueryError("UNKNOWN_QUERY", "gone")
 
-    def refuse(*_: object) -> None:
-        raise ps.QueryError("UNKNOWN_QUERY", "gone")
-
-    cluster.steering._send_command = refuse
+    cluster = RefusingCluster(CHAIN, 2, EAGER)
     out = [row for _ in range(12) for row in cluster.next()]
     cluster.steering.close()
     assert out

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from faults import FailingSink
+from inspect_spark import wait_for_listeners
 from pyspark.sql.streaming import StreamingQueryListener
 from spark_support import read_stream, write_file
 
@@ -94,7 +95,7 @@ def test_failing_sink_is_named_and_batch_repeated(spark: Any, tmp_path: Path) ->
         again = start_run(spark, tmp_path)
         again.processAllAvailable()
         again.stop()
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        wait_for_listeners(spark)
     finally:
         spark.streams.removeListener(listener)
     assert error.condition == "SINK_FAILED"

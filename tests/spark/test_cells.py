@@ -16,6 +16,7 @@ from cell_runs import (
     push_until_committed,
 )
 from cell_support import Cluster, build_spec
+from inspect_spark import cached_engines
 from spark_support import run_embedded
 
 from penstock.cql.catalog import Stream
@@ -68,8 +69,8 @@ def test_broken_engine_is_not_reused(chunk: int, monkeypatch: pytest.MonkeyPatch
             except type(failing.error):
                 failed += 1
                 failing.left = -1
-                for cached in cluster.caches[0]._items.values():
-                    cached.cell._engine.failures()  # it is not broken
+                for engine in cached_engines(cluster.caches[0]):
+                    engine.failures()  # raises if the engine is broken
                 outputs += cluster.push(step)
         failing.left = -1
         check(seed, case, cluster, outputs, queries)

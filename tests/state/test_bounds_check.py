@@ -11,9 +11,9 @@ PROGRAM = """
 import numpy as np
 from penstock.state import kernels
 
-read = kernels._kernel(lambda array, at: array[at])
+codes, head, following = np.array([7], np.int32), np.zeros(3, np.int64), np.zeros(64, np.int64)
 try:
-    read(np.arange(3), 7)
+    kernels.chain_append(codes, 0, 63, head, following)
 except IndexError:
     print("refused")
 """

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from inspect_engine import maintenance_of
 
 import penstock as ps
 from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
@@ -33,4 +34,4 @@ def test_threshold_below_smallest_is_refused(field: Any) -> None:
 
 def test_snapshot_keeps_thresholds() -> None:
     engine = ps.Engine(maintenance=SMALLEST)
-    assert ps.Engine.restore(engine.snapshot())._maintenance == SMALLEST
+    assert maintenance_of(ps.Engine.restore(engine.snapshot())) == SMALLEST

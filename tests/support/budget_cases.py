@@ -15,6 +15,7 @@ from typing import Any
 
 import law_support
 import pyarrow as pa
+from inspect_engine import running_query
 from migration_runs import EQUALITIES
 
 from penstock.adapt.allocate import POLICIES
@@ -53,8 +54,10 @@ class BudgetCase:
         rng = random.Random(self.case.seed)
         engine, twin = (self._build_engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        window = max((leaf.source.window.size or 0) for leaf in twin._registry["q"].plan.leaves if leaf.source.window)
-        istream = twin._registry["q"].query.emit == "istream"
+        window = max(
+            (leaf.source.window.size or 0) for leaf in running_query(twin, "q").plan.leaves if leaf.source.window
+        )
+        istream = running_query(twin, "q").query.emit == "istream"
         exact_from: float | None = float("-inf")
         self.shed_rows = self.compared_rows = 0
         for step in (*self.case.steps, None):
@@ -65,7 +68,7 @@ class BudgetCase:
             elif exact_from is None and rng.random() < self.lift_budget_chance:
                 exact_from = float("-inf")
                 if self.ends_with_ample_budget:
-                    exact_from = engine._registry["q"].joins[0].done + window
+                    exact_from = running_query(engine, "q").joins[0].done + window
                 engine.budget(AMPLE_BUDGET if self.ends_with_ample_budget else None, rng.choice(POLICIES))
             elif self.ends_with_ample_budget and exact_from is not None and rng.random() < self.lift_budget_chance:
                 engine.budget(None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_engine import query_names
 from law_support import make_engine
 from sharing_runs import Happens, push_all
 
@@ -96,7 +97,7 @@ def make_changes(rng: random.Random) -> Happens:
 
 
 def apply_change(eng: ps.Engine, rng: random.Random) -> ps.Engine:
-    names = [running.name for running in eng._registry.queries.values()]
+    names = query_names(eng)
     if not names:
         return eng
     name = rng.choice(names)

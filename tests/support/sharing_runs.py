@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from inspect_engine import query_names
 from law_support import make_engine
 
 from penstock.testing import difference
@@ -182,7 +183,7 @@ def make_changes(rng: random.Random) -> Happens:
     import penstock as ps
 
     def happens(eng: Any, step: int) -> Any:  # noqa: ARG001
-        running = [running.name for running in eng._registry.queries.values()]
+        running = query_names(eng)
         if running and rng.random() < 0.4:
             name = rng.choice(running)
             match rng.choice(["snapshot", "migrate", "policy", "reslice"]):
