@@ -32,13 +32,13 @@ storm: $(READY) ## random storms from a random first seed until stopped, or for 
 
 bounds: $(READY) ## the law and the storm with bounds checks in every compiled kernel
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/out/bounds $(BIN)/python -m pytest -n $(WORKERS) \
-		tests/law tests/storm tests/unit/test_kernels.py tests/unit/test_ops_kernels.py tests/unit/test_bounds.py
+		tests/law tests/storm tests/state/test_kernels.py tests/state/test_bounds_check.py tests/ops/test_kernels.py
 
 mutants: $(READY) ## break every rule of just-in-time state and of maintenance and see that the tests notice
 	$(BIN)/python -m pytest -n $(WORKERS) tests/law/test_mutants.py tests/law/test_maintenance_mutants.py
 
 faults: $(READY) ## fifty seeded faults on Spark: tasks, workers, sinks, Java and commands; results exact each time
-	$(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_faults_spark.py
+	$(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_faults.py
 
 check: $(READY) ## lint, format and types
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from invariants import check_after_each_batch
 from penstock.state.maintenance import SHIPPED, SMALLEST
 
 MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
-OWN_THRESHOLDS = ("test_mutants", "test_maintenance_mutants")
+OWN_THRESHOLDS = ("tests.law.test_mutants", "tests.law.test_maintenance_mutants")
 """Modules whose cases choose their own thresholds."""
 
 

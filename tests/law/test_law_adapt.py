@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from law_support import CHUNKS, FIRST, STATES, check_case, list_seeds, make_engine
+from law_support import CHUNKS, FIRST, STATES, STRESS_RULES, check_case, list_seeds, make_engine
 
-from penstock.adapt.decide import Rules
 from penstock.testing import random_case
 from penstock.testing.query_text import random_plan
-
-STRESS_RULES = Rules(
-    margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9
-)  # fmt: skip
-"""Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::3])

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from inspect_engine import purged_until, tree_of
 from lattice import Lattice, classify_mns, identify_mns
 from law_support import CHUNKS, list_seeds, make_engine
 
@@ -26,7 +26,6 @@ from penstock.join.demand.gate import Gate
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_node import read_codes
 from penstock.join.node import JoinNode, TreeNode
-from penstock.join.operator import JoinOperator
 from penstock.join.tree import JoinTree
 from penstock.testing.query_text import random_plan
 
@@ -64,16 +63,12 @@ def test_type_ii_mns_is_held_back() -> None:
     eng.push({"A": one, "B": one})
     eng.advance("C", 1)
     eng.push({})
-    held = Reference(find_join_tree(eng)).compare(gates_exact=True, states_exact=True)
+    held = Reference(tree_of(eng)).compare(gates_exact=True, states_exact=True)
     assert held == {"type II": 1}
     suppressed = eng.metrics("q")["suppressed"]
     assert suppressed["(A B)"] == {"type II": 1}
     assert not any(suppressed["A"].values())
     assert not any(suppressed["B"].values())
-
-
-def find_join_tree(eng: Any) -> JoinTree:
-    return next(node.operator.tree for node in eng._graph if isinstance(node.operator, JoinOperator))
 
 
 class DemandCase:
@@ -99,7 +94,7 @@ class DemandCase:
 
     @property
     def tree(self) -> JoinTree:
-        return find_join_tree(self.engine)
+        return tree_of(self.engine)
 
     def pushes(self) -> Iterator[dict[str, pa.Table]]:
         """About five tuples of each stream, in a few pushes; some streams stay silent at first."""
@@ -194,7 +189,7 @@ class Reference:
     def living(self, alias: str) -> list[int]:
         store = self.tree.stores[alias]
         ids = np.arange(store.base, store.end)
-        return [int(id_) for id_ in ids[store.read_lifetimes(ids)[1] > self.tree._purged_until]]
+        return [int(id_) for id_ in ids[store.read_lifetimes(ids)[1] > purged_until(self.tree)]]
 
     def fits(self, row: Combination, alias: str) -> bool:
         """Whether the row of an alias agrees with the others in every class they share."""

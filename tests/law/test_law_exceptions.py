@@ -21,8 +21,7 @@ from typing import Any
 import fault_points
 import pyarrow as pa
 import pytest
-from law_support import FIRST, SEEDS, STATES, make_engine
-from test_law_adapt import STRESS_RULES
+from law_support import FIRST, SEEDS, STATES, STRESS_RULES, make_engine
 
 import penstock as ps
 from penstock.testing import Advance, Case, another_query, difference, random_case, random_operators_case, random_plan

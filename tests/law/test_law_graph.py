@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_engine import operator_ids, query_names, watch_steps
 from law_support import CHUNKS, STATES, check_case, list_seeds, make_engine
 
 from penstock.testing import Case, another_query, expected, random_case, run_all, same_rows
@@ -22,7 +23,7 @@ def draw_run_options(rng: random.Random, case: Case) -> tuple[dict[str, Any], st
 
 def edit_graph(rng: random.Random, current: Any, text: str) -> None:
     """One random change of the graph that must change nothing of "q"."""
-    operators = [node.id for node in current._graph]
+    operators = operator_ids(current)
     match rng.randrange(6):
         case 0:
             current.schedule(rng.choice(STRATEGIES))
@@ -32,9 +33,9 @@ def edit_graph(rng: random.Random, current: Any, text: str) -> None:
             current.break_after(rng.choice(operators))
         case 3:
             current.mend_after(rng.choice(operators))
-        case 4 if "other" not in current._registry.queries:
+        case 4 if "other" not in query_names(current):
             current.query("other", text)
-        case 5 if "other" in current._registry.queries:
+        case 5 if "other" in query_names(current):
             current.drop("other")
 
 
@@ -43,12 +44,11 @@ def make_edits(case: Case, seed: int) -> Callable[[], Any]:
         rng, text = random.Random(seed), another_query(case, seed)
 
         def event(current: Any, _step: int) -> None:
-            def watch(_node: Any, _done: int) -> None:
+            def watch() -> None:
                 if rng.random() < 0.3:
-                    with current._guard.nest():
-                        edit_graph(rng, current, text)
+                    edit_graph(rng, current, text)
 
-            current._cycle.watch = watch
+            watch_steps(current, watch)
             edit_graph(rng, current, text)
 
         return event
@@ -78,13 +78,12 @@ def test_query_added_during_push_sees_later_tuples(chunk: int) -> None:
         ) -> None:
             turns = iter(range(turn + 1))
 
-            def watch(_node: Any, _done: int) -> None:
+            def watch() -> None:
                 if step >= push and not added and next(turns, None) == turn:
                     added.append(step)
-                    with current._guard.nest():
-                        current.query("other", text)
+                    current.query("other", text)
 
-            current._cycle.watch = watch
+            watch_steps(current, watch)
 
         answers = run_all(lambda options=options: make_engine(**options), case, plan=plan, events=add)
         try:

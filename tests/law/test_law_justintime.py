@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from law_support import CHUNKS, list_seeds
-from random_runs import draw_migration_run, draw_small_run, to_eddy_plan
+from migration_runs import draw_migration_run, draw_small_run, to_eddy_plan
 
 import penstock as ps
 

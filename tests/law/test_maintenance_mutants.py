@@ -12,10 +12,14 @@ from functools import partial
 import law_support
 import maintenance_mutants as mutants
 import pytest
-import test_law_groups
-import test_law_nested
-import test_regressions
-from random_runs import EQUALITIES, MigrationRun, draw_small_run
+from migration_runs import EQUALITIES, MigrationRun, draw_small_run
+from nested_runs import check_nesting
+from regression_runs import (
+    check_column_kept_later_in_compacted_window,
+    check_parallel_track_on_shared_join,
+    check_rows_window_after_query_drop,
+)
+from sharing_runs import check_sharing
 
 from penstock.state.maintenance import SMALLEST
 from penstock.testing import random_case
@@ -61,7 +65,7 @@ def check_cycle_migration(seed: int) -> None:
 
 
 def check_parallel_track() -> None:
-    test_regressions.test_parallel_track_on_shared_join("ABC", "(A C B)")
+    check_parallel_track_on_shared_join("ABC", "(A C B)")
 
 
 def _check_run(run: MigrationRun) -> None:
@@ -72,15 +76,15 @@ def _check_run(run: MigrationRun) -> None:
 CASES: dict[Mutant, Holds] = {
     mutants.skip_state_renumbering: partial(check_joins, 19),
     mutants.look_up_ends_by_old_ids: partial(check_joins, 19),
-    mutants.skip_pending_rows_renumbering: partial(test_law_nested.check_nesting, 44),
+    mutants.skip_pending_rows_renumbering: partial(check_nesting, 44),
     mutants.skip_expirations_renumbering: partial(check_joins, 19),
     mutants.skip_missing_marks_renumbering: partial(check_partitioned_migration, 29),
     mutants.skip_rows_window_renumbering: partial(check_joins, 19),
-    mutants.skip_interest_codes_move: partial(test_law_groups.check_sharing, 2),
+    mutants.skip_interest_codes_move: partial(check_sharing, 2),
     mutants.skip_reindexing: partial(check_joins, 16),
     mutants.skip_parallel_track_marks: check_parallel_track,
     mutants.skip_parallel_track_renumbering: check_parallel_track,
-    mutants.skip_column_marks_renumbering: test_regressions.test_column_kept_later_in_compacted_window,
+    mutants.skip_column_marks_renumbering: check_column_kept_later_in_compacted_window,
     mutants.skip_heap_relabeling: partial(check_operators, 19),
     mutants.recycle_codes_of_leaves: partial(check_joins, 0),
     mutants.recycle_codes_of_states: partial(check_small_run, 8),
@@ -88,9 +92,9 @@ CASES: dict[Mutant, Holds] = {
     mutants.recycle_codes_of_longer_keys: partial(check_joins, 8),
     mutants.recycle_codes_of_groups: partial(check_operators, 0),
     mutants.recycle_codes_of_sequences: partial(check_operators, 1),
-    mutants.keep_freed_tuples_in_queues: partial(test_regressions.test_rows_window_after_query_drop, "[ROWS 2]"),
+    mutants.keep_freed_tuples_in_queues: partial(check_rows_window_after_query_drop, "[ROWS 2]"),
     mutants.keep_complete_keys_on_recycle: partial(check_cycle_migration, 107),
-    mutants.skip_view_recall: partial(test_law_groups.check_sharing, 0),
+    mutants.skip_view_recall: partial(check_sharing, 0),
     mutants.drop_rows_in_heap_compaction: partial(check_operators, 17),
     mutants.skip_sequence_queue_rebuild: partial(check_operators, 1),
 }

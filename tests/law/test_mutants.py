@@ -12,7 +12,7 @@ import mutants
 import pyarrow as pa
 import pytest
 from budget_cases import BudgetCase, draw_budget_case, draw_scarce_budget_case
-from random_runs import draw_small_run
+from migration_runs import draw_small_run
 
 import penstock as ps
 from penstock.join import tree as join_tree

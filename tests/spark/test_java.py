@@ -9,9 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from inspect_spark import redirect_stderr
 
 import penstock as ps
-from penstock.spark import java, session
+from penstock.spark import java
 
 PROGRAM = """
 from penstock.spark.session import local_session
@@ -67,7 +68,7 @@ def test_unsupported_java_version_is_named(tmp_path: Path, monkeypatch: pytest.M
 def test_spark_stderr_goes_to_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "new" / "spark.log"
     speaks = [sys.executable, "-c", "import sys; print('said', file=sys.stderr)"]
-    with session._redirect_stderr(log):
+    with redirect_stderr(log):
         subprocess.run(speaks, check=True)
     subprocess.run(speaks, check=True)
     assert log.read_text() == "said\n"

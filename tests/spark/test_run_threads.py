@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from inspect_spark import deliver_to_waiting_batch, last_command_number
 
 import penstock as ps
 from penstock.adapt.decide import AdaptCommand as Decided
@@ -101,8 +102,8 @@ class Batches:
         streams = tuple(Stream(name, SCHEMA, "ts") for name in "AB")
         spec = PipelineSpec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
         place = Folder(str(folder))
-        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), {(RESULT, "q"): self.sink}, lambda _: None)
-        self.outlets._sinks[RESULT, "p"] = CallingSink()
+        sinks: dict[tuple[str, str], Sink] = {(RESULT, "q"): self.sink, (RESULT, "p"): CallingSink()}
+        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), sinks, lambda _: None)
         self.desk = CommandLog(place)
         self.query = Query()
         launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ class Batches:
     def collect(self) -> list[tuple[Any, ...]]:
         report = {
             "version": 1, "segments": 0, "base_rows": 0, "how": "hit", "seconds": 0.0, "rows": {}, "tops": {},
-            "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": self.desk._last_number, "worked": 0.0,
+            "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
             "failure": None, "cell": {},
         }  # fmt: skip
         return [(cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)]
@@ -233,7 +234,5 @@ def test_unwritable_command_releases_micro_batch() -> None:
         raise OSError("no folder")
 
     steering = AdaptiveRun(Rules(), ("migrate",), 1, BatchTiming(None, 1), lambda: None, give)
-    steering._idle.clear()
-    steering._deliver([Decision(Decided("q", "migrate", "(B A)"), 0.0, {})], 0.0)
-    assert steering._idle.is_set()
+    assert deliver_to_waiting_batch(steering, [Decision(Decided("q", "migrate", "(B A)"), 0.0, {})])
     assert [decision.error for decision in steering.decisions()] == ["OSError: no folder"]

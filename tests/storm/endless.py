@@ -6,8 +6,11 @@ import argparse
 import random
 import sys
 import time
+from pathlib import Path
 
-from seed_runner import Outcome, run_seeds
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from storm.seed_processes import Outcome, run_seeds
 
 KINDS = {
     "embedded": 40,

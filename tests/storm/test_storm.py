@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 
 import pytest
-from seed_runner import Outcome, run_seeds
+from storm.seed_processes import Outcome, run_seeds
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "300"))

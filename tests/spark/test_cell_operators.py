@@ -1,0 +1,85 @@
+"""Every kind of query on cells that fail and restart, without a Spark session: aggregates, sets, sequences."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from cell_runs import CHUNKS, check, list_pushes, push_until_committed
+from cell_support import Cluster, build_spec
+from spark_support import merge_pushes, run_embedded
+
+from penstock.cql.catalog import Stream
+from penstock.spark.worker.cell_state import OutputRow
+from penstock.testing import Case, Push, random_case, random_operators_text
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
+KINDS = [
+    "SELECT k, COUNT(*) AS n, SUM(v) AS s, MAX(v) AS m FROM A [RANGE 20] GROUP BY k",
+    "SELECT COUNT(*) AS n FROM A [RANGE 20 SLIDE 7]",
+    "SELECT k, AVG(v) AS a FROM A [RANGE 30 SLIDE 10] GROUP BY k HAVING COUNT(*) > 2",
+    "SELECT A.k, COUNT(*) AS n FROM A [RANGE 9], B [ROWS 4] WHERE A.k = B.k GROUP BY A.k",
+    "SELECT k % 2 AS odd, v, SUM(k) AS s FROM A [PARTITION BY v, k ROWS 2] GROUP BY k % 2, v",
+    "SELECT B.v, COUNT(*) AS n FROM A [ROWS 5], B [RANGE 8] WHERE A.k = B.k GROUP BY B.v",
+    "SELECT DISTINCT A.v, B.v AS w FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k",
+    "SELECT DISTINCT A.k, COUNT(*) AS n FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k GROUP BY A.k, B.v",
+    "SELECT DISTINCT COUNT(*) AS n FROM A [RANGE 6] GROUP BY k",
+    "SELECT DISTINCT k FROM A [RANGE 6]",
+    "DSTREAM (SELECT DISTINCT A.k FROM A [RANGE 6], B [RANGE 3] WHERE A.k = B.k)",
+    "RSTREAM (SELECT k, COUNT(*) AS n FROM A [ROWS 5] GROUP BY k)",
+    "SELECT k FROM A [RANGE 5] UNION ALL SELECT k FROM B [RANGE 5]",
+    "SELECT k FROM A [RANGE 9] EXCEPT SELECT k FROM B [RANGE 4]",
+    "SELECT v, k FROM A [RANGE 9] EXCEPT SELECT v, k FROM B [ROWS 3]",
+    "SELECT k, v FROM A [RANGE 9] EXCEPT SELECT x.k, y.v FROM A [RANGE 5] AS x, B [RANGE 5] AS y WHERE x.k = y.k",
+    "DSTREAM (SELECT k FROM A [RANGE 9] EXCEPT SELECT k FROM B [RANGE 4] WHERE v > 0)",
+    "SELECT x.k FROM A [RANGE 9] AS x, B [RANGE 3] AS y WHERE x.k = y.k UNION ALL SELECT k FROM A [NOW] GROUP BY k",
+    "SELECT k FROM A [RANGE 8] EXCEPT SELECT k FROM B [RANGE 4] UNION ALL SELECT k FROM A [RANGE 2] AS z",
+    "SELECT a.k, b.v FROM SEQ(A AS a, B AS b) MODE RECENT WHERE a.k = b.k",
+    "SELECT a.v, b.v AS w FROM SEQ(A AS a, B AS b) MODE CHRONICLE WHERE a.k = b.k",
+    "SELECT a.v, b.v AS w FROM SEQ(A AS a, B AS b) MODE CHRONICLE",
+    "SELECT a.v, c.v AS w FROM SEQ(A [RANGE 15] AS a, B AS b, A AS c) MODE CHRONICLE WHERE a.k = b.k AND c.k = b.k",
+    "SELECT a.v, c.v AS w FROM SEQ(A AS a, B AS b, A AS c) MODE RECENT WHERE a.k = c.k AND b.k = c.k",
+    "SELECT a.v, b.v AS w FROM SEQ(A AS a, A AS b) MODE CHRONICLE WHERE a.k = b.k AND a.v < b.v",
+    "SELECT b.k, COUNT(*) AS n FROM SEQ(A [RANGE 20] AS a, B [RANGE 9] AS b) MODE RECENT WHERE a.k = b.k GROUP BY b.k",
+]
+
+
+def draw_case(rng: random.Random, query: str) -> Case:
+    streams = tuple(Stream(name, SCHEMA, "ts", lateness=3) for name in "AB")
+    steps = []
+    for at in range(0, 120, 6):
+        batch = {}
+        for stream in streams:
+            rows = [
+                (at + rng.randint(-2, 6), rng.choice((None, 0, 1, 2, 3)), rng.choice((None, 0.0, 0.5, 1.5, 3.5)))
+                for _ in range(rng.randint(0, 8))
+            ]
+            columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+            batch[stream.name] = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+        steps.append(Push(batch))
+    return Case(0, streams, {}, query, "", tuple(steps))
+
+
+@pytest.mark.parametrize("query", KINDS)
+def test_faults_and_restarts_lose_nothing(query: str) -> None:
+    for seed in range(3):
+        rng = random.Random(seed)
+        case = draw_case(rng, query)
+        cluster = Cluster(build_spec(case, {"q": query}, 3), workers=2)
+        outputs: list[OutputRow] = []
+        for step in list_pushes(case):
+            outputs += push_until_committed(cluster, step, rng)
+        assert run_embedded(case, {"q": query})["q"].num_rows
+        check(seed, case, cluster, outputs, {"q": query})
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_operator_queries_on_cells(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        rng = random.Random(seed)
+        case = merge_pushes(random_case(seed, limit=1000), 12)
+        queries = {"q": random_operators_text(random.Random(f"cells {seed}"), case.declarations)}
+        cluster = Cluster(build_spec(case, queries, rng.randint(2, 5)), workers=2)
+        outputs = [row for step in list_pushes(case) for row in push_until_committed(cluster, step, rng)]
+        check(seed, case, cluster, outputs, queries)

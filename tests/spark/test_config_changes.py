@@ -1,0 +1,147 @@
+"""Plans and their changes as pure values; cells that change in place (no Spark session)."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from cell_runs import list_pushes, push_until_committed
+from cell_support import Cluster, build_spec
+from spark_support import merge_pushes, run_embedded
+
+import penstock as ps
+from penstock.cql.catalog import Stream
+from penstock.spark.layout import Layout
+from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.spark.worker.cell_state import CellCache, OutputRow
+from penstock.testing import Case, Push, another_query, difference, random_case
+
+
+def test_plan_changes() -> None:
+    plan = PipelineConfig((QuerySpec("a", "A"),))
+    more = plan.apply_command("add", {"name": "b", "text": "B", "plan": None}, 3)
+    assert more.find_query("b") == QuerySpec("b", "B", None, 3)
+    assert more.apply_command("migrate", {"name": "a", "plan": "(x y)"}, 4).find_query("a").plan == "(x y)"
+    assert more.apply_command("drop", {"name": "a"}, 4).queries == (more.find_query("b"),)
+    slow = more.apply_command("schedule", {"strategy": "bfs"}, 5).apply_command("schedule", {"strategy": "rr"}, 6)
+    assert [dict(order.arguments) for order in slow.orders] == [{"strategy": "rr"}]
+    cut = more.apply_command("reslice", {"slicing": "cpu-opt", "query": "a"}, 5)
+    cut = cut.apply_command("reslice", {"slicing": "mem-opt", "query": "b"}, 6)
+    assert [order.query for order in cut.orders] == ["a", "b"]
+    assert [order.query for order in cut.apply_command("drop", {"name": "a"}, 7).orders] == ["b"]
+    assert [order.query for order in cut.apply_command("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
+    for do, arguments, condition in (
+        ("add", {"name": "a", "text": "A"}, "DUPLICATE_NAME"),
+        ("add", {"name": "A", "text": "A"}, "DUPLICATE_NAME"),
+        ("add", {"name": 7, "text": "A"}, "BAD_NAME"),
+        ("drop", {"name": "c"}, "UNKNOWN_QUERY"),
+        ("drop", {"name": "a"}, "LAST_QUERY"),
+        ("migrate", {"name": "c", "plan": ""}, "UNKNOWN_QUERY"),
+    ):
+        with pytest.raises(ps.QueryError, match=condition):
+            plan.apply_command(do, arguments, 1)
+
+
+def test_names_are_case_insensitive() -> None:
+    plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
+    assert plan.find_query("BÉ").text == "B"
+    assert plan.resolve_names("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
+    assert plan.resolve_names("reslice", {"slicing": "cpu-opt", "query": "A"}) == {"slicing": "cpu-opt", "query": "a"}
+    assert plan.resolve_names("drop", {"name": "c"}) == {"name": "c"}
+    assert plan.resolve_names("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
+
+
+def test_repeated_micro_batch_finds_its_plan() -> None:
+    plans = [PipelineConfig((QuerySpec("q", str(number)),)) for number in range(4)]
+    schedule = ConfigSchedule(((0, plans[0]),)).with_config(5, plans[1]).with_config(9, plans[2])
+    assert [schedule.find_config(batch) for batch in (8, 9, 20)] == [plans[1], plans[2], plans[2]]
+    again = schedule.with_config(9, plans[3])  # the micro-batch before was repeated
+    assert (again.find_config(8), again.find_config(9)) == (plans[1], plans[3])
+    assert ConfigSchedule.decode(schedule.encode()) == schedule
+
+
+def test_plan_budgets_and_policies() -> None:
+    plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("b", "B")))
+    own = plan.apply_command("shed", {"name": "a", "limit": "9 ms"}, 1).apply_command(
+        "policy", {"name": "b", "state": "jit"}, 2
+    )
+    assert (own.find_query("a").shed, own.find_query("b").state) == ("9 ms", "jit")
+    assert own.clear_shedding().find_query("a").shed is None
+    bound = own.apply_command("budget", {"probes": 5.0, "policy": "lp", "query": "a"}, 3)
+    assert (bound.find_query("a").bound, bound.find_query("a").shed) == ((("probes", 5.0), ("policy", "lp")), None)
+    assert bound.orders == ()
+    assert ConfigSchedule.decode(ConfigSchedule(((0, bound),)).encode()).last == bound
+    general = bound.apply_command(
+        "budget", {"probes": "1 second"}, 4
+    )  # takes the place of all others, as in the engine
+    assert general.find_query("a").bound == ()
+    assert [dict(order.arguments) for order in general.orders] == [{"probes": "1 second"}]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
+    """Live, in a cell that is built anew, and when the budget ends: the other query stays exact all the while."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    text = "SELECT A.k FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, text, "", ())
+    cluster = Cluster(build_spec(case, dict.fromkeys(order, text), 2))
+    found: dict[str, list[int]] = {"a": [], "b": []}
+    changes = {
+        3: {"probes": 4.0, "query": "a"}, 9: {"probes": None, "query": "a"}, 12: {"probes": 3.0},
+        15: {"probes": None},
+    }  # fmt: skip
+    ways = []
+    for number in range(20):
+        if number in changes:
+            spec = cluster.layout.spec
+            cluster.layout = Layout(spec.with_config(spec.config.apply_command("budget", changes[number], number)))
+        if number in (6, 13):
+            cluster.caches[0] = CellCache()
+        rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
+        out = cluster.push(Push({"A": rows, "B": rows}))
+        ways.append(cluster.cache_outcomes[-1])
+        for name, counts in found.items():
+            counts.append(sum(table.num_rows for table in cluster.decode_tables(out, "result", name)))
+    full = found["b"][11]
+    assert found["b"][5:12] == [full] * 7
+    assert all(count < full for count in found["a"][4:9])
+    assert found["a"][9:12] == [full] * 3
+    assert all(count < full for name in found for count in found[name][13:15])
+    assert found["a"][15:] == found["b"][15:] == [full] * 5
+    assert ways[3] == "rebuild"  # in place it would have bound both
+    assert ways[6] == ways[13] == "rebuild"
+    assert ways.count("rebuild") == 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_query_changes_under_faults(seed: int) -> None:
+    """Each query answers as if it were alone with the rows of its time."""
+    rng = random.Random(seed)
+    case = merge_pushes(random_case(seed, limit=500, late=False), 12)
+    names = {f"q{number}": another_query(case, 100 + 10 * seed + number) for number in range(3)}
+    spec = build_spec(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
+    cluster = Cluster(spec, workers=2)
+    steps = list_pushes(case)
+    changes = [
+        (len(steps) // 4, "add", {"name": "q1", "text": names["q1"], "plan": None}),
+        (len(steps) // 3, "migrate", {"name": "q", "plan": case.plan}),
+        (len(steps) // 2, "drop", {"name": "q0"}),
+        (2 * len(steps) // 3, "add", {"name": "q2", "text": names["q2"], "plan": None}),
+    ]
+    outputs: list[OutputRow] = []
+    for number, step in enumerate(steps):
+        for generation, (at, do, arguments) in enumerate(changes, 1):
+            if at == number:
+                spec = cluster.layout.spec
+                cluster.layout = Layout(spec.with_config(spec.config.apply_command(do, arguments, generation)))
+        outputs += push_until_committed(cluster, step, rng)
+    begun = {arguments["name"]: at for at, do, arguments in changes if do == "add"}
+    ended = {"q0": len(steps) // 2}
+    for name, text in {"q": case.query, **names}.items():
+        part = steps[begun.get(name, 0) : ended.get(name, len(steps))]
+        alone = Case(case.seed, case.declarations, case.tables, text, "", tuple(part))
+        wanted = run_embedded(alone, {name: text})[name]
+        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
+        fault = difference(found, wanted)
+        assert fault is None, f"seed {seed}, {name}: {text}\n{fault}"

@@ -1,0 +1,151 @@
+"""Derived streams in cells: who may stay apart, who must come together, and the law over faults and restarts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cell_runs import push_until_committed
+from cell_support import Cluster
+from spark_support import read_stream, write_file
+
+import penstock as ps
+from penstock.cql.catalog import Stream
+from penstock.spark import sinks
+from penstock.spark.layout import Layout
+from penstock.spark.pipeline_config import QuerySpec
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
+from penstock.testing import Push, difference
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("id", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
+STREAMS = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
+PAIRS = "SELECT A.id AS a, B.id AS b, A.y AS y, B.x AS x FROM A [RANGE 6], B [RANGE 6] WHERE A.x = B.x"
+READERS = {
+    "rows": "SELECT a, b FROM pairs WHERE y > 1",
+    "ends": "DSTREAM (SELECT a, b FROM pairs [RANGE 4])",
+    "joined": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 5] AS p, C [RANGE 5] WHERE p.y = C.y",
+    "matched": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 5] AS p, C [PARTITION BY x ROWS 2] WHERE p.x = C.x",
+    "filtered": "SELECT s.id, C.id AS c FROM some [RANGE 5] AS s, C [RANGE 5] WHERE s.x = C.x",
+    "grouped": "SELECT x, COUNT(*) AS n FROM pairs [RANGE 7] GROUP BY x",
+    "counted": "SELECT y, COUNT(*) AS n FROM pairs [RANGE 7] GROUP BY y",
+    "newest": "SELECT t.n, C.id AS c FROM tallies [ROWS 3] AS t, C [NOW] WHERE t.n > 10 * C.y",  # no ties in time
+    "again": "SELECT a FROM warm [RANGE 9] WHERE y < 4",
+    "alone": "SELECT A.id FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x",
+}
+
+
+def build_spec(readers: list[str], cells: int) -> PipelineSpec:
+    derived = [QuerySpec("pairs", PAIRS, derived=True)]
+    if "filtered" in readers:
+        derived.append(QuerySpec("some", "SELECT id, x FROM A [NOW] WHERE y > 1", derived=True))
+    if "newest" in readers:
+        derived.append(QuerySpec("tallies", "SELECT COUNT(*) AS n FROM pairs [RANGE 5]", derived=True))
+    if "again" in readers:
+        derived.append(QuerySpec("warm", "SELECT a, y FROM pairs [NOW] WHERE y > 0", derived=True))
+    return PipelineSpec(STREAMS, {}, (*derived, *(QuerySpec(name, READERS[name]) for name in readers)), cells)
+
+
+def draw_pushes(seed: int, steps: int = 14) -> list[Push]:
+    rng = np.random.default_rng(seed)
+    return [
+        Push({
+            name: pa.table([np.sort(rng.integers(2 * at, 2 * at + 2, 12)), rng.integers(0, 1 << 40, 12),
+                            rng.integers(0, 5, 12), rng.integers(0, 5, 12)], schema=SCHEMA)
+            for name in "ABC"
+        })
+        for at in range(steps)
+    ]  # fmt: skip
+
+
+def run_embedded(made: PipelineSpec, given: list[Push]) -> dict[str, pa.Table]:
+    engine = ps.Engine()
+    for stream in STREAMS:
+        engine.stream(stream.name, SCHEMA, time="ts")
+    for query in made.queries:
+        (engine.derive if query.derived else engine.query)(query.name, query.text)
+    found = [engine.push(dict(step.batches)) for step in given]
+    return {query.name: pa.concat_tables([each[query.name] for each in found])
+            for query in made.queries if not query.derived}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_derived_streams_exact_under_faults(seed: int) -> None:
+    rng = random.Random(seed)
+    readers = rng.sample(list(READERS), rng.choice((1, 2, 3)))
+    made, given = build_spec(readers, rng.choice((1, 2, 3, 4))), draw_pushes(seed)
+    cluster = Cluster(made, workers=2)
+    outputs = [row for step in given for row in push_until_committed(cluster, step, rng)]
+    for name, wanted in run_embedded(made, given).items():
+        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
+        fault = difference(found, wanted)
+        assert fault is None, f"seed {seed}, {made.cells} cells, {name} of {readers}\n{fault}"
+    assert {"hit", "rebuild"} <= set(cluster.cache_outcomes)
+
+
+def describe_placement(*readers: str) -> dict[str, str]:
+    return {name: str(placement) for name, placement in Layout(build_spec(list(readers), 4)).placements.items()}
+
+
+def test_query_needing_all_rows_pins_derived_stream() -> None:
+    apart = describe_placement("rows", "ends", "alone")
+    assert apart["pairs"] == apart["alone"] == "4 cells, each row in 1 of them on average"
+    assert apart["rows"] == apart["ends"] == "in the cells of pairs"
+    together = describe_placement("rows", "joined", "alone")
+    assert together["pairs"].endswith("joined needs all rows of the derived stream pairs")
+    assert together["joined"].split(":")[0] == together["pairs"].split(":")[0]
+    assert together["alone"].startswith("4 cells")
+    keyed = describe_placement("rows", "matched", "filtered")
+    assert keyed["matched"] == keyed["pairs"] == keyed["some"] == "4 cells, each row in 1 of them on average"
+    assert keyed["rows"] == "in the cells of pairs"
+    chained = describe_placement("again", "counted")
+    assert chained["warm"] == "in the cells of pairs"
+    assert chained["again"] == "in the cells of warm"
+    assert "counted needs all rows" in chained["pairs"]
+    assert describe_placement("grouped")["pairs"].startswith("4 cells")
+
+
+@pytest.mark.parametrize(("readers", "most"), [(["rows"], 150), (["joined"], 400)])
+def test_inputs_of_derived_stream_are_freed(readers: list[str], most: int) -> None:
+    """Rows of A and B are kept for their own windows and for those of the readers, and no longer."""
+    cluster = Cluster(build_spec(readers, 1))
+    for step in draw_pushes(1, 60):
+        cluster.push(step)
+    head = StateHeader.decode(*cluster.states[0].map[HEADER_KEY])
+    assert sum(segment.rows for segment in head.segments) < most
+
+
+def test_pipeline_with_derived_stream(spark: Any, tmp_path: Path) -> None:
+    given = draw_pushes(5, 3)
+    pipe = ps.Pipeline(spark)
+    for stream in STREAMS:
+        pipe.stream(stream.name, read_stream(spark, SCHEMA, tmp_path / stream.name), "ts")
+        for number, step in enumerate(given):
+            write_file(tmp_path / stream.name / f"{number}.parquet", step.batches[stream.name], number)
+    pipe.derive("pairs", PAIRS)
+    with pytest.raises(ps.QueryError, match="DUPLICATE_NAME"):
+        pipe.table("Pairs", pa.table({"x": [1]}))
+    with pytest.raises(ps.QueryError, match="NO_QUERY"):
+        pipe.start(tmp_path / "ck")
+    answers = {name: sinks.memory() for name in ("rows", "joined")}
+    for name, sink in answers.items():
+        pipe.query(name, READERS[name], sink=sink)
+    assert "joined needs all rows" in pipe.explain(2)
+    run = pipe.start(tmp_path / "ck", cells=2)
+    try:
+        run.processAllAvailable()
+        with pytest.raises(ps.UnsupportedError, match="DERIVED_EARLIER"):
+            run.add("ends", READERS["ends"])
+        with pytest.raises(ps.QueryError, match="DERIVED_STREAM"):
+            run.drop("pairs")
+        metrics = run.metrics()["queries"]
+    finally:
+        run.stop()
+    wanted = run_embedded(build_spec(["rows", "joined"], 2), given)
+    for name, sink in answers.items():
+        assert difference(sink.table(), wanted[name]) is None
+    assert metrics["pairs"]["emitted"] >= metrics["rows"]["emitted"] > 0

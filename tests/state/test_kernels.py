@@ -1,0 +1,303 @@
+"""The compiled loops against their naive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.join.row_set import RowSet
+from penstock.join.sharing.code_ring import CodeRing
+from penstock.join.sharing.interest import GroupWindows, Interest, compute_ends
+from penstock.join.sharing.interest_kernels import clip_expirations, compute_window_ends, intersect_codes, is_ascending
+from penstock.state import bloom, kernels
+from penstock.state.alloc import allocate, concat_arrays, copy_array, gather
+from penstock.state.bloom import BloomFilter
+from penstock.state.code_set import CodeSet
+from penstock.state.columns import make_ring_column
+from penstock.state.interning import CodeTable, KeySpace, make_interner
+from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
+from penstock.state.maintenance import SHIPPED
+from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
+from penstock.state.sorted_index import SortedIndex, compute_ranges
+
+RANDOM = np.random.default_rng
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_code_table_interns_and_recycles(seed: int) -> None:
+    rng, table, twin = RANDOM(seed), CodeTable(), {}
+    for _ in range(30):
+        keys = rng.integers(-50, 50, rng.integers(1, 40)) * 2**40
+        codes = table.intern(keys)
+        for key, code in zip(keys.tolist(), codes.tolist(), strict=True):
+            assert twin.setdefault(key, code) == code
+        assert len(set(twin.values())) == len(twin)
+        assert table.lookup(np.array([1, 3])).tolist() == [-1, -1]
+        if rng.random() < 0.3:
+            kept = {key: code for key, code in twin.items() if rng.random() < 0.5}
+            marks = np.zeros(table.code_limit, np.uint8)
+            marks[list(kept.values())] = 1
+            table.recycle(marks)
+            twin = kept
+        assert table.live_count == len(twin)
+    assert table.code_limit <= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        ([3, None, 3, -(2**63)], pa.int64()),
+        ([0.0, -0.0, float("nan"), float("nan"), None], pa.float64()),
+        (["a", "", None, "a"], pa.string()),
+        ([True, False, None], pa.bool_()),
+    ],
+)
+def test_interner_codes_of_equal_values_and_null(values: list[object], type_: pa.DataType) -> None:
+    codes = make_interner(type_, 1).intern(pa.array(values, type_)).tolist()
+    for value, code in zip(values, codes, strict=True):
+        for other, its in zip(values, codes, strict=True):
+            same = value == other or repr(value) == repr(other) == "nan"
+            assert (code == its and code >= 0) == (same and value is not None)
+
+
+def test_composite_key_codes() -> None:
+    rng, space = RANDOM(1), KeySpace([pa.int64()] * 3)
+    parts = [space.interners[i].intern(pa.array(rng.integers(0, 6, 300))) for i in range(3)]
+    codes = space.encode((0, 1, 2), parts, 300, insert=True)
+    assert all((one == two).all() for one, two in zip(space.decode((0, 1, 2), codes), parts, strict=True))
+    triples = list(zip(*(part.tolist() for part in parts), strict=True))
+    assert len({*zip(triples, codes.tolist(), strict=True)}) == len(set(triples)) == len(set(codes.tolist()))
+    assert space.encode((0, 1, 2), [part[:1] * 0 + 5 for part in parts], 1, insert=False).size == 1
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.int32(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(22, 2), pa.date32()]
+)
+def test_ring_column_append_and_read(type_: pa.DataType) -> None:
+    rng, column, capacity = RANDOM(2), make_ring_column(type_, 64), 64
+    kept: list[object] = []
+    base = 0
+    for _ in range(60):
+        raw = [None if rng.random() < 0.2 else int(rng.integers(0, 100)) for _ in range(rng.integers(1, 30))]
+        values = _as(raw, type_)
+        while len(kept) - base + len(values) > capacity:
+            if rng.random() < 0.8:
+                base = min(len(kept), base + 20)
+            else:
+                column.resize(2 * capacity, base, len(kept))
+                capacity *= 2
+        column.append(base, len(kept), values)
+        kept += values.to_pylist()
+        ids = rng.integers(base, len(kept), 25)
+        assert column.take(ids).to_pylist() == [kept[i] for i in ids]
+
+
+@pytest.mark.parametrize("type_", [pa.int32(), pa.string()])
+def test_ring_column_view_survives_resize(type_: pa.DataType) -> None:
+    column, ids = make_ring_column(type_, 64), np.arange(40)
+    values = _as([None if place % 7 == 0 else place for place in range(40)], type_)
+    column.append(0, 0, values)
+    view = column.view()
+    column.resize(64, 40, 40)
+    column.append(40, 40, values.take(pa.array(ids[::-1])))
+    column.append(40, 80, values.take(pa.array(ids[::-1])))
+    assert view.take(ids) == values
+
+
+def _as(raw: list[int | None], type_: pa.DataType) -> pa.Array:
+    if type_ == pa.bool_():
+        return pa.array([None if value is None else value % 2 == 0 for value in raw])
+    if type_ == pa.date32():
+        return pa.array(raw, pa.int32()).cast(type_)
+    return pa.array(raw, pa.int64()).cast(type_)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_partitioned_rows_window_expiry(seed: int) -> None:
+    rng = RANDOM(seed)
+    n, size = 60, int(rng.integers(1, 5))
+    parts = rng.integers(0, 3, n).astype(np.int32)
+    stored = rng.random(n) < 0.7
+    ids = np.where(stored, np.cumsum(stored) - 1, -1)
+    dies = np.full(64, FOREVER)
+    nothing = [np.full(4, -1, np.int64) for _ in range(2)]
+    rings = [np.zeros(64, np.int64) for _ in range(2)]
+    counts = np.zeros(4, np.int64)
+    for cut in np.split(np.arange(n), [7, 20, 21]):
+        rows_window_append(parts[cut], cut * 10, ids[cut], size, counts, *nothing, 63, *rings, dies)
+    for i in np.flatnonzero(stored):
+        later = [j for j in range(i + 1, n) if parts[j] == parts[i]]
+        assert dies[ids[i]] == (later[size - 1] * 10 if len(later) >= size else FOREVER)
+
+
+def test_row_set_returns_absent_rows() -> None:
+    rng, rows, stored, size = RANDOM(3), RowSet(), np.empty((2, 4096), np.int64), 0
+    seen: set[tuple[int, int]] = set()
+    for _ in range(40):
+        ids = rng.integers(0, 20, (2, 15))
+        absent = rows.add(ids, stored, size)
+        for pair, is_absent in zip(ids.T.tolist(), absent.tolist(), strict=True):
+            assert is_absent == (tuple(pair) not in seen)
+            seen.add(tuple(pair))
+        stored[:, size : size + absent.sum()] = ids[:, absent]
+        size += int(absent.sum())
+
+
+def test_code_set_returns_new_codes() -> None:
+    codes = CodeSet()
+    assert codes.add(np.array([3, 900, 3], np.int32)).tolist() == [3, 900]
+    assert codes.add(np.array([900, 4], np.int32)).tolist() == [4]
+    assert codes.has(np.array([-1, 3, 5, 900, 10**6], np.int32)).tolist() == [False, True, False, True, False]
+    assert codes.codes().tolist() == [3, 4, 900]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sorted_index_range_lookup(seed: int) -> None:
+    rng, index = RANDOM(seed), SortedIndex()
+    keys = rng.normal(size=300).round(1)
+    keys[rng.random(300) < 0.1] = np.nan
+    for part in np.split(np.arange(300), [1, 2, 50, 53, 200]):
+        index.add(keys[part], part, lambda rows: rows >= 30)
+    born, dies = rng.integers(0, 50, 300), rng.integers(50, 100, 300)
+    probe_born, probe_dies = rng.integers(0, 90, 40), np.full(40, 95)
+    at = rng.normal(size=40).round(1)
+    lows, highs = compute_ranges(at, -0.5, 0.25)
+    store = ProbeTarget(-1, 30, 280, born, dies, np.empty(0, np.uint8))
+    found = {
+        (int(i), int(row))
+        for block in index.probe(lows, highs, probe_born, probe_dies, store, ProbeBuffer(64))
+        for i, row in zip(block.probe, block.row, strict=True)
+    }
+    for i in range(40):
+        for row in range(30, 280):
+            overlap = max(probe_born[i], born[row]) < min(95, dies[row])
+            inside = at[i] - 0.5 <= keys[row] <= at[i] + 0.25
+            if overlap and inside:
+                assert (i, row) in found
+            if not overlap or np.isnan(keys[row]) or not at[i] - 0.51 <= keys[row] <= at[i] + 0.26:
+                assert (i, row) not in found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_pairs_in_blocks(seed: int) -> None:
+    rng = RANDOM(seed)
+    left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))
+    blocks = find_equal_pairs(left, right, 7)
+    found = [pair for one, two in blocks for pair in zip(one.tolist(), two.tolist(), strict=True)]
+    wanted = [(i, j) for i, code in enumerate(left) for j, other in enumerate(right) if code == other]
+    assert sorted(found) == wanted
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_bloom_filter_false_positives(classes: int) -> None:
+    rng, keys = RANDOM(classes), 5_000
+    added, other = (
+        [np.arange(first, first + keys, dtype=np.int32), *(rng.integers(0, 9, (classes - 1, keys)).astype(np.int32))]
+        for first in (0, keys)
+    )
+    demanded = BloomFilter(SHIPPED, keys)
+    assert not demanded.has(added).any()
+    assert demanded.false_positives == 0
+    demanded.add(added)
+    assert demanded.has(added).all()
+    twin = np.zeros(demanded.nbytes, np.uint8)
+    kernels.bloom_add(np.stack(added), twin, bloom.HASHES)
+    assert demanded.false_positives == pytest.approx(np.unpackbits(twin).mean() ** bloom.HASHES)
+    assert demanded.has(other).mean() == pytest.approx(demanded.false_positives, abs=0.005)
+    assert demanded.has_room_for(keys)
+    assert not BloomFilter(SHIPPED).has_room_for(keys)
+
+
+@pytest.mark.parametrize("claims", [0, 1, 2, 3, 4, 9, 64, 65, 130])
+def test_interest_codes_of_tuples(claims: int) -> None:
+    rng = RANDOM(claims)
+    interest = Interest([GroupWindows({"a": 9})] * (2 * claims + 1))
+    for _ in range(3):
+        some = [(3 << 2 * place + 1, rng.random(40) < 0.5) for place in range(claims)]
+        codes = interest.encode_rows(1, some, 40)
+        wanted = [1 | sum(parties for parties, passing in some if passing[row]) for row in range(40)]
+        assert [interest.sets[code] for code in codes] == wanted
+
+
+def test_interest_codes_of_combinations() -> None:
+    rng = RANDOM(4)
+    ids, ring = rng.integers(100, 164, 50), rng.integers(0, 3, 64).astype(np.uint8)
+    meets = rng.integers(0, 3, (3, 3)).astype(np.int32)
+    codes = rng.integers(0, 3, 50).astype(np.int32)
+    narrowed = codes.copy()
+    intersect_codes(ring, ids, meets, narrowed)
+    assert (narrowed == meets[codes, ring[ids & 63]]).all()
+    born, reach, dies = rng.integers(0, 30, 64), np.array([0, 7, FOREVER]), rng.integers(10, 40, 50)
+    born[5] = FOREVER - 3
+    cut = dies.copy()
+    clip_expirations(born, ids, reach, codes, cut)
+    assert (cut == np.minimum(dies, compute_ends(born[ids & 63], reach[codes]))).all()
+    end = np.empty(50, np.int64)
+    compute_window_ends(born[:50], reach, codes, end)
+    assert (end == compute_ends(born[:50], reach[codes])).all()
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "so"), [([], 3, True), ([3, 3, 4], 3, True), ([3], 4, False), ([4, 3], 0, False)]
+)
+def test_ascending_times(times: list[int], after: int, so: bool) -> None:
+    assert is_ascending(np.array(times, np.int64), after) is so
+
+
+def test_remove_newest_rows_from_hash_chains() -> None:
+    codes = RANDOM(6).integers(-1, 4, 40).astype(np.int32)
+    head, following = np.full(4, NONE, np.int64), np.full(64, NONE, np.int64)
+    chain_append(codes[:25], 0, 63, head, following)
+    before = head.copy(), following[:25].copy()
+    chain_append(codes[25:], 25, 63, head, following)
+    chain_retract(codes[25:], 25, 63, head, following)
+    assert (head == before[0]).all()
+    assert (following[:25] == before[1]).all()
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.bool_(), pa.decimal128(25, 2)])
+def test_ring_column_move_keeps_view(type_: pa.DataType) -> None:
+    column = make_ring_column(type_, 64)
+    values = pa.array([None if n % 5 == 4 else n % 7 for n in range(60)]).cast(type_)
+    column.append(0, 0, values)
+    seen = column.view()
+    kept = np.flatnonzero(RANDOM(3).random(60) < 0.6)
+    column.move(kept, 60)
+    column.append(60, 60 + kept.size, values.slice(0, 20))
+    assert column.take(np.arange(60, 80 + kept.size)).equals(
+        pa.concat_arrays([values.take(pa.array(kept)), values.slice(0, 20)])
+    )
+    assert seen.take(np.arange(60)).equals(values)
+
+
+@pytest.mark.parametrize("codes", [1, 3, 300])
+def test_code_ring_uses_smallest_type(codes: int) -> None:
+    rng, ring, kept, base = RANDOM(codes), CodeRing(), [], 0
+    for turn in range(40):
+        new = rng.integers(codes, size=rng.integers(0, 9)).astype(np.int32) if turn > 3 else np.full(4, 2, np.int32)
+        ring.write(base, len(kept), new, 64, wide=codes > 256 and turn > 3)
+        kept += new.tolist()
+        base = max(base, len(kept) - int(rng.integers(0, 50)))
+        if turn % 7 == 6:
+            alive = np.arange(base, len(kept))[::2]
+            ring.move(alive, len(kept))
+            base, kept = len(kept), kept + [kept[row] for row in alive]
+        ids = np.arange(base, len(kept))
+        assert ring.take(ids).tolist() == kept[base:]
+        if turn == 3:
+            assert ring.nbytes == 1
+    ring.resize(128, base, len(kept))
+    assert ring.take(np.arange(base, len(kept))).tolist() == kept[base:]
+
+
+@pytest.mark.parametrize("rows", [0, 7, 70_000])
+def test_alloc_helpers_match_numpy(rows: int) -> None:
+    values = RANDOM(rows).integers(0, 99, (3, rows))
+    places = np.flatnonzero(values[0] < 60)
+    assert (gather(values, places) == values[:, places]).all()
+    assert (gather(values[1], places) == values[1][places]).all()
+    assert (copy_array(values[2]) == values[2]).all()
+    for axis in (0, -1):
+        assert (concat_arrays([values, values], axis) == np.concatenate([values, values], axis)).all()
+    assert allocate(rows, np.int32).shape == (rows,)

@@ -1,0 +1,124 @@
+"""What tests read of an engine that its public interface does not show, and the few ways they reach into it.
+
+Tests use public behaviour first: results, `metrics()`, `explain()`. The rest is here, so that a change of the engine's
+inner structure changes one file of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any
+
+import penstock as ps
+from penstock.adapt.controller import Controller
+from penstock.adapt.decide import Decision
+from penstock.engine.budgets import Budgets
+from penstock.engine.query import RunningQuery
+from penstock.graph.buffers import Buffer
+from penstock.join.operator import JoinOperator
+from penstock.join.tree import JoinTree
+from penstock.ops.source import SourceOperator
+from penstock.state.maintenance import Maintenance
+
+
+def joins_of(engine: ps.Engine) -> list[JoinOperator]:
+    """The join operators of an engine; queries that share a join have one together."""
+    return list(engine._join_registry)
+
+
+def tree_of(engine: ps.Engine) -> JoinTree:
+    """The tree of the first join in the graph."""
+    return next(node.operator.tree for node in engine._graph if isinstance(node.operator, JoinOperator))
+
+
+def purged_until(tree: JoinTree) -> int:
+    """The time until which rows that ended count as removed from a tree."""
+    return tree._purged_until
+
+
+def running_query(engine: ps.Engine, name: str) -> RunningQuery:
+    return engine._registry[name]
+
+
+def query_names(engine: ps.Engine) -> list[str]:
+    """The names of running queries, in the order in which they were added."""
+    return [running.name for running in engine._registry.queries.values()]
+
+
+def operator_ids(engine: ps.Engine) -> list[str]:
+    """The ids of the operators in the graph, in the order of the graph."""
+    return [node.id for node in engine._graph]
+
+
+def watch_steps(engine: ps.Engine, watch: Callable[[], None]) -> None:
+    """Call a function after each step of the scheduler; it may call methods of the engine."""
+
+    def nested(_node: Any, _done: int) -> None:
+        with engine._guard.nest():
+            watch()
+
+    engine._cycle.watch = nested
+
+
+def source_of(engine: ps.Engine, stream: str) -> SourceOperator:
+    return engine._relations.streams[stream]
+
+
+# ── options that a snapshot keeps ────────────────────────────────────────────────────────────────────────────────────
+
+
+def maintenance_of(engine: ps.Engine) -> Maintenance:
+    return engine._maintenance
+
+
+def demand_of(engine: ps.Engine) -> str:
+    """How the engine's queries keep demanded keys unless they choose another way."""
+    return engine._builder.demand
+
+
+def slicing_of(engine: ps.Engine) -> str:
+    """How new joins of an engine are sliced."""
+    return engine._join_registry.slicing
+
+
+# ── budgets and adaptation ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def budgets_of(engine: ps.Engine) -> Budgets:
+    return engine._budgets
+
+
+def queries_with_own_budget(engine: ps.Engine) -> set[str]:
+    """The queries with a budget of their own, and those exempt from the budget of the engine."""
+    return set(engine._budgets._query_scopes)
+
+
+def partners_found(engine: ps.Engine, query: str) -> int:
+    """How many matches the probes of a query's joins have found under its budget."""
+    return sum(each.shedding._partners_found for each in engine.overloads(query))
+
+
+def controller_of(engine: ps.Engine) -> Controller | None:
+    return engine._controller
+
+
+def decision_thread_of(engine: ps.Engine) -> Thread | None:
+    controller = engine._controller
+    return None if controller is None else controller.decision_thread.thread
+
+
+def deliver_decisions(engine: ps.Engine, decisions: Sequence[Decision]) -> None:
+    """Give the controller decisions as if its thread had made them; the next push carries them out."""
+    controller = engine._controller
+    assert controller is not None
+    controller._outbox.put((list(decisions), 0.0))
+    controller._pending = True
+
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stored_batches(arc: Buffer) -> int:
+    """How many batches an arc still holds for its readers."""
+    return len(arc._batches)

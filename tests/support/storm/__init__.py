@@ -1,0 +1,1 @@
+"""The storm: random queries over shared streams, with random events, all drawn from one seed and checked by DuckDB."""
