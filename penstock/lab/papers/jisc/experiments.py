@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from penstock.lab.papers.jisc.proposition import compute_formula, simulate_momen
 from penstock.lab.papers.jisc.rivals import Jisc, MovingState, ParallelTrackJoin
 from penstock.lab.papers.jisc.stopwatch import BuildMigration, RunTimes, build_filled, take_best, time_batches
 from penstock.lab.papers.jisc.streams import RoundRobinStreams
-from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 STRATEGIES: dict[str, BuildMigration] = {
     "jisc": Jisc,

@@ -12,15 +12,12 @@ that have some.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.lab.papers.jit.clique import DEFAULTS, SWEEPS, WITH_RESULTS, Clique, Shape, Sweep
 from penstock.lab.papers.jit.figures import draw_sweep
 from penstock.lab.papers.jit.runs import POLICIES, PolicyOutcome, Tally, run_policies
-from penstock.lab.report import Check, Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 LABELS = {"eager": "REF (eager)", "jit": "JIT"}
 

@@ -43,7 +43,7 @@ from penstock.lab.papers.query_graph.graphs import (
     generate_poisson,
 )
 from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
-from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.lab.workloads import build_steady
 from penstock.ops.source import SourceOperator
 from penstock.progress import show_progress
@@ -53,7 +53,6 @@ TUPLE_COST = 20  # microseconds for a tuple
 
 _UNIT_COST = build_unit_cost(TUPLE_COST)
 
-ReportRow = dict[str, Any]
 BuildGraph = Callable[[GraphBuilder], Node]
 
 

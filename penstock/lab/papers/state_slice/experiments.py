@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from penstock.lab.papers.state_slice.streams import SECOND, PoissonStreams, Push
 from penstock.lab.report import (
     Check,
     Report,
+    ReportRow,
     Section,
     check_at_least,
     check_at_least_unless,
@@ -51,8 +51,6 @@ from penstock.plan.slice_cost import (
     compute_slice_cost,
 )
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 TABLE_3 = {"mostly-small": (5, 10, 30), "uniform": (10, 20, 30), "mostly-large": (20, 25, 30)}
 SIGMAS = (0.2, 0.5, 0.8)
