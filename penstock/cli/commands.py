@@ -1,7 +1,7 @@
-"""The command `penstock`: a thin door to the rooms behind it.
+"""The commands of `penstock`. Each one reads its arguments and calls the package that does the work.
 
-Exit codes: 0 fine, 1 the run failed, 2 the input was wrong. An error Penstock raises on purpose never shows a
-traceback; what a command answers goes to stdout, progress and errors to stderr.
+Exit codes: 0 success, 1 the run failed, 2 the input was wrong. A `PenstockError` is printed without a traceback.
+Results go to stdout; progress and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,7 +25,7 @@ INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
 
 
 class CommandGroup(TyperGroup):
-    """Turns Penstock's errors into a message and an exit code, for every command."""
+    """Prints a `PenstockError` of any command as a message and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -70,17 +70,19 @@ def main(
 
 @app.command()
 def demo(
-    embedded: Annotated[bool, typer.Option("--embedded", help="Without Spark: the engine in this process.")] = False,
-    out: Annotated[Path, typer.Option(help="Where the results go; must be new.")] = Path("out/demo"),
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Run the engine in this process, without Spark.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the results; it must not exist.")] = Path("out/demo"),
 ) -> None:
-    """A short story: five streams and a dozen queries on local Spark, changed while they run."""
+    """Run five streams and a dozen queries on local Spark, change them while they run, and verify the results."""
     if embedded:
-        from penstock.demo.embedded import run_demo  # noqa: PLC0415 (compiled loops take a moment to load: only when needed)
+        from penstock.demo.embedded import run_demo  # noqa: PLC0415 (compiled kernels load slowly)
 
         fine = run_demo(Console())
     else:
         if out.exists():
-            raise DataError("FOLDER_IN_USE", f"{out} is there already; remove it, or name another with --out")
+            raise DataError("FOLDER_IN_USE", f"{out} already exists; remove it, or name another folder with --out")
         try:
             from penstock.demo import on_spark  # noqa: PLC0415
         except ModuleNotFoundError as error:
@@ -93,7 +95,7 @@ def demo(
 
 @app.command()
 def check(script: ScriptFile) -> None:
-    """Read a script and say what it declares; point at the first mistake."""
+    """Validate a script and list its declarations, or show the position of the first error."""
     found = _check_script(script)
     table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
@@ -116,20 +118,20 @@ def _check_script(path: Path) -> Script:
 @app.command()
 def explain(
     script: ScriptFile,
-    form: Annotated[PlanFormat, typer.Option("--format", help="How the plans are drawn.")] = PlanFormat.TEXT,
-    table: Annotated[bool, typer.Option("--table", help="The state table: the same as --format table.")] = False,
+    form: Annotated[PlanFormat, typer.Option("--format", help="Format of the plans.")] = PlanFormat.TEXT,
+    table: Annotated[bool, typer.Option("--table", help="Show the state table; the same as --format table.")] = False,
 ) -> None:
     """Show the plan of every query of a script."""
     print(_explain_script(read_script(script), PlanFormat.TABLE if table else form))
 
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
-    """An engine is given the declarations, with no data, and asked for its plans."""
+    """Declare the script in an engine without data, and explain its queries."""
     from penstock.cli.pictures import draw_svg  # noqa: PLC0415 (see demo)
     from penstock.engine import Engine  # noqa: PLC0415
 
     if not script.queries:
-        raise QueryError("NO_QUERY", "the script has no query to explain; it only declares")
+        raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
     engine = Engine(clock=_read_zero_clock)
     for stream in script.streams:
         engine.declare(stream)
@@ -144,66 +146,58 @@ def _explain_script(script: Script, form: PlanFormat) -> str:
 
 
 def _read_zero_clock() -> int:
-    """The clock of an engine that is only asked for plans."""
+    """The clock of an engine that only explains."""
     return 0
 
 
 @app.command()
 def run(
     script: ScriptFile,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, then stop.")] = False,
-    cells: Annotated[int | None, typer.Option(min=1, help="Into how many cells the work is cut [cores].")] = None,
-    ui: Annotated[int | None, typer.Option(help="Serve the live page on this port.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Where the run keeps its place.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read the available data, then stop.")] = False,
+    cells: Annotated[int | None, typer.Option(min=1, help="Number of cells; default: one for each core.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of the checkpoint; a later run continues from it.")
+    ] = None,
 ) -> None:
-    """Run a script on Spark. Without a checkpoint, --once takes the end of the data for the end of the streams."""
-    if ui is not None:
-        _refuse("run --ui", "the live page", "leave --ui out; the run itself works")
+    """Run a script on Spark. With --once and no --checkpoint, the end of the data is the end of the streams."""
     found = _check_script(script)
-    from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark takes a moment to load: only when needed)
+    from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark loads slowly)
 
     run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
 
 
 @app.command()
 def rescale(
-    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint of a run that has been stopped.")],
-    new: Annotated[Path, typer.Argument(help="Where the new checkpoint is made.")],
-    cells: Annotated[int, typer.Option(min=1, help="Into how many cells the work is cut from then on.")],
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint of a stopped run.")],
+    new: Annotated[Path, typer.Argument(help="Folder of the new checkpoint.")],
+    cells: Annotated[int, typer.Option(min=1, help="Number of cells of the new checkpoint.")],
 ) -> None:
-    """Make a checkpoint for another number of cells; the run goes on from it where it stopped."""
-    from penstock.spark.rescale import rescale as made  # noqa: PLC0415 (see run)
+    """Write a checkpoint with another number of cells; the run continues from it where it stopped."""
+    from penstock.spark.rescale import rescale as rescale_checkpoint  # noqa: PLC0415 (see run)
     from penstock.spark.session import create_log_file, local_session  # noqa: PLC0415
 
-    rows = made(local_session(log=create_log_file()), str(checkpoint), str(new), cells)
+    rows = rescale_checkpoint(local_session(log=create_log_file()), str(checkpoint), str(new), cells)
     print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
 
 
-@app.command()
-def ui(run_dir: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
-    """Show a run's live page (not in this version)."""
-    del run_dir
-    _refuse("ui", "the live page", "`penstock demo` shows the engine at work")
-
-
-def _refuse(command: str, what: str, instead: str) -> NoReturn:
-    raise UnsupportedError(
-        "COMMAND_NOT_BUILT",
-        f"`penstock {command}` needs {what}, which is not in this version; {instead}",
-        command=command,
-    )
+def _print_labs(wanted: bool) -> None:
+    if wanted:
+        for name, each in labs.LABS.items():
+            print(f"{name:<8} {each.description}")
+        raise typer.Exit
 
 
 @app.command()
 def lab(
-    name: Annotated[
-        str, typer.Argument(help="core, graph, jit, jisc, jaqpot, adapt, slice, spark, peers, or all.")
-    ] = "all",
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, well under a minute.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the figures and checks to this file.")] = None,
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(labs.LABS)}, or {labs.ALL}.")] = labs.ALL,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure less: smaller data and fewer rounds.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the tables and checks to this file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,
+    _list: Annotated[
+        bool, typer.Option("--list", callback=_print_labs, is_eager=True, help="List the labs with a description.")
+    ] = False,
 ) -> None:
-    """Measure the engine beside its references. Exit code 1 if a check misses its goal."""
+    """Measure Penstock beside its references. The exit code is 1 if a check misses its goal."""
     from penstock.lab.report import combine_reports, write_json  # noqa: PLC0415
 
     console = Console()

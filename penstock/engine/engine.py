@@ -116,6 +116,11 @@ class Engine:
         self._schedule = schedule
         self.schedule(schedule)
 
+    @property
+    def graph(self) -> Graph:
+        """The query graph, for measurements and tests. Only the methods of the engine may change it."""
+        return self._graph
+
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def stream(

@@ -1,44 +1,77 @@
-"""Measurements as programs: each lab prints tables and writes JSON and figures, its references in the same run."""
+"""Labs: programs that measure Penstock beside its references, in one run on one machine.
+
+To add a lab, write a module with `run(quick: bool) -> Report` (see `penstock.lab.report`) and add one line to `LABS`.
+The command `penstock lab`, its help and its errors read the names from there. A lab prints tables and writes JSON and
+figures. Its checks compare a measured value with a goal; users compare runs by the names of checks and columns, so
+these names do not change. Helpers that labs share are modules of this package: `workloads`, `database`, `timing`,
+`meters`, `drawing` and, for Spark, `join_workloads` and `spark_runs`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from penstock.lab.report import Report
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab: the module that has its `run(quick) -> Report`, and one line on what it measures."""
+
+    module: str
+    description: str
+
+
 LABS = {
-    "core": "penstock.lab.core.experiments",
-    "jisc": "penstock.lab.papers.jisc.experiments",
-    "graph": "penstock.lab.papers.query_graph.experiments",
-    "jit": "penstock.lab.papers.jit.experiments",
-    "jaqpot": "penstock.lab.papers.jaqpot.experiments",
-    "adapt": "penstock.lab.adapt.experiments",
-    "slice": "penstock.lab.papers.state_slice.experiments",
-    "spark": "penstock.lab.spark.experiments",
-    "peers": "penstock.lab.peers.experiments",
+    "core": Lab(
+        "penstock.lab.core.experiments", "throughput and memory of the engine, beside a compiled loop and DuckDB"
+    ),
+    "jisc": Lab("penstock.lab.papers.jisc.experiments", "plan changes beside their rivals: Figures 7 to 12 of JISC"),
+    "graph": Lab(
+        "penstock.lab.papers.query_graph.experiments", "query graph in virtual time: Figures 14 to 16 of its paper"
+    ),
+    "jit": Lab(
+        "penstock.lab.papers.jit.experiments", "just-in-time state against eager state: Figures 10 to 17 of JIT"
+    ),
+    "jaqpot": Lab("penstock.lab.papers.jaqpot.experiments", "allocation of probe budgets: Figures 6 to 9 of JAQPOT"),
+    "adapt": Lab("penstock.lab.adapt.experiments", "an adaptive engine against fixed ones on drifting data"),
+    "slice": Lab(
+        "penstock.lab.papers.state_slice.experiments", "many queries over one join: Figures 17 to 19 of State-Slice"
+    ),
+    "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart"),
+    "peers": Lab("penstock.lab.peers.experiments", "Penstock beside Spark's own joins, PyFlink and Pathway"),
 }
-"""The labs by name, each a module with `run(quick) -> Report`."""
+"""The labs by name, in the order in which `penstock lab all` runs them."""
+
+ALL = "all"
+"""The name that stands for every lab."""
 
 REQUIRED_PACKAGES = ("duckdb", "matplotlib")
 
 
 def select_labs(name: str) -> tuple[str, ...]:
-    """The labs a name stands for."""
-    if name == "all":
+    """The labs that a name stands for."""
+    if name == ALL:
         return tuple(LABS)
     if name not in LABS:
-        raise UnsupportedError("LAB_NOT_BUILT", f"there is no lab {name!r}; choose {', '.join(LABS)} or all", lab=name)
+        known = ", ".join(LABS)
+        raise UnsupportedError("LAB_NOT_BUILT", f"there is no lab {name!r}; choose {known} or {ALL}", lab=name)
     return (name,)
 
 
-def run(name: str, quick: bool) -> Any:
-    """Run one lab. Its module is imported only now: references and figures are optional dependencies."""
+def run(name: str, quick: bool) -> Report:
+    """Run one lab. Its module is imported here, because references and figures are optional dependencies."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     if missing:
         names = " and ".join(missing)
         raise UnsupportedError(
             "LAB_NEEDS_EXTRAS", f"the labs need {names}: pip install 'penstock[lab]'", missing=missing
         )
-    return import_module(LABS[name]).run(quick)
+    report: Report = import_module(LABS[name].module).run(quick)
+    return report

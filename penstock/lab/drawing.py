@@ -1,4 +1,4 @@
-"""Figures of several panels, as PNG bytes."""
+"""Figures of one or several panels, as PNG bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+PANEL_SIZE = (5.6, 4.0)
+"""Width and height of a panel, in inches."""
+_DOTS_PER_INCH = 130
 
-def create_panels(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
-    drawing = Figure(figsize=(5.6 * count, 4), layout="constrained")
+
+def create_panels(
+    count: int, title: str = "", size: tuple[float, float] = PANEL_SIZE, *, sharey: bool = False
+) -> tuple[Figure, Sequence[Any]]:
+    """A figure with `count` panels side by side, each of `size` and with a grid."""
+    drawing = Figure(figsize=(size[0] * count, size[1]), layout="constrained")
     FigureCanvasAgg(drawing)
-    drawing.suptitle(title, fontsize="medium")
-    panels = drawing.subplots(1, count, squeeze=False)[0]
+    if title:
+        drawing.suptitle(title, fontsize="medium")
+    panels = drawing.subplots(1, count, sharey=sharey, squeeze=False)[0]
     for panel in panels:
         panel.grid(alpha=0.3)
     return drawing, panels
@@ -22,5 +30,5 @@ def create_panels(count: int, title: str) -> tuple[Figure, Sequence[Any]]:
 
 def encode_png(drawing: Figure) -> bytes:
     image = io.BytesIO()
-    drawing.savefig(image, format="png", dpi=130)
+    drawing.savefig(image, format="png", dpi=_DOTS_PER_INCH)
     return image.getvalue()

@@ -1,7 +1,7 @@
-"""Joins for Penstock and for Spark's own stream–stream joins: the same Parquet files, one of each stream per batch.
+"""Joins for Penstock and for Spark's own stream–stream joins over the same Parquet files.
 
-Spark's joins are binary and know one event-time column in a chain: the times of all streams but the first are turned
-into plain numbers after their join, and pairs of them compared with ABS.
+Each stream has one file per micro-batch. Spark's joins are binary, and a chain of them has one event-time column. So
+the times of all streams but the first become integers after their join, and pairs of them are compared with ABS.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-SECOND = 1_000_000
+from penstock.lab.database import load_database
+from penstock.lab.workloads import SECOND
 
 
 @dataclass(frozen=True)
 class WindowQuery:
-    """One query of a load: its window, and perhaps a bound on the first stream's payload."""
+    """One query of a workload: its window, and an optional bound on the payload of the first stream."""
 
     millis: int
     below: int | None = None
@@ -32,7 +32,10 @@ class WindowQuery:
 
 @dataclass(frozen=True)
 class JoinWorkload:
-    """Streams (ts, keys …, v) with uniform keys, joined by equalities such as a.k = b.k, each with each in time."""
+    """Streams (ts, keys …, v) with uniform keys, joined by equalities such as a.k = b.k within a window.
+
+    All tuples of a result are pairwise less than a window apart.
+    """
 
     name: str
     columns: Mapping[str, tuple[str, ...]]
@@ -43,7 +46,7 @@ class JoinWorkload:
     keys: int
     batches: int
     warm_batches: int = 2
-    """The first micro-batches, in which Spark and its workers warm up: not measured."""
+    """The number of first micro-batches that are not measured, because Spark and its workers warm up."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +54,7 @@ class JoinWorkload:
 
     @property
     def warm_up_workload(self) -> JoinWorkload:
-        """The same queries and micro-batches with a tenth of the rows: run before, so that no side is measured cold."""
+        """The same queries and micro-batches with a tenth of the rows, run before the measurement."""
         return replace(self, rows=self.rows // 10, seconds=self.seconds / 10)
 
     @property
@@ -72,7 +75,7 @@ class JoinWorkload:
         return pa.Table.from_arrays(arrays, schema=self.schema(name))
 
     def write(self, folder: Path) -> None:
-        """The files, in the order of their times of change."""
+        """Write the files. Their modification times give the order in which Spark reads them."""
         for name in self.names:
             (folder / name).mkdir(parents=True)
             for batch in range(self.batches):
@@ -92,22 +95,19 @@ class JoinWorkload:
         return f"SELECT {self._items} FROM {sources} WHERE {self._build_where(query)}"
 
     def count_results(self) -> list[int]:
-        """How many results each query has, by DuckDB."""
-        database = duckdb.connect(config={"threads": 2})
-        database.execute("SET enable_progress_bar = false")
-        for name in self.names:
-            whole = pa.concat_tables([self.generate_table(name, batch) for batch in range(self.batches)])
-            database.register("whole", whole.set_column(0, "ts", whole.column("ts").cast(pa.int64())))
-            database.execute(f"CREATE TABLE {name} AS SELECT * FROM whole")
-        found = []
-        for asked in self.queries:
-            near = [f"ABS({x}.ts - {y}.ts) < {asked.millis * 1000}" for x, y in combinations(self.names, 2)]
-            sql = (
-                f"SELECT COUNT(*) FROM {', '.join(self.names)} WHERE {' AND '.join([self._build_where(asked), *near])}"
-            )
-            found.append(int(database.sql(sql).fetchall()[0][0]))
+        """The number of results of each query, computed by DuckDB."""
+        database = load_database({
+            name: pa.concat_tables([self.generate_table(name, batch) for batch in range(self.batches)])
+            for name in self.names
+        })  # fmt: skip
+        counts = []
+        for query in self.queries:
+            near = [f"ABS({x}.ts - {y}.ts) < {query.millis * 1000}" for x, y in combinations(self.names, 2)]
+            where = " AND ".join([self._build_where(query), *near])
+            rows = database.sql(f"SELECT COUNT(*) FROM {', '.join(self.names)} WHERE {where}").fetchall()
+            counts.append(int(rows[0][0]))
         database.close()
-        return found
+        return counts
 
     @property
     def _items(self) -> str:
@@ -120,24 +120,24 @@ class JoinWorkload:
         return " AND ".join(terms)
 
     def build_spark_join(self, spark: SparkSession, folder: Path, query: WindowQuery) -> DataFrame:
-        """The same query with Spark's own joins."""
+        """The same query as a chain of Spark's own joins."""
         window, micros = f"INTERVAL '{query.millis / 1000}' SECOND", query.millis * 1000
         first, *others = self.names
         joined = self._read_prefixed(spark, folder, first)
         if query.below is not None:
             joined = joined.where(f"{first}_v < {query.below}")
-        there = [first]
+        joined_names = [first]
         for name in others:
             terms = [f"{first}_ts < {name}_ts + {window}", f"{name}_ts < {first}_ts + {window}"]
-            terms += [f"ABS({other}_t - unix_micros({name}_ts)) < {micros}" for other in there[1:]]
+            terms += [f"ABS({other}_t - unix_micros({name}_ts)) < {micros}" for other in joined_names[1:]]
             terms += [
                 f"{left.replace('.', '_')} = {right.replace('.', '_')}"
                 for left, right in self.equalities
-                if name in (left[0], right[0]) and {left[0], right[0]} <= {*there, name}
+                if name in (left[0], right[0]) and {left[0], right[0]} <= {*joined_names, name}
             ]
             joined = joined.join(self._read_prefixed(spark, folder, name), F.expr(" AND ".join(terms)))
             joined = joined.withColumn(f"{name}_t", F.expr(f"unix_micros({name}_ts)")).drop(f"{name}_ts")
-            there.append(name)
+            joined_names.append(name)
         return joined.select(*(f"{name}_v" for name in self.names), f"{first}_ts")
 
     def _read_prefixed(self, spark: SparkSession, folder: Path, name: str) -> DataFrame:
@@ -149,20 +149,21 @@ class JoinWorkload:
 def build_one_key(
     name: str, ways: int, rows: int, seconds: float, keys: int, window: int, batches: int
 ) -> JoinWorkload:
+    """A join of `ways` streams on one key, over windows of `window` seconds."""
     names = "abcdefgh"[:ways]
     equal = tuple((f"{x}.k", f"{y}.k") for x, y in pairwise(names))
-    asked = (WindowQuery(window * 1000),)
-    return JoinWorkload(name, dict.fromkeys(names, ("k",)), equal, asked, rows, seconds, keys, batches)
+    queries = (WindowQuery(window * 1000),)
+    return JoinWorkload(name, dict.fromkeys(names, ("k",)), equal, queries, rows, seconds, keys, batches)
 
 
 def build_twelve(rows: int, seconds: float, keys: int, batches: int, windows: Sequence[int]) -> JoinWorkload:
-    """Queries that differ in their window, half of them with a filter."""
-    asked = tuple(WindowQuery(window, rows // 2 if number % 2 else None) for number, window in enumerate(windows))
-    return JoinWorkload("W12", {"a": ("k",), "b": ("k",)}, (("a.k", "b.k"),), asked, rows, seconds, keys, batches)
+    """W12: queries over windows of these milliseconds, every second one with a filter."""
+    queries = tuple(WindowQuery(window, rows // 2 if number % 2 else None) for number, window in enumerate(windows))
+    return JoinWorkload("W12", {"a": ("k",), "b": ("k",)}, (("a.k", "b.k"),), queries, rows, seconds, keys, batches)
 
 
 def build_clique(rows: int, seconds: float, keys: int, window: int, batches: int) -> JoinWorkload:
-    """Three streams, every pair joined on a column of its own."""
+    """Three streams, every pair joined on a separate column."""
     columns = {"a": ("x", "y"), "b": ("x", "z"), "c": ("y", "z")}
     equal = (("a.x", "b.x"), ("a.y", "c.y"), ("b.z", "c.z"))
     return JoinWorkload("clique", columns, equal, (WindowQuery(window * 1000),), rows, seconds, keys, batches)

@@ -1,7 +1,7 @@
-"""What a streaming query on local Spark costs: processor time and memory of its processes, time of each micro-batch.
+"""Meters for CPU time and memory of processes, and for the micro-batches of streaming queries on local Spark.
 
-Spark's work is spread over a Java process and Python workers; they are the descendants of this process, and the system
-knows what each has used. A micro-batch has ended when its file stands in the checkpoint's `commits`.
+Spark works in a Java process and in Python workers. They are descendants of this process, and /proc shows what each
+has used. A micro-batch has ended when its file is in the `commits` folder of the checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MeteredQuery(Protocol):
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor seconds so far and resident bytes now, of this process and all that descend from it."""
+    """CPU seconds so far and resident bytes now, of this process and its descendants."""
 
     seconds: float
     resident_bytes: int
@@ -41,19 +41,21 @@ class Usage:
 
 @dataclass(frozen=True)
 class _Process:
-    """`seconds`: of itself and of the children it waited for. `waits`: whether it takes over what its children used."""
+    """A process as /proc shows it."""
 
     seconds: float
+    """CPU seconds of the process and of the ended children it waited for."""
     resident_bytes: int
     parent: int
     waits_for_children: bool
+    """Whether the system adds the time of ended children to this process."""
 
 
 class Meter:
-    """Adds up what this process and its descendants use, also those that end meanwhile.
+    """Sums the usage of this process and its descendants, including processes that end between two readings.
 
-    When a process ends, the system adds what it used to its parent, but not if the parent ignores its children's ends,
-    as the daemon of Spark's Python workers does, or is gone: then what was last seen of it is kept here.
+    When a process ends, the system adds its time to the parent, except if the parent ignores SIGCHLD, as the daemon of
+    Spark's Python workers does, or has ended. In these cases the meter keeps the last reading of the ended process.
     """
 
     def __init__(self) -> None:
@@ -63,21 +65,30 @@ class Meter:
     def read_usage(self) -> Usage:
         now = _list_descendants()
         for pid, before in self._seen.items():
-            heir = now.get(before.parent)
-            if pid not in now and (heir is None or not heir.waits_for_children):
+            parent = now.get(before.parent)
+            if pid not in now and (parent is None or not parent.waits_for_children):
                 self._ended_seconds += before.seconds
         self._seen = now
-        living = sum(process.seconds for process in now.values())
-        return Usage(self._ended_seconds + living, sum(process.resident_bytes for process in now.values()))
+        running = sum(process.seconds for process in now.values())
+        return Usage(self._ended_seconds + running, sum(process.resident_bytes for process in now.values()))
+
+
+def read_status_kib(name: str) -> int | None:
+    """A size of this process in KiB by its name in /proc/self/status, such as VmRSS; None on other systems."""
+    status = _PROC / "self" / "status"
+    if not status.exists():
+        return None
+    line = next(line for line in status.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1])
 
 
 def create_temp_dir() -> TemporaryDirectory[str]:
-    """A folder for one run. Spark's stores may write there for a moment after their query has stopped: that is left."""
+    """A folder for one run. Spark's stores may still write there after a query has stopped; cleanup ignores that."""
     return TemporaryDirectory(prefix="penstock-lab-", ignore_cleanup_errors=True)
 
 
 def kill_workers() -> None:
-    """Kill the Python workers of this process's Spark, with all they hold in memory."""
+    """Kill the Python workers of this process's Spark. Their state in memory is lost."""
     for pid in _list_descendants():
         try:
             if b"pyspark.daemon" in (_PROC / str(pid) / "cmdline").read_bytes():
@@ -87,14 +98,14 @@ def kill_workers() -> None:
 
 
 def _list_descendants() -> dict[int, _Process]:
-    """This process and all that descend from it."""
+    """This process and its descendants."""
     children: dict[int, list[int]] = {}
     known: dict[int, _Process] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             try:
                 text, status = (entry / "stat").read_text(), (entry / "status").read_text()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended
                 continue
             fields = text[text.rindex(")") + 2 :].split()
             pid, parent = int(entry.name), int(fields[1])
@@ -117,7 +128,7 @@ def _ignores_children(status: str) -> bool:
 
 @dataclass(frozen=True)
 class BatchCosts:
-    """The cost of the micro-batches after the first few, in which Spark and the workers warm up."""
+    """The cost of the micro-batches after the warm-up."""
 
     batches: int
     wall: float
@@ -130,7 +141,7 @@ class BatchCosts:
 def measure_batches(
     queries: Sequence[MeteredQuery], checkpoints: Sequence[Path], batches: int, warm_batches: int
 ) -> BatchCosts:
-    """Wait until every checkpoint has so many micro-batches; those before `warm` are not counted."""
+    """Wait until every checkpoint has `batches` micro-batches; the first `warm_batches` of them do not count."""
     marks: list[tuple[float, Usage]] = []
     meter = Meter()
     peak = 0
@@ -165,7 +176,7 @@ def _count_commits(checkpoint: Path) -> int:
 
 
 def measure_folder_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder; one that is replaced meanwhile counts as none."""
+    """The bytes of all files below a folder. A file that disappears while this runs counts as none."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -1,4 +1,4 @@
-"""What every lab hands back: checks, tables, figures and one JSON object, all measured in that run."""
+"""The result of a lab: checks, tables, figures and one JSON object, all measured in one run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+ReportRow = dict[str, Any]
+"""A row of a table, by column."""
+
 
 @dataclass(frozen=True)
 class Check:
-    """A figure with a goal. `goal` reads as a condition on `value`, such as `<= 2`."""
+    """A measured value with a goal. `goal` reads as a condition on `value`, such as `<= 2`."""
 
     name: str
     value: float
@@ -35,7 +38,10 @@ def check_at_least(name: str, value: float, limit: float, unit: str) -> Check:
 
 
 def check_at_least_unless(name: str, value: float, limit: float, most: float, why: str, unit: str) -> Check:
-    """A goal that is met, or that the same run shows to be more than can be had: `why` says what has only `most`."""
+    """A goal that may be out of reach: it is also met if `most`, the best possible value in this run, is below it.
+
+    `why` says what limits the value to `most`.
+    """
     goal = f">= {limit:g}, unless {why} ({most:.3g})"
     return Check(name, round(value, 4), unit, goal, value >= limit or most < limit)
 
@@ -46,16 +52,16 @@ def check_equals(name: str, value: int, expected: int, unit: str) -> Check:
 
 @dataclass(frozen=True)
 class Section:
-    """One table of a report; the same rows stand in the JSON under `key`."""
+    """One table of a report. The JSON has the same rows under `key`."""
 
     key: str
     title: str
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[ReportRow]
 
 
 @dataclass
 class Report:
-    """The outcome of one lab. `figures` maps a file name to its PNG bytes, `notes` say what was not measured."""
+    """The result of one lab. `figures` maps a file name to PNG bytes; `notes` say what was not measured, and why."""
 
     lab: str
     quick: bool
@@ -93,7 +99,7 @@ class Report:
         console.print(f"{facts['cores']} cores, Python {facts['python']}", style="dim", highlight=False)
 
     def write(self, out: Path) -> list[Path]:
-        """The JSON and the figures, into a folder."""
+        """Write the JSON and the figures into a folder; returns the paths of the files."""
         out.mkdir(parents=True, exist_ok=True)
         files = [write_json(out / f"{self.lab}.json", self.as_json())]
         for name, content in self.figures.items():
@@ -103,7 +109,7 @@ class Report:
 
 
 def combine_reports(reports: Sequence[Report]) -> dict[str, Any]:
-    """The JSON object of a run: that of the one lab, or of several with all their checks."""
+    """The JSON object of a run: that of a single lab, or one with all checks and the objects of all labs."""
     if len(reports) == 1:
         return reports[0].as_json()
     checks = [asdict(check) for report in reports for check in report.checks]
@@ -117,7 +123,7 @@ def write_json(path: Path, value: dict[str, Any]) -> Path:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a reader must know to judge a figure."""
+    """The facts about the machine that a reader needs to judge a measurement."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     packages = {name: _find_version(name) for name in ("penstock", "numba", "numpy", "pyarrow", "duckdb")}
     return {"cores": cores, "python": platform.python_version(), "system": platform.system(), "packages": packages}
@@ -130,20 +136,20 @@ def _find_version(package: str) -> str | None:
         return None
 
 
-def _build_check_row(check: Check) -> dict[str, Any]:
+def _build_check_row(check: Check) -> ReportRow:
     verdict = "[green]met[/]" if check.ok else "[red]missed[/]"
     return {"check": check.name, "value": check.value, "unit": check.unit, "goal": check.goal, "": verdict}
 
 
-def split_columns(rows: Sequence[dict[str, Any]], width: int) -> Iterator[list[str]]:
-    """The columns of a table in parts that fit a width, each with the first columns, which tell the rows apart."""
+def split_columns(rows: Sequence[ReportRow], width: int) -> Iterator[list[str]]:
+    """The columns of a table in parts that fit a width. Each begins with the columns that identify a row."""
     names = list(rows[0]) if rows else []
     needed = {name: 3 + _find_longest_word(name, rows) for name in names}
-    told = (
+    distinct = (
         len({tuple(_format_cell(row[name]) for name in names[:count]) for row in rows})
         for count in range(1, len(names))
     )
-    size = next((count for count, different in enumerate(told, 1) if different == len(rows)), 0)
+    size = next((count for count, different in enumerate(distinct, 1) if different == len(rows)), 0)
     key, part = names[:size], list[str]()
     for name in names[size:]:
         if part and 1 + sum(needed[each] for each in (*key, *part, name)) > width:
@@ -157,8 +163,8 @@ def _format_heading(name: str) -> str:
     return (f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name).replace("_", " ")
 
 
-def _find_longest_word(name: str, rows: Sequence[dict[str, Any]]) -> int:
-    """The longest word of a column."""
+def _find_longest_word(name: str, rows: Sequence[ReportRow]) -> int:
+    """The length of the longest word of a column."""
     return max(
         (
             len(word)
@@ -169,8 +175,8 @@ def _find_longest_word(name: str, rows: Sequence[dict[str, Any]]) -> int:
     )
 
 
-def _build_table(title: str, rows: Sequence[dict[str, Any]], widths: Mapping[str, int | None]) -> Table:
-    """A table of some columns, as wide as is said, or as there is room."""
+def _build_table(title: str, rows: Sequence[ReportRow], widths: Mapping[str, int | None]) -> Table:
+    """A table of the columns in `widths`; None lets rich choose the width."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for name, width in widths.items():
         numeric = all(isinstance(row[name], int | float) for row in rows)

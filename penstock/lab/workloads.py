@@ -1,4 +1,4 @@
-"""Seeded streams for measurements. Any stretch of a history is made on its own, so that none need be held whole."""
+"""Seeded streams for measurements. A stretch of a history is generated on its own: no run holds the whole history."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pyarrow as pa
 from penstock.engine import Engine
 
 SECOND = 1_000_000
+"""Microseconds of a timestamp."""
+
+PushTables = dict[str, pa.Table]
+"""The rows of one push, by stream."""
 
 
 @dataclass(frozen=True)
 class KeyedStreams:
     """Streams of (ts, k, v) that join on one uniformly drawn key, all with the same RANGE window.
 
-    Each has `rows` rows in `span` units of time: microseconds of a timestamp, or ticks of an integer.
+    Each stream has `rows` rows in `span` units of time: microseconds of a timestamp, or ticks of an integer.
     """
 
     ways: int
@@ -39,14 +43,14 @@ class KeyedStreams:
 
     @property
     def cql(self) -> str:
-        """The continuous query: every stream's payload, joined on the one key."""
+        """The continuous query: the payloads of all streams, joined on the key."""
         size = f"{self.window}" if self.ticks else f"{self.window // SECOND} SECONDS"
         sources = ", ".join(f"{name} [RANGE {size}]" for name in self.names)
         return f"SELECT {self._items} FROM {sources} WHERE {self._same_key}"
 
     @property
     def sql(self) -> str:
-        """The same join over whole tables with integer times: all tuples pairwise less than a window apart."""
+        """The same join over whole tables with integer times: tuples are pairwise less than a window apart."""
         near = " AND ".join(f"{x}.ts < {y}.ts + {self.window}" for x in self.names for y in self.names if x != y)
         return f"SELECT {self._items} FROM {', '.join(self.names)} WHERE {self._same_key} AND {near}"
 
@@ -59,15 +63,15 @@ class KeyedStreams:
         return " AND ".join(f"{x}.k = {y}.k" for x, y in zip(self.names, self.names[1:], strict=False))
 
     def build_engine(self) -> Engine:
-        """A new engine with the streams declared and the query, `q`, in place."""
+        """A new engine with the streams and the query `q`."""
         engine = Engine()
         for name in self.names:
             engine.stream(name, self.schema, time="ts")
         engine.query("q", self.cql)
         return engine
 
-    def generate_between(self, begin: int, end: int) -> dict[str, pa.Table]:
-        """The rows of every stream with begin <= ts < end, sorted by time; seeded by the stretch."""
+    def generate_between(self, begin: int, end: int) -> PushTables:
+        """The rows of every stream with begin <= ts < end, sorted by time. The seed depends on begin and end."""
         return {name: self._generate_table(order, begin, end) for order, name in enumerate(self.names)}
 
     def _generate_table(self, order: int, begin: int, end: int) -> pa.Table:
@@ -80,16 +84,22 @@ class KeyedStreams:
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def generate_pushes(self, parts: int, history: int = 1) -> Iterator[dict[str, pa.Table]]:
-        """The history, or `history` of them end to end, in pushes of span / parts each, made one at a time."""
+    def generate_pushes(self, parts: int, history: int = 1) -> Iterator[PushTables]:
+        """`history` histories one after the other, in pushes of span / parts each, generated one at a time."""
         length = self.span // parts
         return (self.generate_between(number * length, (number + 1) * length) for number in range(parts * history))
 
 
-def concat_pushes(parts: Iterable[dict[str, pa.Table]]) -> dict[str, pa.Table]:
-    """Pushes put end to end, as a batch engine wants them."""
-    parts = list(parts)
-    return {name: pa.concat_tables(part[name] for part in parts).combine_chunks() for name in parts[0]}
+def concat_pushes(pushes: Iterable[PushTables]) -> PushTables:
+    """The rows of all pushes in one table for each stream, as a batch engine reads them."""
+    pushes = list(pushes)
+    return {name: pa.concat_tables(push[name] for push in pushes).combine_chunks() for name in pushes[0]}
+
+
+def has_same_rows(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables have the same rows in any order."""
+    order = [(name, "ascending") for name in one.column_names]
+    return bool(one.sort_by(order).equals(other.sort_by(order)))
 
 
 def count_rows(tables: Iterable[pa.Table]) -> int:
@@ -97,10 +107,10 @@ def count_rows(tables: Iterable[pa.Table]) -> int:
 
 
 def build_w3(rows: int = 300_000, keys: int = 10_000, seconds: int = 6000) -> KeyedStreams:
-    """Three streams over 100-second windows: the workload the engine's speed is judged by."""
+    """W3: three streams with windows of 100 seconds, the workload that the speed of the engine is judged by."""
     return KeyedStreams(3, rows, seconds * SECOND, keys, 100 * SECOND)
 
 
 def build_steady(ways: int, window_rows: int) -> KeyedStreams:
-    """One tuple per tick and stream, `window_rows` of them valid, and as many keys: a probe finds about one."""
+    """One tuple per tick and stream, windows of `window_rows` tuples, as many keys: a probe finds about one match."""
     return KeyedStreams(ways, window_rows, window_rows, window_rows, window_rows, ticks=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
+from typer.core import TyperArgument, TyperOption
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
 from penstock.cli.pictures import draw_svg
 from penstock.errors import InternalError
+from penstock.lab import LABS
 from penstock.plan.explain import ExplainNode
 from penstock.progress import show_progress
 
@@ -141,14 +145,6 @@ def test_explain_refuses_unknown_format(script: Path) -> None:
     assert penstock("explain", script, "--format", "png").exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [["run", "SCRIPT", "--ui", "4040"], ["ui", "runs/1"]])
-def test_unavailable_command_refused(script: Path, arguments: list[str]) -> None:
-    result = penstock(*(script if argument == "SCRIPT" else argument for argument in arguments))
-    assert result.exit_code == 2
-    assert arguments[0] in result.stderr
-    assert "not in this version" in result.stderr
-
-
 def test_run_checks_script_before_start(script: Path) -> None:
     script.write_text("SELECT x FROM nowhere;")
     result = penstock("run", script)
@@ -169,6 +165,31 @@ def test_internal_error_exit_code(script: Path, monkeypatch: pytest.MonkeyPatch)
 def test_version_and_help() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").stdout)
     assert "explain" in penstock("--help").stdout
+
+
+@pytest.mark.parametrize("name", [command.callback.__name__ for command in app.registered_commands if command.callback])
+def test_help_shows_every_text(name: str) -> None:
+    """Rich reads brackets in a help text as markup and drops them."""
+    command = typer.main.get_group(app).commands[name]
+    texts = [
+        command.help,
+        *(parameter.help for parameter in command.params if isinstance(parameter, TyperArgument | TyperOption)),
+    ]
+    shown = penstock(name, "--help").stdout
+    assert all(text in shown for text in texts if text), shown
+
+
+def test_lab_list_has_every_lab() -> None:
+    listed = penstock("lab", "--list")
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(LABS)
+    assert all(lab.description in listed.stdout for lab in LABS.values())
+    assert all(name in penstock("lab", "--help").stdout for name in LABS)
+
+
+def test_module_runs_as_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == penstock("--version").stdout
 
 
 def test_demo_embedded() -> None:

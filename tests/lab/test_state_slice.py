@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from penstock.lab.papers.state_slice import experiments as lab
+from penstock.lab.papers.state_slice.chains import TABLE_4, spread_windows
+from penstock.lab.papers.state_slice.many_queries import QueryMix, measure_scaling
 from penstock.lab.papers.state_slice.rivals import SHARING_STRATEGIES
-from penstock.lab.papers.state_slice.runs import QueryMix, compute_mean_minimum, measure_scaling, run_side_by_side
+from penstock.lab.papers.state_slice.runs import compute_mean_minimum, run_side_by_side
+from penstock.lab.papers.state_slice.scale import SliceScale
 from penstock.lab.papers.state_slice.streams import (
     SECOND,
     PoissonStreams,
@@ -18,7 +21,7 @@ from penstock.lab.papers.state_slice.streams import (
     count_least_rows,
 )
 
-TINY = lab.SliceScale(
+TINY = SliceScale(
     seconds=8, rates=(20,), memory_rates=(30,), sigmas=(0.5,), joins=(0.1, 0.4), counts=(12, 24), query_counts=(1, 30),
     scaling_streams=PoissonStreams(60, 22, 0.05), scaling_window=2, sample=3, changing_queries=5, rounds=1,
 )  # fmt: skip
@@ -81,8 +84,8 @@ def test_many_queries_answer_as_each_alone() -> None:
 
 @pytest.mark.parametrize("count", [12, 24, 36])
 def test_spread_windows_keep_distribution(count: int) -> None:
-    for ends in lab.TABLE_4.values():
-        more = lab.spread_windows(ends, count)
+    for ends in TABLE_4.values():
+        more = spread_windows(ends, count)
         assert len(set(more)) == count
         assert set(ends) <= set(more)
 

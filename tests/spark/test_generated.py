@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 import penstock as ps
 from penstock.demo import streams
 from penstock.lab.join_workloads import build_one_key
-from penstock.lab.peers.experiments import run_penstock, run_spark
+from penstock.lab.spark_runs import run_penstock, run_spark
 from penstock.spark import sinks
 from penstock.spark.generated import ChunkReader, generate_stream
 from penstock.spark.table_codec import decode_table

@@ -1,14 +1,14 @@
-"""A workload that drifts for half an hour: an engine that adapts beside one in which all is fixed as it began.
+"""Lab `adapt`: an adaptive engine beside engines with fixed settings, on a workload that drifts for half an hour.
 
-Four streams in a chain, a.x = b.x, b.y = c.y, c.z = d.z. In each of five phases another of the three pairs is the one
-that hardly ever agrees, so that the plan that was best becomes the worst; in the fourth there is a burst. The query has
-FRESHNESS, so under overload it may shed. The history is replayed faster than it was, in seconds of the processor: what
-other programs do changes nothing.
+Four streams form a chain: a.x = b.x, b.y = c.y, c.z = d.z. In each of five phases another pair rarely matches, so the
+best plan of one phase is the worst of the next. The fourth phase has a burst. The query has FRESHNESS, so it may shed
+under overload. The history is replayed faster than real time. All times are CPU seconds, which other programs do not
+change.
 
-All runs begin with the best plan for the first phase. The fixed ones keep it, without a budget, each with another state
-policy; `auto` measures by itself where gates pay. The adaptive one begins like `fixed, jit`, and is compared with the
-cheapest of them. Work that was shed does not count as saved: CPU is compared over the pushes outside the overload that
-the adaptive run declared.
+All runs start with the best plan of the first phase. The fixed runs keep it, without a budget, each with another state
+policy; `auto` measures where gates reduce work. The adaptive run starts like `fixed, jit` and is compared with the
+cheapest fixed run. Work that was shed does not count as saved: CPU is compared over the pushes outside the overload
+that the adaptive run declared.
 """
 
 from __future__ import annotations
@@ -25,35 +25,33 @@ import pyarrow as pa
 from penstock.adapt.decide import Decision, Rules
 from penstock.engine import Engine
 from penstock.lab.adapt.figures import draw_timeline
-from penstock.lab.report import Report, Section, check_at_most, check_equals
+from penstock.lab.report import Report, ReportRow, Section, check_at_most, check_equals
 from penstock.lab.workloads import SECOND
 from penstock.progress import show_progress
 
-ReportRow = dict[str, Any]
-
 NAMES = "abcd"
 KEYS = "xyz"
-"""The keys of the three pairs of neighbours."""
+"""The columns on which neighbours in the chain join."""
 RARE, USUAL, DENSE = 0.02, 1.0, 150.0
-"""How many partners a tuple finds in a neighbour's window."""
+"""How many matches a tuple finds in the window of its neighbour."""
 PHASES = ((RARE, DENSE, USUAL), (DENSE, RARE, USUAL), (DENSE, USUAL, RARE), (RARE, DENSE, USUAL), (DENSE, RARE, USUAL))
-"""The partners by pair."""
+"""The number of matches for each pair of neighbours, by phase."""
 BURST_PHASE = 3
-"""The phase with a burst in its middle: one to which the first plan fits, so that no other plan makes it bearable."""
+"""The phase with a burst in its middle. The start plan is the best one for it, so only a budget can help."""
 START_PLAN = "(((a b) c) d)"
 _SCHEMA = pa.schema([("ts", pa.timestamp("us")), *((key, pa.int64()) for key in KEYS), ("id", pa.int64())])
 
 
 @dataclass(frozen=True)
 class AdaptScale:
-    """How much is measured; times in seconds. A push brings a second."""
+    """How much is measured, in seconds of event time. A push has the tuples of one second."""
 
     phase: int = 360
     window: int = 60
     rate: int = 200
     burst: int = 60
     burst_factor: int = 5
-    """By how much a burst exceeds the usual rate."""
+    """The rate in a burst over the usual rate."""
     speed: float = 60.0
 
     @property
@@ -72,7 +70,7 @@ QUICK = AdaptScale(phase=150, window=40, burst=40, burst_factor=4)
 
 @dataclass(frozen=True)
 class PushCost:
-    """What a push cost and brought; `sum` is the same for the same rows in any order."""
+    """CPU seconds and results of a push. `checksum` does not depend on the order of the rows."""
 
     cpu: float
     rows: int
@@ -105,15 +103,19 @@ def run(quick: bool = False, scale: AdaptScale | None = None) -> Report:
     report.sections += [
         Section(
             "phases",
-            f"CPU seconds by phase, {scale.phase} s each; a burst in the fourth",
+            f"CPU seconds by phase, {scale.phase} s each; the fourth has a burst",
             _build_phase_rows(scale, found),
         ),
         Section("total", "CPU seconds", [_build_total_row(name, each, calm, scale) for name, each in found.items()]),
-        Section("decisions", "What was decided", [_build_decision_row(decision) for decision in adaptive.decisions]),
+        Section(
+            "decisions",
+            "Decisions of the adaptive run",
+            [_build_decision_row(decision) for decision in adaptive.decisions],
+        ),
     ]
     cheapest = min(each.cpu(calm) for name, each in found.items() if name != "adaptive")
-    told = [decision.command.do for decision in adaptive.decisions if decision.command is not None]
-    lifted = [d.command.value for d in adaptive.decisions if d.command is not None and d.command.do == "budget"]
+    commands = [decision.command for decision in adaptive.decisions if decision.command is not None]
+    budgets = [command.value for command in commands if command.do == "budget"]
     both = list(zip(adaptive.pushes, fixed.pushes, strict=True))
     unlike = sum((both[at][0].rows, both[at][0].checksum) != (both[at][1].rows, both[at][1].checksum) for at in calm)
     report.checks += [
@@ -126,8 +128,8 @@ def run(quick: bool = False, scale: AdaptScale | None = None) -> Report:
         check_equals(
             "decisions_that_failed", sum(each.error is not None for each in adaptive.decisions), 0, "decisions"
         ),
-        check_equals("matters_decided_on", len(set(told)), 3, "of plan, policy and budget"),
-        check_equals("budgets_left_over", int(bool(lifted) and lifted[-1] is not None), 0, "budgets"),
+        check_equals("matters_decided_on", len({command.do for command in commands}), 3, "of plan, policy and budget"),
+        check_equals("budgets_left_over", int(bool(budgets) and budgets[-1] is not None), 0, "budgets"),
     ]
     report.figures["adapt.png"] = draw_timeline(
         {name: [push.cpu for push in each.pushes] for name, each in found.items()},
@@ -163,7 +165,7 @@ def _run_engine(scale: AdaptScale, seconds: range, **options: Any) -> DriftRun:
 
 
 def generate_arrivals(scale: AdaptScale, second: int) -> dict[str, pa.Table]:
-    """The tuples of a second, seeded by it."""
+    """The tuples of one second, which is also the seed."""
     rng = np.random.default_rng(second)
     rows = scale.rate * (scale.burst_factor if second in scale.burst_seconds else 1)
     partners = PHASES[second // scale.phase]
@@ -179,7 +181,7 @@ def generate_arrivals(scale: AdaptScale, second: int) -> dict[str, pa.Table]:
 
 
 def _compute_checksum(rows: pa.Table) -> int:
-    """A sum over rows of a mix of their ids."""
+    """The sum over all rows of a hash of their ids."""
     mixed = np.zeros(rows.num_rows, np.uint64)
     for name in NAMES:
         mixed = (mixed ^ rows.column(f"{name}_id").to_numpy().astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -188,7 +190,7 @@ def _compute_checksum(rows: pa.Table) -> int:
 
 
 def find_overloads(decisions: Sequence[Decision], seconds: int) -> set[int]:
-    """The pushes under a budget: from a decision for one to the decision that lifts it."""
+    """The pushes under a budget: from the decision that sets it to the decision that removes it."""
     found: set[int] = set()
     since: int | None = None
     for decision in decisions:
@@ -212,10 +214,10 @@ def _build_phase_rows(scale: AdaptScale, found: dict[str, DriftRun]) -> list[Rep
     rows = []
     for phase, partners in enumerate(PHASES):
         seconds = range(phase * scale.phase, (phase + 1) * scale.phase)
-        told = " ".join(f"{a}{b} {p:g}" for a, b, p in zip(NAMES, NAMES[1:], partners, strict=False))
+        matches = " ".join(f"{a}{b} {p:g}" for a, b, p in zip(NAMES, NAMES[1:], partners, strict=False))
         results = sum(found["fixed, eager"].pushes[second].rows for second in seconds)
         cpu = {name: each.cpu(seconds) for name, each in found.items()}
-        rows.append({"partners": told, "results": results, **cpu, "decisions": made[phase]})
+        rows.append({"partners": matches, "results": results, **cpu, "decisions": made[phase]})
     return rows
 
 

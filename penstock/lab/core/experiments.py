@@ -1,26 +1,26 @@
-"""The engine itself: throughput over a grid, W3 against a batch database, memory against history, a profile."""
+"""Lab `core`, the embedded engine: throughput over a grid, W3 beside DuckDB, memory by length of history, a profile."""
 
 from __future__ import annotations
 
 import cProfile
 import pstats
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from time import perf_counter
 
 from penstock.lab.core import memory, throughput
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
-from penstock.lab.core.throughput import Grid, PushTables, ReportRow
-from penstock.lab.report import Report, Section, check_at_most, check_equals
-from penstock.lab.workloads import KeyedStreams, build_w3, concat_pushes, count_rows
+from penstock.lab.core.throughput import Grid
+from penstock.lab.report import Report, ReportRow, Section, check_at_most, check_equals
+from penstock.lab.timing import TurnTimer
+from penstock.lab.workloads import KeyedStreams, PushTables, build_w3, concat_pushes, count_rows
 from penstock.progress import show_progress
 
 
 @dataclass(frozen=True)
 class CoreScale:
-    """How much is measured. W3 has its full size in every run of the command; tests shrink it."""
+    """How much is measured. `--quick` has W3 at full size too; only tests use a smaller one."""
 
     grid: Grid = field(default_factory=Grid)
     rows: int = 300_000
@@ -55,7 +55,7 @@ def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
 
 
 def _compare_with_duckdb(scale: CoreScale, report: Report) -> None:
-    """Best of several rounds each, taking turns, so that a busy moment of the machine hits all three."""
+    """Wall-clock seconds of whole runs over the same rows. The first round, which is not timed, warms up."""
     streams = scale.w3
     pushes = list(streams.generate_pushes(scale.parts))
     history = concat_pushes(pushes)
@@ -65,16 +65,13 @@ def _compare_with_duckdb(scale: CoreScale, report: Report) -> None:
         "DuckDB, batch, 2 threads": lambda: int(database.join().num_rows),
         "compiled loop, pushes": lambda: _run_loop(streams, pushes, scale.rows),
     }
-    best: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    for round_number in range(scale.rounds + 1):  # the first one warms up
-        for name, contender in contenders.items():
-            begin = time.perf_counter()
-            counts[name] = contender()
-            seconds = time.perf_counter() - begin
-            if round_number:
-                best[name] = min(seconds, best.get(name, seconds))
+    timer = TurnTimer(list(contenders), scale.rounds, 1, perf_counter)
+    counts = {name: run_once() for name, run_once in contenders.items()}
+    for round_number in range(scale.rounds):
+        for name in timer.order(round_number):
+            timer.run(name, round_number, 0, contenders[name])
     database.close()
+    best = {name: timer.total(name) for name in contenders}
 
     rows = count_rows(history.values())
     report.sections.append(
@@ -107,10 +104,10 @@ def _run_loop(streams: KeyedStreams, pushes: list[PushTables], capacity: int) ->
 
 
 def _check_memory(scale: CoreScale, report: Report) -> None:
-    """What running adds to the peak must not grow with the history, only with windows and pushes.
+    """The memory that a run adds to the peak depends on windows and pushes, not on the length of the history.
 
-    Most of the peak is the interpreter and its libraries; so the growth is also set against what it would be if the
-    engine kept the history.
+    Most of the peak is the interpreter and its libraries. So a second check compares the growth with the bytes of the
+    rows that an engine that kept the history would hold.
     """
     rows: list[ReportRow] = []
     for history in (1, 4):
@@ -128,8 +125,8 @@ def _check_memory(scale: CoreScale, report: Report) -> None:
     ]
 
 
-def _profile_engine(scale: CoreScale, top: int = 12) -> list[dict[str, Any]]:
-    """The functions with the most time of their own in one run."""
+def _profile_engine(scale: CoreScale, top: int = 12) -> list[ReportRow]:
+    """The functions in which one run spends the most time, without the functions they call."""
     streams = scale.w3
     pushes = list(streams.generate_pushes(scale.parts))
     profile = cProfile.Profile()
@@ -149,5 +146,5 @@ def _profile_engine(scale: CoreScale, top: int = 12) -> list[dict[str, Any]]:
 
 
 def _shorten_path(file_name: str) -> str:
-    """The path inside its package: a report must not name one machine's folders."""
+    """The last two parts of a path: a report does not name folders of the machine."""
     return "/".join(Path(file_name).parts[-2:]) if file_name not in ("", "~") else "built in"

@@ -1,6 +1,6 @@
 """Peak memory of a run in a new process: `python -m penstock.lab.core.memory ROWS KEYS SECONDS PARTS HISTORY`.
 
-The history is made push by push and results are dropped, so that what grows is what the engine keeps.
+The history is generated push by push and results are dropped, so growth shows what the engine keeps.
 """
 
 from __future__ import annotations
@@ -11,32 +11,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+from penstock.lab.meters import read_status_kib
 from penstock.lab.workloads import build_w3
 
 KIBI = 1024
-STATUS_FILE = Path("/proc/self/status")
 RESET_FILE = Path("/proc/self/clear_refs")
 
 
 def read_peak_kib() -> int:
     """The peak resident size of this process.
 
-    Linux reports a parent's peak in a child's getrusage; VmHWM begins anew with the process.
+    On Linux this is VmHWM, because getrusage of a child process includes the peak of its parent.
     """
-    if STATUS_FILE.exists():
-        line = next(line for line in STATUS_FILE.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = read_status_kib("VmHWM")
+    return peak if peak is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def reset_peak() -> None:
-    """Let the peak begin at the present size, where the system can: loading compiled loops must not hide growth."""
+    """Set the peak to the present size, where the system supports it: loading compiled loops must not hide growth."""
     if RESET_FILE.exists():
         RESET_FILE.write_text("5")
 
 
 def measure_in_fresh_process(rows: int, keys: int, seconds: int, parts: int, history: int) -> dict[str, float]:
-    """MiB before the first push (libraries and compiled loops loaded) and at the peak of `history` histories."""
+    """MiB before the first push (libraries and compiled loops are loaded) and at the peak of `history` histories."""
     arguments = [str(value) for value in (rows, keys, seconds, parts, history)]
     command = [sys.executable, "-m", "penstock.lab.core.memory", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

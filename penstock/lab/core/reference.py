@@ -1,4 +1,4 @@
-"""What the engine is measured against, in the same run: one compiled loop, and a batch database.
+"""The references of the engine: a join written as one compiled loop, and DuckDB over the whole history.
 
 Both compute exactly the join of `KeyedStreams` and materialise its rows, as the engine does.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import duckdb
 import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.lab.database import load_database
 from penstock.lab.workloads import KeyedStreams
 
 Ints = npt.NDArray[np.int64]
 
 
 class CompiledJoin:
-    """A symmetric hash join of n streams, written by hand for one key and one window, compiled as ONE loop.
+    """A symmetric hash join of n streams, written by hand for one key and one window, compiled as one loop.
 
-    It knows its query at compile time and needs no plan, no interning, no late rows and no second query: what the
-    engine may be compared with, not what it could be replaced by. State for `capacity` rows per stream is laid out
-    beforehand; old rows are left at the end of their chains.
+    The query is fixed at compile time. There is no plan, no interning, no late rows and no second query: the loop is a
+    bound for comparison, not a replacement of the engine. State for `capacity` rows per stream is allocated at the
+    start; expired rows stay at the end of their chains.
     """
 
     def __init__(self, streams: KeyedStreams, capacity: int) -> None:
@@ -34,7 +34,7 @@ class CompiledJoin:
         self._filled = np.zeros(streams.ways, np.int64)
 
     def push(self, tables: Mapping[str, pa.Table]) -> Ints:
-        """The results of one batch: the key and each stream's payload, one row a result."""
+        """The results of one batch, a row each: the key and the payload of every stream."""
         columns = [_to_integers(tables[name]) for name in self.streams.names]
         batch = np.concatenate(columns)
         owner = np.repeat(np.arange(self.streams.ways), [len(column) for column in columns])
@@ -111,17 +111,11 @@ def _join(
 
 
 class BatchDatabase:
-    """DuckDB with two threads over the whole history in its own tables; loading them is not measured."""
+    """DuckDB with two threads over the whole history. Loading the tables is not measured."""
 
     def __init__(self, streams: KeyedStreams, tables: Mapping[str, pa.Table]) -> None:
         self.streams = streams
-        self._duckdb = duckdb.connect(config={"threads": 2})
-        self._duckdb.execute("SET enable_progress_bar = false")
-        for name, table in tables.items():
-            whole = table.set_column(0, "ts", table.column("ts").cast(pa.int64()))
-            self._duckdb.register("whole", whole)
-            self._duckdb.execute(f"CREATE TABLE {name} AS SELECT * FROM whole")
-            self._duckdb.unregister("whole")
+        self._duckdb = load_database(tables)
 
     def join(self) -> pa.Table:
         result: pa.Table = self._duckdb.sql(self.streams.sql).to_arrow_table()

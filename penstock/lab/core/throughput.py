@@ -1,28 +1,21 @@
 """Rows per second of n-way joins over batch sizes and window sizes, beside the compiled loop and DuckDB.
 
-The windows are filled first; what is measured is the steady state, in which each tuple of a stream finds about one
-partner in every other stream. A batch is the rows of one push over all streams together.
+The windows are filled before timing starts. In the steady state that is measured, a tuple finds about one match in
+every other stream. The batch size is the number of rows of one push over all streams.
 """
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from penstock.engine import Engine
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
-from penstock.lab.workloads import KeyedStreams, build_steady, concat_pushes, count_rows
+from penstock.lab.drawing import create_panels, encode_png
+from penstock.lab.report import ReportRow
+from penstock.lab.workloads import KeyedStreams, PushTables, build_steady, concat_pushes, count_rows
 from penstock.progress import ProgressStep
-
-PushTables = dict[str, pa.Table]
-ReportRow = dict[str, Any]
 
 WARM_PUSHES = 2
 FILL_BATCH = 50_000
@@ -30,7 +23,7 @@ FILL_BATCH = 50_000
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: every combination of the three; `pushes` timed for each batch size."""
+    """The combinations that are measured. `pushes` has batch sizes, each with the number of pushes to time."""
 
     ways: tuple[int, ...] = (2, 3, 5)
     windows: tuple[int, ...] = (10_000, 100_000, 1_000_000)
@@ -49,13 +42,13 @@ def measure(grid: Grid, step: ProgressStep) -> Iterator[ReportRow]:
 
 
 def _measure_case(streams: KeyedStreams, grid: Grid) -> list[ReportRow]:
-    """One engine and one compiled loop, filled once, then timed with each batch size in turn on the same pushes."""
+    """Fill one engine and one compiled loop, then time both with each batch size on the same pushes."""
     fill = list(_cut_pushes(streams, 0, FILL_BATCH, -(-streams.window * streams.ways // FILL_BATCH)))
-    clock = _find_end(fill)
+    begin = _find_end(fill)
     timed: list[tuple[int, list[PushTables]]] = []
     for batch, count in grid.pushes:
-        timed.append((batch, list(_cut_pushes(streams, clock, batch, count + WARM_PUSHES))))
-        clock = _find_end(timed[-1][1])
+        timed.append((batch, list(_cut_pushes(streams, begin, batch, count + WARM_PUSHES))))
+        begin = _find_end(timed[-1][1])
     history = concat_pushes([*fill, *(push for _, pushes in timed for push in pushes)])
 
     engine, loop = streams.build_engine(), CompiledJoin(streams, max(table.num_rows for table in history.values()))
@@ -92,7 +85,7 @@ def _time_pushes(pushes: Sequence[PushTables], push: Callable[[PushTables], int]
 
 
 def _measure_database_rate(streams: KeyedStreams, history: PushTables) -> int:
-    """Best of two: a batch engine is given the whole history, its windows' filling included."""
+    """Rows per second over the whole history, with the rows that fill the windows; best of two runs."""
     database = BatchDatabase(streams, history)
     seconds = []
     for _ in range(2):
@@ -104,24 +97,22 @@ def _measure_database_rate(streams: KeyedStreams, history: PushTables) -> int:
 
 
 def _cut_pushes(streams: KeyedStreams, begin: int, batch: int, count: int) -> Iterator[PushTables]:
-    """`count` pushes from `begin` on, each of `batch` rows over all streams: one row a tick and stream."""
+    """`count` pushes from `begin` on, each with `batch` rows over all streams: one row per tick and stream."""
     length = max(1, batch // streams.ways)
     return (streams.generate_between(begin + number * length, begin + (number + 1) * length) for number in range(count))
 
 
 def _find_end(pushes: Sequence[PushTables]) -> int:
-    """Where the next stretch begins: one past the last tick."""
+    """The first tick after these pushes."""
     last: int = max(table.column("ts")[-1].as_py() for table in pushes[-1].values())
     return last + 1
 
 
 def draw_throughput(rows: Sequence[ReportRow]) -> bytes:
-    """A panel per window size: the engine's curves by batch size, the references dashed and dotted."""
+    """Rows per second by batch size, a panel for each window size; the references are dashed and dotted."""
     windows = sorted({row["window_rows"] for row in rows})
     ways = sorted({row["ways"] for row in rows})
-    drawing = Figure(figsize=(4.2 * len(windows), 4), layout="constrained")
-    FigureCanvasAgg(drawing)
-    panels = drawing.subplots(1, len(windows), sharey=True, squeeze=False)[0]
+    drawing, panels = create_panels(len(windows), size=(4.2, 4), sharey=True)
     for panel, window in zip(panels, windows, strict=True):
         for number, way in enumerate(ways):
             part = [row for row in rows if row["window_rows"] == window and row["ways"] == way]
@@ -134,6 +125,4 @@ def draw_throughput(rows: Sequence[ReportRow]) -> bytes:
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("rows per second")
     panels[0].legend(title="dashed: compiled loop\ndotted: DuckDB, batch", fontsize="small", title_fontsize="small")
-    image = io.BytesIO()
-    drawing.savefig(image, format="png", dpi=130)
-    return image.getvalue()
+    return encode_png(drawing)

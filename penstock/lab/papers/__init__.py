@@ -1,1 +1,1 @@
-"""The experiments of the five papers, a room each."""
+"""The experiments of the five papers, one package for each paper."""

@@ -1,40 +1,32 @@
-"""Penstock's pipeline beside Spark's own stream–stream joins: the same files and micro-batches, one session, one run.
+"""Lab `peers`: Penstock's pipeline beside Spark's own stream–stream joins, on the same files and micro-batches.
 
-Spark's joins write to its `noop` sink, the cheapest there is; Penstock's results pass through the driver. Spark's state
-is in memory (its default provider), Penstock's in RocksDB. Twelve queries are twelve streaming queries for Spark.
-"Reading only" reads the files and throws the rows away: what Spark's micro-batches cost whatever is done with them, and
-so the most that any pipeline on these sources could reach. Other engines stand beside the embedded engine (`others`).
+Both run in one session; `penstock.lab.spark_runs` says how. "Reading only" reads the files and drops the rows: it is
+the cost of Spark's micro-batches without any join, and the highest rate that a pipeline on these sources can reach.
+Other engines are measured beside the embedded engine: see `penstock.lab.peers.peer_engines`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.lab.join_workloads import JoinWorkload, build_clique, build_one_key, build_twelve
-from penstock.lab.meters import BatchCosts, create_temp_dir, measure_batches
-from penstock.lab.peers.peer_engines import PEERS, compare_engines, find_interpreters
-from penstock.lab.report import Check, Report, Section, check_at_least, check_equals
-from penstock.progress import show_progress
-from penstock.spark import sinks
-from penstock.spark.pipeline import Pipeline
-from penstock.spark.session import apply_query_settings, create_log_file, local_session, wait_for_sources
+from penstock.lab.meters import BatchCosts
+from penstock.lab.peers.peer_engines import PEERS, compare_engines, count_wrong_results, find_interpreters
+from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_equals
+from penstock.lab.spark_runs import CELLS, run_in_temp_dir, run_penstock, run_reading_only, run_spark, start_session
+from penstock.progress import ProgressStep, show_progress
 
-CELLS = 2
 GOALS = {"W2": 1.0, "W3": 3.0, "W5": 10.0, "W12": 5.0}
-"""How many times the rows per second of Spark's own joins."""
+"""The goals for the rows per second of Penstock over those of Spark's own joins, by workload."""
 EMBEDDED_WORKLOADS = ("W2", "W3", "W12")
-"""Loads that the embedded engine and the engines other than Spark run too."""
+"""The workloads that the embedded engine and the engines other than Spark run too."""
 WINDOWS = tuple(range(2500, 32500, 2500))
 
 
 def build_workloads(quick: bool) -> list[JoinWorkload]:
-    """The workloads. `quick` has half of the micro-batches, as large as in the whole; a quarter of W12, halved."""
+    """The workloads. `quick` has half of the micro-batches at the same size; its W12 has a quarter of the rows."""
     part = 2 if quick else 1
     batches = 12 // part
     return [
@@ -49,55 +41,54 @@ def build_workloads(quick: bool) -> list[JoinWorkload]:
 def run(quick: bool = False, workloads: Sequence[JoinWorkload] | None = None) -> Report:
     report = Report("peers", quick)
     workloads = build_workloads(quick) if workloads is None else workloads
-    alone = [load for load in workloads if load.name in EMBEDDED_WORKLOADS]
+    embedded = [workload for workload in workloads if workload.name in EMBEDDED_WORKLOADS]
     others = find_interpreters()
     report.notes += [peer.install_hint for peer in PEERS if peer not in others]
-    rows: list[dict[str, Any]] = []
-    embedded: list[dict[str, Any]] = []
-    with show_progress("lab peers", 3 * len(workloads) + (len(others) + 1) * len(alone) + 1) as step:
+    rows: list[ReportRow] = []
+    embedded_rows: list[ReportRow] = []
+    with show_progress("lab peers", 3 * len(workloads) + (len(others) + 1) * len(embedded) + 1) as step:
         step("starting Spark")
-        spark = local_session("local[2,4]", {"spark.driver.memory": "3g"}, create_log_file())
-        for load in workloads:
-            wanted = load.count_results()
-            found: dict[str, float] = {}
-            for engine, measure in (("penstock", run_penstock), ("spark", run_spark)):
-                step(f"{load.name}: {engine}")
-                _measure(measure, spark, load.warm_up_workload)
-                cost, counts = _measure(measure, spark, load)
-                rows.append(_build_row(load, engine, cost, sum(counts)))
-                found[engine] = rows[-1]["rows_s"]
-                wrong = sum(abs(count - right) for count, right in zip(counts, wanted, strict=True))
-                report.checks.append(check_equals(f"{load.name.lower()}_{engine}_wrong_counts", wrong, 0, "rows"))
-            report.checks.append(_check_speedup(load.name, found["penstock"] / found["spark"]))
-            step(f"{load.name}: reading only")
-            cost, _ = _measure(run_reading_only, spark, load)
-            rows.append(_build_row(load, "reading only", cost, 0))
-        for load in alone:
-            measured, checks = compare_engines(load, others, step)
-            embedded += measured
+        spark = start_session()
+        for workload in workloads:
+            measured, checks = _compare_with_spark(spark, workload, step)
+            rows += measured
             report.checks += checks
-    report.sections.append(Section("peers", f"Micro-batches, warm, {CELLS} cells", rows))
-    report.sections.append(Section("embedded", "The engine alone, beside other engines", embedded))
+        for workload in embedded:
+            measured, checks = compare_engines(workload, others, step)
+            embedded_rows += measured
+            report.checks += checks
+    report.sections.append(Section("peers", f"Micro-batches after warm-up, {CELLS} cells", rows))
+    report.sections.append(Section("embedded", "The embedded engine beside other engines", embedded_rows))
     return report
 
 
-RunWorkload = Callable[[SparkSession, JoinWorkload, Path], tuple[BatchCosts, list[int]]]
+def _compare_with_spark(
+    spark: SparkSession, workload: JoinWorkload, step: ProgressStep
+) -> tuple[list[ReportRow], list[Check]]:
+    """A workload by Penstock, by Spark's own joins and reading only. A tenth of the rows warms up both joins."""
+    rows: list[ReportRow] = []
+    checks: list[Check] = []
+    expected = workload.count_results()
+    for engine, run_workload in (("penstock", run_penstock), ("spark", run_spark)):
+        step(f"{workload.name}: {engine}")
+        run_in_temp_dir(run_workload, spark, workload.warm_up_workload)
+        cost, counts = run_in_temp_dir(run_workload, spark, workload)
+        rows.append(_build_row(workload, engine, cost, sum(counts)))
+        wrong = count_wrong_results(counts, expected)
+        checks.append(check_equals(f"{workload.name.lower()}_{engine}_wrong_counts", wrong, 0, "rows"))
+    own, theirs = (row["rows_s"] for row in rows)
+    goal = GOALS.get(workload.name, 1.0)
+    checks.append(check_at_least(f"{workload.name.lower()}_rows_vs_spark", own / theirs, goal, "times"))
+    step(f"{workload.name}: reading only")
+    cost, _ = run_in_temp_dir(run_reading_only, spark, workload)
+    rows.append(_build_row(workload, "reading only", cost, 0))
+    return rows, checks
 
 
-def _measure(measure: RunWorkload, spark: SparkSession, load: JoinWorkload) -> tuple[BatchCosts, list[int]]:
-    with create_temp_dir() as place:
-        load.write(Path(place) / "data")
-        return measure(spark, load, Path(place))
-
-
-def _check_speedup(name: str, ratio: float) -> Check:
-    return check_at_least(f"{name.lower()}_rows_vs_spark", ratio, GOALS.get(name, 1.0), "times")
-
-
-def _build_row(load: JoinWorkload, engine: str, cost: BatchCosts, results: int) -> dict[str, Any]:
-    rows = load.rows_in_batch * cost.batches
+def _build_row(workload: JoinWorkload, engine: str, cost: BatchCosts, results: int) -> ReportRow:
+    rows = workload.rows_in_batch * cost.batches
     return {
-        "load": load.name,
+        "load": workload.name,
         "engine": engine,
         "rows_s": rows / cost.wall,
         "cpu_s_per_million": cost.cpu / rows * 1e6,
@@ -106,63 +97,3 @@ def _build_row(load: JoinWorkload, engine: str, cost: BatchCosts, results: int) 
         "checkpoint_kib": cost.checkpoint_bytes / 1024,
         "results": results,
     }
-
-
-def run_penstock(spark: SparkSession, load: JoinWorkload, place: Path) -> tuple[BatchCosts, list[int]]:
-    """One pipeline for all queries of the load."""
-    counts = [0] * len(load.queries)
-    pipe = Pipeline(spark)
-    for name in load.names:
-        pipe.stream(name, load.read(spark, place / "data", name), "ts")
-    for number, asked in enumerate(load.queries):
-        pipe.query(f"q{number}", load.build_cql(asked), sink=sinks.foreach(_make_counter(counts, number)))
-    run = pipe.start(place / "checkpoint", cells=CELLS)
-    try:
-        cost = measure_batches([run], [place / "checkpoint"], load.batches, load.warm_batches)
-        run.finish()
-        run.processAllAvailable()
-    finally:
-        run.stop()
-    return cost, counts
-
-
-def _make_counter(counts: list[int], number: int) -> Any:
-    def count(rows: Any, batch: int) -> None:
-        del batch
-        counts[number] += rows.num_rows
-
-    return count
-
-
-def run_spark(spark: SparkSession, load: JoinWorkload, place: Path) -> tuple[BatchCosts, list[int]]:
-    """Spark's own joins, one streaming query for each query of the load."""
-    spark.conf.set("spark.sql.shuffle.partitions", str(CELLS))
-    queries, checkpoints = [], []
-    try:
-        for number, asked in enumerate(load.queries):
-            checkpoints.append(place / f"checkpoint{number}")
-            joined = load.build_spark_join(spark, place / "data", asked).observe("all", F.count(F.lit(1)).alias("n"))
-            writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoints[-1]))
-            queries.append(writer.start())
-        cost = measure_batches(queries, checkpoints, load.batches, load.warm_batches)
-        for query in queries:
-            query.processAllAvailable()
-        counts = [sum(p["observedMetrics"]["all"]["n"] for p in query.recentProgress if p["observedMetrics"])
-                  for query in queries]  # fmt: skip
-    finally:
-        for query in queries:
-            query.stop()
-    return cost, counts
-
-
-def run_reading_only(spark: SparkSession, load: JoinWorkload, place: Path) -> tuple[BatchCosts, list[int]]:
-    """The sources of the load and nothing else, with the settings of a pipeline."""
-    with apply_query_settings(spark, CELLS, local=True):
-        frames = [load.read(spark, place / "data", name) for name in load.names]
-        rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writer = rows.writeStream.format("noop").option("checkpointLocation", str(place / "checkpoint"))
-        query = wait_for_sources(writer.start())
-    try:
-        return measure_batches([query], [place / "checkpoint"], load.batches, load.warm_batches), []
-    finally:
-        query.stop()

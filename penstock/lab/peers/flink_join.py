@@ -1,8 +1,8 @@
-"""Joins of a load by PyFlink: PYTHON flink_join.py '{"folder": …, "streams": […], "queries": [{"micros", "below"}]}'.
+"""Joins by PyFlink: PYTHON flink_join.py '{"folder": …, "streams": […], "queries": [{"micros": …, "below": …}]}'.
 
-It is run by an interpreter in which PyFlink is installed, and so knows nothing of Penstock. Prints seconds and results.
+The interpreter has PyFlink installed; this program does not import Penstock. It prints seconds and results as JSON.
 The queries are Flink's interval joins on event time, in SQL, all in one job with state in memory and no checkpoints.
-The job runs twice, and the second run counts: Java has compiled its loops then.
+The job runs twice and the second run counts, because Java has compiled its loops by then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 PARALLELISM = 2
 SETTINGS = {
     "parallelism.default": str(PARALLELISM),
-    # counting costs next to nothing if each task adds up before it tells
+    # each task adds up its counts before it sends them, so counting costs little
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "5 s",
     "table.exec.mini-batch.size": "100000",
@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def create_table(tables: Any, folder: Path, name: str) -> None:
-    """A stream as CSV (its package has no Parquet): a file for each reader, rows in the order of time."""
+    """A stream as CSV, because the package of PyFlink has no Parquet: a file for each reader, rows sorted by time."""
     rows = pq.read_table(folder / name).sort_by("ts")
     rows = rows.set_column(0, "t", rows.column("ts").cast(pa.int64()))
     place = folder / f"{name}-csv"
@@ -46,7 +46,7 @@ def create_table(tables: Any, folder: Path, name: str) -> None:
 
 
 def build_join_sql(names: list[str], query: dict[str, Any]) -> str:
-    """Flink's event time has milliseconds: intervals a little too wide, and microseconds as a filter."""
+    """Flink's event time has milliseconds: the intervals are rounded up, and a filter compares microseconds."""
     minutes, millis = divmod(query["micros"] // 1000 + 1, 60_000)
     window = f"INTERVAL '{minutes:02}:{millis // 1000:02}.{millis % 1000:03}' MINUTE TO SECOND(3)"
     first, *others = names
@@ -59,7 +59,7 @@ def build_join_sql(names: list[str], query: dict[str, Any]) -> str:
 
 
 def count_results(tables: Any, selects: list[str]) -> tuple[float, list[int]]:
-    """One job for the rows of all selects; the last change of a count is the count."""
+    """Run all selects in one job. The last change of a count is its final value."""
     each = " UNION ALL ".join(f"SELECT {number} AS q FROM ({select})" for number, select in enumerate(selects))
     begun = time.perf_counter()
     with tables.execute_sql(f"SELECT q, COUNT(*) FROM ({each}) GROUP BY q").collect() as changes:
@@ -68,13 +68,13 @@ def count_results(tables: Any, selects: list[str]) -> tuple[float, list[int]]:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    tables, names = TableEnvironment.create(EnvironmentSettings.in_streaming_mode()), told["streams"]
+    request = json.loads(sys.argv[1])
+    tables, names = TableEnvironment.create(EnvironmentSettings.in_streaming_mode()), request["streams"]
     for key, value in SETTINGS.items():
         tables.get_config().set(key, value)
     for name in names:
-        create_table(tables, Path(told["folder"]), name)
-    selects = [build_join_sql(names, query) for query in told["queries"]]
+        create_table(tables, Path(request["folder"]), name)
+    selects = [build_join_sql(names, query) for query in request["queries"]]
     count_results(tables, selects)
     seconds, results = count_results(tables, selects)
     reading, _ = count_results(tables, [f"SELECT v FROM {name}" for name in names])

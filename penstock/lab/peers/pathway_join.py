@@ -1,7 +1,7 @@
-"""Joins of a load by Pathway: PYTHON pathway_join.py '{"folder": …, "streams": […], "queries": [{"micros", "below"}]}'.
+"""Joins by Pathway: PYTHON pathway_join.py '{"folder": …, "streams": […], "queries": [{"micros": …, "below": …}]}'.
 
-It is run by an interpreter in which Pathway is installed, and so knows nothing of Penstock. Prints seconds and results.
-Rows have the number of their file as their time of processing, which makes a file a micro-batch.
+The interpreter has Pathway installed; this program does not import Penstock. It prints seconds and results as JSON.
+The processing time of a row is the number of its file, so each file is a micro-batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_table(folder: Path) -> Any:
 
 
 def build_join(tables: list[Any], query: dict[str, Any]) -> Any:
-    """Pairwise nearer than the window: a chain of interval joins on the first stream's time, the rest as a filter."""
+    """A chain of interval joins on the time of the first stream, and filters for the other pairs of streams."""
     window = query["micros"]
     near = pw.temporal.interval(-(window - 1), window - 1)
     first, *others = tables
@@ -47,35 +47,35 @@ def build_join(tables: list[Any], query: dict[str, Any]) -> Any:
 
 
 def count_results(tables: list[Any]) -> tuple[float, list[int]]:
-    """One run for the rows of all tables; a count is told anew after every micro-batch."""
+    """Count the rows of all tables in one run. A count is updated after every micro-batch."""
     counts = [0] * len(tables)
 
     def count(number: int) -> Any:
-        def told(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
+        def update(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
             del key, time
             if is_addition:
                 counts[number] = row["results"]
 
-        return told
+        return update
 
     for number, each in enumerate(tables):
         pw.io.subscribe(each.reduce(results=pw.reducers.count()), count(number))
     begun = time.perf_counter()
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
     seconds = time.perf_counter() - begun
-    G.clear()  # what was run, so that the next run is of its own tables only
+    G.clear()  # the next run has only its own tables
     return seconds, counts
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
 
     def streams() -> list[Any]:
-        return [read_table(Path(told["folder"]) / name) for name in told["streams"]]
+        return [read_table(Path(request["folder"]) / name) for name in request["streams"]]
 
     reading, _ = count_results(streams())
-    there = streams()
-    seconds, results = count_results([build_join(there, query) for query in told["queries"]])
+    tables = streams()
+    seconds, results = count_results([build_join(tables, query) for query in request["queries"]])
     print(json.dumps({"seconds": seconds, "reading": reading, "results": results}))
 
 

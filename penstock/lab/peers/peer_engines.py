@@ -1,9 +1,9 @@
-"""The embedded engine beside streaming engines other than Spark, each in an interpreter of its own.
+"""The embedded engine beside streaming engines other than Spark, each in a separate interpreter.
 
-Their dependencies and those of Penstock do not go together: each peer lives in a venv, named by a variable of the
-environment, and a program of this folder, which knows nothing of Penstock, is run there on the same rows. A peer only
-counts its results, while the engine hands them out. A peer also reads the rows while it runs; what a run takes that
-reads and joins nothing is shown beside, for readers who want to take it off.
+The dependencies of the peers conflict with those of Penstock. So each peer is installed in a venv that an environment
+variable names, and a program of this folder, which does not import Penstock, runs there on the same rows. A peer only
+counts its results, while the engine returns them. A peer also reads the rows while it runs; the time of a run that
+only reads is in a separate column, so that it can be subtracted.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from penstock.engine import Engine
 from penstock.errors import ResourceError
 from penstock.lab.join_workloads import JoinWorkload
 from penstock.lab.meters import create_temp_dir
-from penstock.lab.report import Check, check_at_least, check_equals
+from penstock.lab.report import Check, ReportRow, check_at_least, check_equals
 from penstock.progress import ProgressStep
 
 _TIMEOUT_SECONDS = 1800
 GOALS = {"W3": 10.0}
-"""How many times the rows per second of every peer."""
+"""The goals for the rows per second of the engine over those of each peer, by workload."""
 
 
 @dataclass(frozen=True)
 class PeerEngine:
-    """Another engine: the package to install, the module it is imported as, and our program for it."""
+    """Another engine: the package to install, the module to import, and the program of this folder that runs it."""
 
     name: str
     package: str
@@ -44,7 +43,7 @@ class PeerEngine:
 
     @property
     def install_hint(self) -> str:
-        """What to do so that the peer is measured too."""
+        """How to install the peer, so that the lab measures it."""
         return (
             f"{self.package} was not measured: python3 -m venv VENV && VENV/bin/pip install {self.package}, "
             f"then {self.env_variable}=VENV/bin/python"
@@ -58,7 +57,7 @@ PEERS = (
 
 
 def find_interpreters() -> dict[PeerEngine, str]:
-    """The peers whose variable names an interpreter; one that cannot import its peer is an error now, not later."""
+    """The peers whose variable names an interpreter. Raises if an interpreter cannot import its peer."""
     named = {peer: os.environ[peer.env_variable] for peer in PEERS if os.environ.get(peer.env_variable)}
     for peer, python in named.items():
         _run_command(peer, [python, "-c", f"import {peer.module}"])
@@ -67,7 +66,7 @@ def find_interpreters() -> dict[PeerEngine, str]:
 
 @dataclass(frozen=True)
 class EngineRun:
-    """Seconds of a run over all rows, seconds of one that only reads them, results of each query."""
+    """Seconds of a run over all rows, seconds of a run that only reads them, and the results of each query."""
 
     seconds: float
     reading: float
@@ -75,74 +74,81 @@ class EngineRun:
 
 
 def compare_engines(
-    load: JoinWorkload, pythons: dict[PeerEngine, str], step: ProgressStep
-) -> tuple[list[dict[str, Any]], list[Check]]:
-    """All queries of a load by the embedded engine and by the peers: rows of a table, and what they show."""
-    step(f"{load.name}: embedded engine")
-    run_embedded(load)  # its loops are compiled now
-    found = {"penstock, embedded": run_embedded(load)}
+    workload: JoinWorkload, pythons: dict[PeerEngine, str], step: ProgressStep
+) -> tuple[list[ReportRow], list[Check]]:
+    """Run a workload by the embedded engine and by the peers: the rows of a table, and the checks."""
+    step(f"{workload.name}: embedded engine")
+    run_embedded(workload)  # compiles the kernels
+    found = {"penstock, embedded": run_embedded(workload)}
     for peer, python in pythons.items():
-        step(f"{load.name}: {peer.name}")
-        found[peer.name] = run_peer(load, peer, python)
-    wanted, rows = load.count_results(), load.rows_in_batch * load.batches
+        step(f"{workload.name}: {peer.name}")
+        found[peer.name] = run_peer(workload, peer, python)
+    expected, rows = workload.count_results(), workload.rows_in_batch * workload.batches
     checks = []
     for engine, ran in found.items():
-        wrong = sum(abs(count - right) for count, right in zip(ran.results, wanted, strict=True))
-        name = f"{load.name.lower()}_{engine.split(', ')[-1]}_wrong_counts"
+        wrong = count_wrong_results(ran.results, expected)
+        name = f"{workload.name.lower()}_{engine.split(', ')[-1]}_wrong_counts"
         checks.append(check_equals(name, wrong, 0, "rows"))
-    if load.name in GOALS:
+    if workload.name in GOALS:
         own = found["penstock, embedded"].seconds
         checks += [
-            check_at_least(f"{load.name.lower()}_embedded_rows_vs_{peer.name}", found[peer.name].seconds / own,
-                     GOALS[load.name], "times")
+            check_at_least(f"{workload.name.lower()}_embedded_rows_vs_{peer.name}", found[peer.name].seconds / own,
+                     GOALS[workload.name], "times")
             for peer in pythons
         ]  # fmt: skip
     table = [
-        {"load": load.name, "engine": engine, "rows_s": rows / ran.seconds, "seconds": ran.seconds,
+        {"load": workload.name, "engine": engine, "rows_s": rows / ran.seconds, "seconds": ran.seconds,
          "reading_only_seconds": ran.reading, "results": sum(ran.results)}
         for engine, ran in found.items()
     ]  # fmt: skip
     return table, checks
 
 
-def run_embedded(load: JoinWorkload) -> EngineRun:
-    """The rows are there as Arrow tables: the engine reads nothing."""
+def count_wrong_results(counts: Sequence[int], expected: Sequence[int]) -> int:
+    """By how many results the queries differ from the expected counts, in sum."""
+    return sum(abs(count - right) for count, right in zip(counts, expected, strict=True))
+
+
+def run_embedded(workload: JoinWorkload) -> EngineRun:
+    """The rows are in memory as Arrow tables, so the engine reads no files."""
     engine = Engine()
-    for name in load.names:
-        engine.stream(name, load.schema(name), time="ts")
-    queries = [f"q{number}" for number in range(len(load.queries))]
-    for query, asked in zip(queries, load.queries, strict=True):
-        engine.query(query, load.build_cql(asked))
-    pushes = [{name: load.generate_table(name, batch) for name in load.names} for batch in range(load.batches)]
+    for name in workload.names:
+        engine.stream(name, workload.schema(name), time="ts")
+    queries = [f"q{number}" for number in range(len(workload.queries))]
+    for name, query in zip(queries, workload.queries, strict=True):
+        engine.query(name, workload.build_cql(query))
+    pushes = [
+        {name: workload.generate_table(name, batch) for name in workload.names} for batch in range(workload.batches)
+    ]
     results = dict.fromkeys(queries, 0)
     begun = perf_counter()
     for push in pushes:
-        for query, answer in engine.push(push).items():
-            results[query] += answer.num_rows
-    for query, answer in engine.flush().items():
-        results[query] += answer.num_rows
-    return EngineRun(perf_counter() - begun, 0.0, [results[query] for query in queries])
+        for name, answer in engine.push(push).items():
+            results[name] += answer.num_rows
+    for name, answer in engine.flush().items():
+        results[name] += answer.num_rows
+    return EngineRun(perf_counter() - begun, 0.0, [results[name] for name in queries])
 
 
-def run_peer(load: JoinWorkload, peer: PeerEngine, python: str) -> EngineRun:
-    """The loads of one common key, `k`."""
+def run_peer(workload: JoinWorkload, peer: PeerEngine, python: str) -> EngineRun:
+    """Run the program of a peer. The workload has one key, `k`."""
     program = Path(__file__).parent / peer.program
-    queries = [{"micros": asked.millis * 1000, "below": asked.below} for asked in load.queries]
-    with create_temp_dir() as place:
-        load.write(Path(place))
-        asked = json.dumps({"folder": place, "streams": load.names, "queries": queries})
-        said = json.loads(_run_command(peer, [python, str(program), asked]).splitlines()[-1])
-    return EngineRun(said["seconds"], said["reading"], said["results"])
+    queries = [{"micros": query.millis * 1000, "below": query.below} for query in workload.queries]
+    with create_temp_dir() as folder:
+        workload.write(Path(folder))
+        request = json.dumps({"folder": folder, "streams": workload.names, "queries": queries})
+        answer = json.loads(_run_command(peer, [python, str(program), request]).splitlines()[-1])
+    return EngineRun(answer["seconds"], answer["reading"], answer["results"])
 
 
 def _run_command(peer: PeerEngine, command: Sequence[str]) -> str:
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
-        said = ended.stderr
+        errors = ended.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        ended, said = None, str(error)
+        ended, errors = None, str(error)
     if ended is None or ended.returncode:
-        told = [line for line in said.splitlines() if line.strip() and not line[0].isspace()]
-        reason = told[-1] if told else "no message"
+        lines = [line for line in errors.splitlines() if line.strip() and not line[0].isspace()]
+        reason = lines[-1] if lines else "no message"
         raise ResourceError("PEER_FAILED", f"{command[0]} ({peer.env_variable}) did not run {peer.module}: {reason}")
     return ended.stdout

@@ -1,1 +1,1 @@
-"""The pipeline on Spark by itself."""
+"""The pipeline on Spark: micro-batches, shuffle and restart."""

@@ -32,6 +32,7 @@ from penstock.lab.papers.jaqpot.streams import (
 from penstock.lab.report import (
     Check,
     Report,
+    ReportRow,
     Section,
     check_at_least,
     check_at_least_unless,
@@ -41,8 +42,6 @@ from penstock.lab.report import (
 from penstock.plan.input_paths import PlanLoad, list_directions
 from penstock.plan.tree import JoinPair
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")
 PLANNED_SHARE = 0.85

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.lab.drawing import create_panels, encode_png
-
-ReportRow = dict[str, Any]
+from penstock.lab.report import ReportRow
 
 STYLES = {
     "steady": "*-", "lp": "s-", "jaqpot": "o-", "grepp": "d--", "equal-hj": "x:", "global-hjpr": "^:",

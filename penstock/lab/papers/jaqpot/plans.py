@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from time import process_time
-from typing import Any
 
 from scipy.optimize import linprog
 
@@ -18,11 +17,9 @@ from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
 from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_greedy_cover, limit_to_supply
 from penstock.lab.papers.jaqpot import figures
 from penstock.lab.papers.jaqpot.streams import PLANS
-from penstock.lab.report import Check, Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins, list_joins
 from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_leaves, parse_tree, require_tree
-
-ReportRow = dict[str, Any]
 
 PAPER_HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
 """The paper's four heuristics."""

@@ -1,1 +1,1 @@
-"""The experiments of the JISC paper: plan changes beside their rivals, Figures 7 to 12."""
+"""The experiments of the JISC paper: plan changes by JISC and by its rivals, Figures 7 to 12."""

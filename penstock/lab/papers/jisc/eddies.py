@@ -1,9 +1,8 @@
-"""Rivals that route tuples through an eddy: CACQ, without states, and STAIRs, with them (eager, and by JISC).
+"""Rivals that route tuples through an eddy: CACQ without states, STAIRs with states (eager, and completed by JISC).
 
-Lineage is kept for each tuple: a word with a bit for every stream it has been joined with. Each time a tuple comes
-back to the eddy, its lineage is read to find the operator it goes to next. The tuples of a batch that go to the same
-operator are probed together, which is far kinder to an eddy than one call per tuple; `visits` counts how often a
-tuple passed it.
+The lineage of a tuple is a word with a bit for every stream it has been joined with. When a tuple returns to the eddy,
+its lineage decides the next operator. The tuples of a batch that go to the same operator are probed together, which is
+much cheaper for an eddy than one call per tuple.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Lineage = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RoutedTuples:
-    """Tuples in the eddy: ids for all streams (meaningless where the lineage has no bit), and where each came in."""
+    """Tuples in the eddy: ids for all streams (undefined where the lineage has no bit) and the stream of origin."""
 
     rows: JoinRows
     codes: I32
@@ -50,16 +49,15 @@ def _concat_routed(parts: Sequence[RoutedTuples], width: int) -> RoutedTuples:
 
 
 class Cacq:
-    """One SteM per stream: a tuple visits all others, in the order of the plan, and leaves when its lineage is full.
+    """CACQ: one SteM per stream. A tuple probes all other SteMs in the order of the plan.
 
-    Of the tuples of one batch the one of the last stream finds the others: it meets all rows of a SteM before its own
-    and only the older ones of a SteM behind it.
+    Of several tuples of one batch, the tuple of the last stream finds the others: it probes all rows of the SteMs of
+    earlier streams, and only the rows of former batches in the SteMs of later streams.
     """
 
     migrating = False
 
     def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
-        self.visits = 0
         self._names = streams.names
         self._route = [streams.names.index(name) for name in order]
         self._tree = JoinTree(streams.plan_order(order), POLICIES["none"])
@@ -69,14 +67,13 @@ class Cacq:
         ingest_ticks(self._tree, ticks)
         routed = _concat_routed([self._read_arrivals(place) for place in range(len(self._stores))], len(self._stores))
         for stem in self._route:
-            self.visits += len(routed.rows)
-            there = (routed.lineage >> stem & 1).astype(np.bool_)
-            ahead = ~there & (routed.origin < stem)
-            behind = ~there & (routed.origin > stem)
+            joined = (routed.lineage >> stem & 1).astype(np.bool_)
+            earlier = ~joined & (routed.origin < stem)
+            later = ~joined & (routed.origin > stem)
             parts = [
-                routed.take(there),
-                *self._probe(stem, routed.take(ahead), old_only=True),
-                *self._probe(stem, routed.take(behind), old_only=False),
+                routed.take(joined),
+                *self._probe(stem, routed.take(earlier), old_only=True),
+                *self._probe(stem, routed.take(later), old_only=False),
             ]
             routed = _concat_routed(parts, len(self._stores))
         self._tree.end_batch(int(ticks.times[-1]))
@@ -109,14 +106,14 @@ class Cacq:
 
 
 class Stairs(Jisc):
-    """Every join is a pair of STAIRs, the states of its inputs, reached through an eddy.
+    """STAIRs: every join is a pair of STAIRs, the states of its inputs; an eddy routes tuples to them.
 
-    A change of the plan demotes the states it has no use for and promotes all entries of the new ones at once.
+    A change of the plan demotes the states that the new plan does not have, and promotes all entries of the new states
+    at once.
     """
 
     def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
         super().__init__(streams, order)
-        self.visits = 0
         self._bits = {name: 1 << place for place, name in enumerate(streams.names)}
 
     def feed(self, ticks: TickBatch) -> int:
@@ -127,7 +124,7 @@ class Stairs(Jisc):
         return results
 
     def _run_eddy(self) -> int:
-        """Operators in the order of the plan, each with what the eddy holds for it by lineage."""
+        """Run the operators in the order of the plan, each on the tuples that the eddy holds for it."""
         held: dict[int, tuple[JoinRows, Lineage]] = {}
         self.tree.complete_batch_keys()
         for node in self.tree.walk_joins():
@@ -144,12 +141,11 @@ class Stairs(Jisc):
         return sum(self._bits[alias] for alias in node.plan.aliases)
 
     def _enqueue(self, held: dict[int, tuple[JoinRows, Lineage]], node: TreeNode, rows: JoinRows) -> None:
-        self.visits += len(rows)
         lineage = self._compute_lineage(node)
         held[lineage] = rows, np.full(len(rows), lineage)
 
     def _dequeue(self, held: dict[int, tuple[JoinRows, Lineage]], node: TreeNode) -> JoinRows:
-        """What goes to the dual of a node's STAIR: chosen by lineage, tuple by tuple."""
+        """The tuples for the dual of a node's STAIR, selected by the lineage of each tuple."""
         lineage = self._compute_lineage(node)
         rows, lineages = held.pop(lineage)
         return rows.take(lineages == lineage)
@@ -159,7 +155,7 @@ class Stairs(Jisc):
 
 
 class JiscOnStairs(Stairs):
-    """Entries are promoted when a tuple first asks for them, and at a pace."""
+    """JISC on STAIRs: entries are promoted when a tuple first probes them, and some with every batch."""
 
     def migrate(self, order: Sequence[str]) -> None:
         self.tree.change_plan(self.streams.plan_order(order))

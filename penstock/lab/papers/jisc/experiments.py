@@ -1,15 +1,13 @@
-"""The experiments of the JISC paper (section 6): what it costs to change the plan of a running join, and when.
+"""Lab `jisc`, the experiments of the JISC paper (section 6): the cost of changing the plan of a running join.
 
 Figures 7 and 8: the migration stage with one and with all states incomplete. Figure 9: normal operation. Figure 10:
-first output after a change. Figures 11 and 12: changes again and again. And Proposition 1.
+first output after a change. Figures 11 and 12: frequent changes. And Proposition 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +18,9 @@ from penstock.lab.papers.jisc.proposition import compute_formula, simulate_momen
 from penstock.lab.papers.jisc.rivals import Jisc, MovingState, ParallelTrackJoin
 from penstock.lab.papers.jisc.stopwatch import BuildMigration, RunTimes, build_filled, take_best, time_batches
 from penstock.lab.papers.jisc.streams import RoundRobinStreams
-from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.timing import TurnTimer
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 STRATEGIES: dict[str, BuildMigration] = {
     "jisc": Jisc,
@@ -49,7 +46,7 @@ class JiscScale:
     large_joins: int = 5
     frequent_joins: int = 20
     change_periods: tuple[float, ...] = (0.5, 1, 2, 4)
-    """Changes of the plan every so many windows, for the length of the largest."""
+    """Windows between two changes of the plan. Every run has the length of the last one."""
     paces: tuple[float, ...] = (0, 1, 4, 8, 16, 32, 64)
     draws: int = 200_000
 
@@ -89,7 +86,7 @@ def run(quick: bool = False, scale: JiscScale | None = None) -> Report:
 
 
 def _measure_stages(scale: JiscScale, states: str, step: ProgressStep) -> list[ReportRow]:
-    """CPU seconds from the call to migrate until Parallel Track has let go of the old plan: one window."""
+    """CPU seconds of one window from the call to migrate, after which Parallel Track drops the old plan."""
     rows = []
     for joins in scale.joins:
         step(f"migration stage, {states} incomplete, {joins} joins")
@@ -129,11 +126,11 @@ def _report_stages(report: Report, stages: dict[str, list[ReportRow]], scale: Ji
     ]
 
 
-# ── no halt ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── slowest batch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _report_slowest_batch(report: Report, scale: JiscScale, step: ProgressStep) -> None:
-    """The slowest batch of the stage against the slowest batch of ordinary running before and after it."""
+    """The slowest batch of the migration against the slowest batch before and after it: JISC does not halt."""
     step(f"slowest batch, {scale.max_joins} joins")
     streams = scale.build_streams(scale.max_joins)
     batches = list(streams.cut_batches(streams.window, 4 * streams.window, scale.batch))
@@ -161,7 +158,7 @@ def _report_slowest_batch(report: Report, scale: JiscScale, step: ProgressStep) 
 
 
 def _report_normal_operation(report: Report, scale: JiscScale, step: ProgressStep) -> None:
-    """The contenders take turns batch by batch, so that all of them meet the machine in the same mood."""
+    """CPU seconds of a window without migration. The contenders take turns batch by batch."""
     step(f"normal operation, {scale.max_joins} joins")
     streams = scale.build_streams(scale.max_joins)
     contenders: dict[str, BuildMigration] = {
@@ -171,19 +168,17 @@ def _report_normal_operation(report: Report, scale: JiscScale, step: ProgressSte
         "cacq": Cacq,
     }
     running = {name: build_filled(make, streams) for name, make in contenders.items()}
-    seconds: dict[str, list[list[float]]] = {name: [] for name in contenders}
-    for number in range(1, 2 + scale.rounds):
-        for name in contenders:
-            seconds[name].append([])
-        for turn, ticks in enumerate(
-            streams.cut_batches(number * streams.window, (number + 1) * streams.window, scale.batch)
-        ):
-            names = list(contenders)
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                begin = process_time()
-                running[name].feed(ticks)
-                seconds[name][-1].append(process_time() - begin)
-    spent = {name: float(np.min(parts, axis=0).sum()) for name, parts in seconds.items()}
+    window, rounds = streams.window, 1 + scale.rounds
+    batches = [
+        list(streams.cut_batches(number * window, (number + 1) * window, scale.batch))
+        for number in range(1, 1 + rounds)
+    ]
+    timer = TurnTimer(list(contenders), rounds, len(batches[0]))
+    for number, parts in enumerate(batches):
+        for at, ticks in enumerate(parts):
+            for name in timer.order(at):
+                timer.run(name, number, at, partial(running[name].feed, ticks))
+    spent = {name: timer.total(name) for name in contenders}
     tuples = streams.window * len(streams.names)
     rows = [{"run": name, "seconds": spent[name], "tuples_s": round(tuples / spent[name])} for name in contenders]
     report.sections.append(Section("normal", f"Figure 9: normal operation, {scale.max_joins} joins", rows))
@@ -198,7 +193,7 @@ def _report_normal_operation(report: Report, scale: JiscScale, step: ProgressSte
 
 
 def _report_latency(report: Report, scale: JiscScale, step: ProgressStep) -> None:
-    """CPU time from the call to migrate to the first results: those of the first tick after it."""
+    """CPU time from the call to migrate until the results of the first tick after it."""
     rows = []
     for window in scale.latency_windows:
         step(f"first output, windows of {window:,}")
@@ -221,7 +216,7 @@ def _time_first_output(make: BuildMigration, streams: RoundRobinStreams, rounds:
 
 
 def _report_large_window(report: Report, scale: JiscScale, step: ProgressStep) -> None:
-    """The call to migrate alone, where Moving State halts for seconds."""
+    """The call to migrate with large windows, for which Moving State halts for seconds."""
     streams = RoundRobinStreams(scale.large_joins, scale.large_window)
     rows: list[ReportRow] = []
     for name in ("jisc", "moving_state"):
@@ -243,7 +238,7 @@ def _report_frequency(report: Report, scale: JiscScale, step: ProgressStep) -> N
         streams.cut_batches(streams.window, int((1 + scale.change_periods[-1]) * streams.window), scale.batch)
     )
     for states, number in (("all", 11), ("one", 12)):
-        step(f"changes again and again, {states} incomplete")
+        step(f"frequent changes, {states} incomplete")
         rows = []
         for every in scale.change_periods:
             period = max(1, int(len(batches) * every / scale.change_periods[-1]))
@@ -273,7 +268,7 @@ def _report_paces(report: Report, scale: JiscScale, step: ProgressStep) -> None:
         found = _measure_stage(partial(Jisc, policy=replace(POLICIES["lazy"], pace=pace)), streams, "all", scale)
         row = {"pace": pace, "seconds": found.total, "slowest_batch_ms": 1000 * max(found.batches)}
         rows.append({**row, "batches_until_complete": found.migrating})
-    title = f"Old rows pushed per arriving tuple, {scale.max_joins} joins, all incomplete"
+    title = f"Pace: rows completed per arriving tuple, {scale.max_joins} joins, all incomplete"
     report.sections.append(Section("pace", title, rows))
 
 

@@ -1,13 +1,11 @@
-"""The figures of `penstock lab jisc`, drawn like the paper's for reading side by side."""
+"""The figures of `penstock lab jisc`, in the layout of the paper's figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.lab.drawing import create_panels, encode_png
-
-ReportRow = dict[str, Any]
+from penstock.lab.report import ReportRow
 
 LABELS = {
     "jisc": ("JISC", "o-"),
@@ -20,7 +18,7 @@ LABELS = {
 
 
 def draw_stage(rows: Sequence[ReportRow], title: str) -> bytes:
-    """(a) running time and (b) JISC's speedup, by the number of joins."""
+    """(a) running time and (b) speedup of JISC, by the number of joins."""
     drawing, (left, right) = create_panels(2, title)
     joins = [row["joins"] for row in rows]
     for name, (label, style) in LABELS.items():
@@ -36,8 +34,8 @@ def draw_stage(rows: Sequence[ReportRow], title: str) -> bytes:
 
 
 def draw_batches(seconds: Sequence[float], migrating: slice) -> bytes:
-    """Every batch of a run, those of the migration marked."""
-    drawing, (panel,) = create_panels(1, "A batch at a time: all states incomplete")
+    """The time of every batch of a run; the batches of the migration are marked."""
+    drawing, (panel,) = create_panels(1, "Time of each batch, all states incomplete")
     panel.bar(range(len(seconds)), [1000 * value for value in seconds], width=1, color="C0")
     panel.axvspan(migrating.start - 0.5, migrating.stop - 0.5, color="C1", alpha=0.3, label="migrating")
     panel.set(xlabel="batch", ylabel="CPU milliseconds")
@@ -73,7 +71,7 @@ def draw_frequency(rows: Sequence[ReportRow], names: Sequence[str], title: str) 
 
 
 def draw_proposition(rows: Sequence[ReportRow]) -> bytes:
-    """The mean with one standard deviation, and what was drawn."""
+    """The mean with one standard deviation by the formula, and the mean of the draws."""
     drawing, (panel,) = create_panels(1, "Proposition 1: complete states after a swap")
     joins = [row["joins"] for row in rows]
     deviations = [row["variance"] ** 0.5 for row in rows]

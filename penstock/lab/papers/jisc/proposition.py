@@ -1,7 +1,7 @@
-"""Proposition 1 of the JISC paper: how many states of a left-deep plan stay complete when two streams change places.
+"""Proposition 1 of the JISC paper: how many states of a left-deep plan stay complete when two streams swap places.
 
-The places I < J of the two streams are drawn with a probability in proportion to 1 / (J − I): estimates are seldom far
-off, so neighbours change places more often than streams far apart. The states from I to J − 1 become incomplete.
+The places I < J of the two streams have a probability proportional to 1 / (J − I): estimates are rarely far off, so
+neighbours swap more often than streams that are far apart. The states from I to J − 1 become incomplete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compute_formula(n: int) -> tuple[Fraction, Fraction]:
 
 
 def sum_moments(n: int) -> tuple[Fraction, Fraction]:
-    """The same from the definition: Prob(I=i, J=j) = 1 / ((j − i) · (n·H_n − n)), summed over all pairs."""
+    """The same moments from the definition, Prob(I=i, J=j) = 1 / ((j − i) · (n·H_n − n)), summed over all pairs."""
     scale = n * compute_harmonic(n) - n
     mean = second = Fraction(0)
     for distance in range(1, n):
@@ -45,7 +45,7 @@ def sum_moments(n: int) -> tuple[Fraction, Fraction]:
 
 
 def count_complete_after_swap(n: int, i: int, j: int) -> int:
-    """How many of n states are complete after the streams at places i < j of a left-deep plan changed places."""
+    """The number of n states that are complete after the streams at places i < j of a left-deep plan swap."""
     order = [str(number) for number in range(n + 1)]
     old = build_left_deep(order)
     order[i], order[j] = order[j], order[i]
@@ -53,7 +53,7 @@ def count_complete_after_swap(n: int, i: int, j: int) -> int:
 
 
 def simulate_moments(n: int, draws: int, rng: np.random.Generator) -> Moments:
-    """Monte-Carlo: pairs drawn by the paper's law, each counted by the classification the engine uses."""
+    """Monte Carlo: pairs from the paper's distribution, each classified by the function that the engine uses."""
     pairs = np.array([(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 1)])
     weights = 1 / (pairs[:, 1] - pairs[:, 0])
     counts = np.array([count_complete_after_swap(n, int(i), int(j)) for i, j in pairs])

@@ -1,7 +1,7 @@
-"""Ways to change the plan of a running join, on the same windows, states and kernels: JISC and its rivals.
+"""Strategies to change the plan of a running join, on the same windows, states and kernels: JISC and its rivals.
 
-All of them take in the same ticks and answer with the number of new results. What is counted is all work on a tuple
-but reading its payload: taking it into its window, probing, keeping states, ending the batch.
+Each strategy processes the same ticks and returns the number of new results. The work includes everything but reading
+payloads: inserting tuples into windows, probing, maintaining states and ending the batch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ class MigrationStrategy(Protocol):
     """A running join whose plan may change between two batches."""
 
     def feed(self, ticks: TickBatch) -> int:
-        """Work on what arrived; how many results it brought."""
+        """Process the tuples of some ticks; returns the number of results."""
 
     def migrate(self, order: Sequence[str]) -> None:
-        """Go on with the left-deep plan of another order."""
+        """Change to the left-deep plan of another order."""
 
     @property
     def migrating(self) -> bool:
-        """Whether anything is still owed to a change of plan."""
+        """Whether a change of the plan is not finished."""
 
 
 def ingest_ticks(tree: JoinTree, ticks: TickBatch) -> None:
-    """The tuples of some ticks into the windows."""
+    """Insert the tuples of some ticks into the windows."""
     for name, keys in ticks.keys.items():
         tree.stores[name].ingest(ticks.times, {"k": keys})
 
 
 class Jisc:
-    """States are taken over where they exist; what others lack is completed when needed, and at a pace."""
+    """JISC: existing states are reused; missing entries are completed on demand, and some with every batch."""
 
     def __init__(
         self, streams: RoundRobinStreams, order: Sequence[str], policy: StatePolicy = POLICIES["lazy"]
@@ -60,7 +60,7 @@ class Jisc:
 
 
 class MovingState(Jisc):
-    """Everything halts until the states that the old plan did not have are there."""
+    """Moving State: the join stops until the states that the old plan did not have are complete."""
 
     def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
         super().__init__(streams, order, POLICIES["eager"])
@@ -70,7 +70,7 @@ class MovingState(Jisc):
 
 
 def complete_at_once(tree: JoinTree, streams: RoundRobinStreams, order: Sequence[str]) -> None:
-    """The cheaper of two ways: fill what is missing, or, where nothing can be kept, everything in one pass."""
+    """Complete the states of a new plan: the missing entries, or all states in one pass if none can be reused."""
     tree.change_plan(streams.plan_order(order))
     if any(node.complete for node in tree.walk_joins() if node.state is not None):
         tree.complete_some(sum(len(store) for store in tree.stores.values()) * len(order))
@@ -79,7 +79,10 @@ def complete_at_once(tree: JoinTree, streams: RoundRobinStreams, order: Sequence
 
 
 class ParallelTrackJoin:
-    """Both plans run until the last tuple from before has died; a change on top starts again from the old plan."""
+    """Parallel Track: both plans run until the last tuple from before the change has expired.
+
+    A further change restarts the migration from the old plan.
+    """
 
     def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
         self.streams = streams

@@ -1,7 +1,6 @@
-"""Timing of contenders that do the same work batch by batch.
+"""Timing of a migration strategy batch by batch, in CPU seconds of this process.
 
-CPU time of this process, which runs on one core: what others do on the machine does not count. Every batch is timed
-in several rounds on fresh contenders, and its best time stands: a disturbance never makes anything faster.
+Every batch is timed in several rounds on new strategies, and its best round counts (see `penstock.lab.timing`).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ BuildMigration = Callable[[RoundRobinStreams, Sequence[str]], MigrationStrategy]
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Seconds of each batch, of the calls to migrate, and what came out."""
+    """CPU seconds of each batch and of the calls to migrate, and the number of results."""
 
     batches: tuple[float, ...]
     migrate: float
     results: int
     migrating: int
-    """In how many batches the migration was still under way."""
+    """The number of batches after which a migration was not finished."""
 
     @property
     def total(self) -> float:
@@ -41,26 +40,26 @@ def take_best(rounds: Sequence[RunTimes]) -> RunTimes:
 
 
 def build_filled(make: BuildMigration, streams: RoundRobinStreams) -> MigrationStrategy:
-    """A contender in the old plan with full windows."""
-    rival = make(streams, streams.names)
+    """A strategy with the old plan and full windows."""
+    strategy = make(streams, streams.names)
     for ticks in streams.cut_batches(0, streams.window, FILL_BATCH):
-        rival.feed(ticks)
-    return rival
+        strategy.feed(ticks)
+    return strategy
 
 
 def time_batches(
-    rival: MigrationStrategy, batches: Iterable[TickBatch], migrations: dict[int, tuple[str, ...]]
+    strategy: MigrationStrategy, batches: Iterable[TickBatch], migrations: dict[int, tuple[str, ...]]
 ) -> RunTimes:
-    """Feed batches; before some of them, by number, the plan changes."""
+    """Feed batches. `migrations` has the new order of streams for the batches before which the plan changes."""
     seconds: list[float] = []
     migrate, results, migrating = 0.0, 0, 0
     for number, ticks in enumerate(batches):
         begin = process_time()
         if number in migrations:
-            rival.migrate(migrations[number])
+            strategy.migrate(migrations[number])
             migrate += process_time() - begin
             begin = process_time()
-        results += rival.feed(ticks)
+        results += strategy.feed(ticks)
         seconds.append(process_time() - begin)
-        migrating += rival.migrating
+        migrating += strategy.migrating
     return RunTimes(tuple(seconds), migrate, results, migrating)

@@ -1,9 +1,9 @@
 """The workload of the JISC paper's experiments: n joins on one attribute, windows of equal size, uniform data.
 
-Each stream goes through all keys in a random order of its own, again and again, one tuple a tick. So every window
-holds each key exactly once, every tuple finds one partner in every other stream, and all states have the size of a
-window. Keys drawn independently would be as uniform, but the sizes of the states of 20 joins would have a standard
-deviation of ten times their mean (E[N²]ⁿ = 2ⁿ for Poisson counts), and a measurement would show little else.
+Each stream has one tuple per tick and repeats all keys in a random order, which differs between streams. So every
+window has each key exactly once, every tuple finds one match in every other stream, and all states have the size of a
+window. Independently drawn keys would also be uniform, but the sizes of the states of 20 joins would have a standard
+deviation of ten times their mean (E[N²]ⁿ = 2ⁿ for Poisson counts), which would dominate the measurement.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.bind import bind_query
+from penstock.cql import Catalog, bind_query
 from penstock.cql.bound import Select
-from penstock.cql.catalog import Catalog, Stream
-from penstock.engine import Engine
+from penstock.cql.catalog import Stream
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import Tree, build_left_deep
@@ -31,17 +30,13 @@ StreamOrder = tuple[str, ...]
 
 @dataclass(frozen=True)
 class TickBatch:
-    """What arrives in some ticks: the times, the same for all streams, and each stream's keys."""
+    """The tuples of some ticks: the times, the same for all streams, and the keys of each stream."""
 
     times: I64
     keys: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
         return self.times.size * len(self.keys)
-
-    def to_push(self) -> dict[str, pa.Table]:
-        times = pa.array(self.times)
-        return {name: pa.table([times, keys], schema=SCHEMA) for name, keys in self.keys.items()}
 
 
 @dataclass(frozen=True)
@@ -80,14 +75,6 @@ class RoundRobinStreams:
         assert isinstance(body, Select)
         return body
 
-    def build_engine(self, order: Sequence[str], state: str) -> Engine:
-        """An engine with the query `q` in place."""
-        engine = Engine(state=state)
-        for name in self.names:
-            engine.stream(name, SCHEMA, time="ts")
-        engine.query("q", self.cql, plan=str(build_left_deep(order)))
-        return engine
-
     def generate_ticks(self, begin: int, end: int) -> TickBatch:
         times = np.arange(begin, end)
         return TickBatch(
@@ -105,6 +92,6 @@ class RoundRobinStreams:
         return (self.generate_ticks(first, min(first + length, end)) for first in range(begin, end, length))
 
     def swap_order(self, states: str) -> StreamOrder:
-        """Another order: `one` state of its plan is new, the one below the root, or `all` of them are."""
+        """An order whose plan has `one` new state, the one below the root, or in which `all` states are new."""
         names = self.names
         return (*names[:-2], names[-1], names[-2]) if states == "one" else names[::-1]

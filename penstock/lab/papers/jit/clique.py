@@ -1,6 +1,6 @@
-"""The workload of the JIT paper (section VI): streams joined each with each, every pair on a column of its own.
+"""The workload of the JIT paper (section VI): a clique join, in which every pair of streams joins on its own column.
 
-Tables II and III: bushy and left-deep plans, and the ranges of window, rate, number of sources and domain.
+Tables II and III have the bushy and left-deep plans, and the ranges of window, rate, number of sources and domain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from penstock.engine import Engine
 
 Shape = Literal["bushy", "left-deep"]
 
-SECOND = 1000  # ticks of the time column
+SECOND = 1000
+"""Ticks of the time column."""
 PUSHES_PER_WINDOW = 10
 
 PLANS: dict[Shape, dict[int, str]] = {
@@ -34,10 +35,10 @@ PLANS: dict[Shape, dict[int, str]] = {
 
 @dataclass(frozen=True)
 class Clique:
-    """One point of the experiments: `sources` streams of `rate` tuples a second, all with windows of `minutes`.
+    """One point of the experiments: `sources` streams of `rate` tuples per second, all with windows of `minutes`.
 
-    A column's values are uniform in 1..dmax; in left-deep plans the last stream's are in 1..100·dmax, as in the paper
-    (`widened`). With these parameters a clique has practically no results: see `expected_results`.
+    The values of a column are uniform in 1..dmax. In left-deep plans those of the last stream are in 1..100·dmax, as
+    in the paper (`widened`). With the paper's parameters a clique has almost no results: see `expected_results`.
     """
 
     shape: Shape
@@ -74,13 +75,17 @@ class Clique:
 
     @property
     def expected_results(self) -> float:
-        """Results to be expected, windows full from the start: the newest tuple's partners, each pair's odds."""
-        odds = [1 / self._find_max_value(b) for _, b in self._pairs.values()]
-        partners = (self.rate * self.minutes * 60) ** (self.sources - 1)
-        return self.sources * self.rate * partners * math.prod(odds) * self.hours * 3600
+        """The expected number of results if windows are full from the start.
+
+        It is the number of combinations with the newest tuple, times the probability that every pair matches.
+        """
+        probabilities = [1 / self._find_max_value(b) for _, b in self._pairs.values()]
+        combinations_each = (self.rate * self.minutes * 60) ** (self.sources - 1)
+        arrivals = self.sources * self.rate * self.hours * 3600
+        return arrivals * combinations_each * math.prod(probabilities)
 
     def _find_max_value(self, name: str) -> int:
-        """The largest value of a stream's columns. Of a pair, the later stream's is the larger."""
+        """The largest value of the columns of a stream. In a pair, the later stream has the larger one."""
         wide = self.shape == "left-deep" and name == self.names[-1]
         return self.dmax * (self.widened if wide else 1)
 
@@ -89,7 +94,7 @@ class Clique:
         return round(self.minutes * 60 * SECOND)
 
     def build_engine(self, state: str) -> Engine:
-        """A new engine with the streams declared and the query, `q`, in place."""
+        """A new engine with the streams and the query `q`."""
         engine = Engine(state=state)
         for name in self.names:
             engine.stream(name, dict.fromkeys(("ts", *self._list_columns(name)), "bigint"), time="ts")
@@ -97,7 +102,7 @@ class Clique:
         return engine
 
     def generate_pushes(self) -> list[dict[str, pa.Table]]:
-        """The whole history in pushes of a tenth of the window, so that a state holds little beyond its window."""
+        """The whole history in pushes of a tenth of the window, so that a state has few rows beyond its window."""
         span = round(self.hours * 3600 * SECOND)
         edges = np.arange(0, span + 1, self._window // PUSHES_PER_WINDOW)
         tables = {name: self._generate_table(order, name, span) for order, name in enumerate(self.names)}
@@ -127,12 +132,12 @@ WITH_RESULTS = (
     Clique("bushy", minutes=2, rate=1, sources=4, dmax=8, hours=0.25),
     Clique("left-deep", minutes=2, rate=1, sources=4, dmax=8, hours=0.25, widened=1),
 )
-"""Not in the paper: points with many results, where most of what could be put off is asked for after all."""
+"""Not in the paper: points with many results, for which most suppressed rows are resumed later."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A figure of the paper: one parameter over its range, the others at their defaults."""
+    """A figure of the paper: one parameter varies over its range, the others have their defaults."""
 
     figure: int
     shape: Shape
@@ -145,7 +150,7 @@ class Sweep:
         return names.get(self.parameter, "max data value dmax")
 
     def list_points(self) -> list[Clique]:
-        """The point for each value."""
+        """The points of the sweep, one for each value."""
         default = DEFAULTS[self.shape]
         return [replace(default, **{self.parameter: value}) for value in self.values]  # type: ignore[arg-type]
 

@@ -1,35 +1,32 @@
-"""Just-in-time state: Figures 10 to 17 of the JIT paper, REF (`eager`) against JIT (`jit`), beside `auto` and `none`.
+"""Lab `jit`, Figures 10 to 17 of the JIT paper: REF (`eager`) against JIT (`jit`), beside `auto` and `none`.
 
-Every point of Table III is run under each policy: CPU seconds, best of some rounds, and counts (rows built,
-comparisons, peak rows and bytes), which depend on the data alone. See `jit_runs` for how comparisons of a nested-loop
-join are counted, `clique` for the data.
+Every point of Table III runs under each policy. The lab measures CPU seconds, the best of some rounds, and counts rows
+built, comparisons, peak rows and bytes, which depend on the data alone. `runs` says how the comparisons of a
+nested-loop join are counted; `clique` has the data.
 
-The paper's cliques have no results at nearly all points (15 equalities between 6 streams), so there JIT has next to
-nothing to resume: its best case. Two points with many results stand beside them, and answers are compared on points
-that have some.
+The paper's cliques have no results at nearly all points (15 equalities between 6 streams), so JIT resumes almost
+nothing there, which is its best case. The lab adds two points with many results, and compares the results of policies
+on the points that have some.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.lab.papers.jit.clique import DEFAULTS, SWEEPS, WITH_RESULTS, Clique, Shape, Sweep
 from penstock.lab.papers.jit.figures import draw_sweep
 from penstock.lab.papers.jit.runs import POLICIES, PolicyOutcome, Tally, run_policies
-from penstock.lab.report import Check, Report, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.progress import ProgressStep, show_progress
-
-ReportRow = dict[str, Any]
 
 LABELS = {"eager": "REF (eager)", "jit": "JIT"}
 
 
 @dataclass(frozen=True)
 class JitScale:
-    """How much is measured: the values tried, the application time of a run, and rounds of timing.
+    """How much is measured: the values of each parameter, the event time of a run, and the rounds of timing.
 
-    A run lasts `hours`, or so many windows if that is less.
+    A run lasts `hours`, or `windows` windows if that is less.
     """
 
     sweeps: tuple[Sweep, ...] = SWEEPS
@@ -46,7 +43,7 @@ class JitScale:
         return {shape: self._limit_hours(point, self.default_windows) for shape, point in DEFAULTS.items()}
 
     def list_points(self, sweep: Sweep) -> list[Clique]:
-        """The points of a sweep; where it passes the defaults, the default point."""
+        """The points of a sweep. The point with default values is the one of `defaults`."""
         defaults = {replace(point, hours=0): point for point in self.defaults.values()}
         return [
             defaults.get(replace(point, hours=0)) or self._limit_hours(point, self.windows)
@@ -55,7 +52,7 @@ class JitScale:
 
     @property
     def fast_point(self) -> Clique:
-        """Ten times the default rate: a hundred times the rows of a join."""
+        """Ten times the default rate, so a hundred times the rows of a join."""
         return replace(DEFAULTS["left-deep"], rate=10, hours=self.fast_hours)
 
     def _limit_hours(self, point: Clique, windows: float) -> Clique:
@@ -105,11 +102,11 @@ class MeasuredPoint:
 
     @property
     def agreeing_policies(self) -> int:
-        """How many of the other policies have exactly REF's rows."""
+        """The number of other policies that return exactly the rows of REF."""
         return sum(self.tallies[state].has_same_answer(self.tallies["eager"]) for state in POLICIES if state != "eager")
 
     def compute_gain(self, count: str) -> float:
-        """How many times REF's count exceeds JIT's; where JIT's is 0 that is REF's count, a lower bound."""
+        """The count of REF over that of JIT. If JIT's count is 0, this is REF's count, a lower bound."""
         ref, jit = (float(getattr(self.tallies[state], count)) for state in ("eager", "jit"))
         return ref / max(jit, 1)
 
@@ -150,16 +147,18 @@ def run(quick: bool = False, scale: JitScale | None = None) -> Report:
         Section("fruitful", "Not in the paper: points with many results", _build_result_rows(scale, measured)),
         Section("fast", "Left-deep at ten times the default rate", fast.build_rows("rate", fast.point.rate)),
         Section(
-            "mns", "Default points under JIT: rows put off, by the type of their MNS", _build_mns_rows(scale, measured)
+            "mns",
+            "Default points under JIT: suppressed rows by the type of their MNS",
+            _build_mns_rows(scale, measured),
         ),
-        Section("gains", "How many times REF exceeds JIT; auto over the better of the two", _build_gain_rows(measured)),
+        Section("gains", "REF over JIT, and auto over the better of the two", _build_gain_rows(measured)),
     ]
     report.checks += _build_checks(scale, measured)
     return report
 
 
 def _warm_up() -> None:
-    """Compile what the runs need before anything is timed."""
+    """Compile the kernels that the runs need."""
     for point in DEFAULTS.values():
         run_policies(replace(point, hours=point.minutes / 30), 1)
 
@@ -200,7 +199,7 @@ def _build_checks(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> lis
     fast = measured[scale.fast_point]
     below = 100 * (1 - bushy.tallies["jit"].peak_state_rows / max(bushy.tallies["eager"].peak_state_rows, 1))
     worst = max(point.auto_over_best for point in measured.values())
-    fruitful = [point for point in measured.values() if point.tallies["eager"].results]
+    with_results = [point for point in measured.values() if point.tallies["eager"].results]
     none_built = "" if left_deep.tallies["jit"].built else " (JIT built 0: this is REF's count)"
     return [
         check_at_least("bushy_nested_loop_ref_over_jit", bushy.compute_gain("nested_loop"), 50, "times"),
@@ -209,11 +208,11 @@ def _build_checks(scale: JitScale, measured: dict[Clique, MeasuredPoint]) -> lis
         check_at_least("left_deep_nested_loop_ref_over_jit", left_deep.compute_gain("nested_loop"), 50, "times"),
         check_at_least("left_deep_10x_rate_cpu_ref_over_jit", fast.cpu["eager"] / fast.cpu["jit"], 4, "times"),
         check_at_most("auto_over_better_of_eager_and_jit", worst, 1.1, "times, worst point"),
-        check_at_least("points_with_results", len(fruitful), len(scale.with_results), "points"),
+        check_at_least("points_with_results", len(with_results), len(scale.with_results), "points"),
         check_equals(
             "answers_as_ref",
-            sum(point.agreeing_policies for point in fruitful),
-            len(fruitful) * (len(POLICIES) - 1),
+            sum(point.agreeing_policies for point in with_results),
+            len(with_results) * (len(POLICIES) - 1),
             "runs of points with results",
         ),
     ]

@@ -1,29 +1,30 @@
-"""One point of the JIT experiments under each state policy: seconds of CPU, and counts that no machine changes.
+"""One point of the JIT experiments under each state policy: CPU seconds, and counts that depend on the data alone.
 
-Nested-loop comparisons are counted, not made. The engine counts, for every window and state, the probes it answered
-(`probes`); a nested-loop join compares each with every row that lives there. So a push adds, for each window and
-state, probes × the mean of the living rows before and after the push. What JIT asks of its own tables is hashed in the
-paper too (MNS buffer, blacklist) and adds one comparison each: a row tested at a gate (`tested`), a demanded key whose
-waiting tuples are sought in a window (`sought`, which is taken out of the window's probes). The count is not in JIT's
-favour: tuples that wait stay in their window here, so that others are compared with them; the paper moves them to
-the blacklist. How much rests on hashing the sought keys is shown by a second count, `nested_loop_scanned`, in which
-each of them is compared with the whole window as well.
+Nested-loop comparisons are computed, not executed. The engine counts the probes of every window and state (`probes`).
+A nested-loop join compares a probe with every live row, so a push adds, for each window and state, the probes times
+the mean of the live rows before and after the push. Lookups in the tables of JIT are hashed in the paper too (MNS
+buffer, blacklist) and add one comparison each: a row tested at a gate (`tested`), and a demanded key that is looked up
+in a window (`sought`, subtracted from the probes of the window). The count does not favour JIT: suppressed tuples stay
+in their window here and are compared with other tuples, while the paper moves them to the blacklist. A second count,
+`nested_loop_scanned`, compares each sought key with the whole window, to show the effect of hashing.
 
 With indexes there is one operation for each probe, test and sought key, and one for each row found.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.lab.papers.jit.clique import Clique
+from penstock.lab.report import ReportRow
+from penstock.lab.timing import TurnTimer
+from penstock.lab.workloads import has_same_rows
 
 POLICIES = ("eager", "jit", "auto", "none")
 
@@ -32,18 +33,18 @@ Metrics = Mapping[str, Any]
 
 @dataclass
 class Tally:
-    """What a run counted."""
+    """The counts of a run."""
 
     answer: list[pa.Table] = field(default_factory=list)
     built: int = 0
-    """Rows of intermediate joins: built by new tuples, or on demand."""
+    """Rows of intermediate joins, built by new tuples or on demand."""
     resumed: int = 0
     suppressed: Counter[str] = field(default_factory=Counter)
-    """Rows that were put off when they came up, by the type of their MNS."""
+    """Rows that were suppressed when they arose, by the type of their MNS."""
     sought: int = 0
     tested: int = 0
     peak_state_rows: int = 0
-    """Rows held by the states of intermediate joins, dead ones that were not cleared away yet included."""
+    """Rows in the states of intermediate joins, with expired rows that are not removed yet."""
     peak_live_rows: int = 0
     peak_bytes: int = 0
     nested_loop: float = 0.0
@@ -55,12 +56,10 @@ class Tally:
         return sum(table.num_rows for table in self.answer)
 
     def has_same_answer(self, other: Tally) -> bool:
-        """Whether both runs gave the same rows, in whatever order within an instant."""
-        mine, theirs = (pa.concat_tables(tally.answer) for tally in (self, other))
-        order = [(name, "ascending") for name in mine.column_names]
-        return bool(mine.sort_by(order).equals(theirs.sort_by(order)))
+        """Whether both runs returned the same rows, in any order."""
+        return has_same_rows(pa.concat_tables(self.answer), pa.concat_tables(other.answer))
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> ReportRow:
         return {
             "built": self.built,
             "nested_loop": round(self.nested_loop),
@@ -72,9 +71,15 @@ class Tally:
             "results": self.results,
         }
 
-    def as_mns_row(self) -> dict[str, Any]:
-        held = {kind.replace(" ", "_"): self.suppressed[kind] for kind in ("empty", "type I", "type II")}
-        return {**held, "built": self.built, "resumed": self.resumed, "sought": self.sought, "tested": self.tested}
+    def as_mns_row(self) -> ReportRow:
+        suppressed = {kind.replace(" ", "_"): self.suppressed[kind] for kind in ("empty", "type I", "type II")}
+        return {
+            **suppressed,
+            "built": self.built,
+            "resumed": self.resumed,
+            "sought": self.sought,
+            "tested": self.tested,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,23 +91,20 @@ class PolicyOutcome:
 
 
 def run_policies(point: Clique, rounds: int) -> dict[str, PolicyOutcome]:
-    """Run a point under every policy. The last round counts, all of them time.
+    """Run a point under every policy: all rounds are timed, the last one is counted.
 
-    The policies take turns push by push, so that a busy moment of the machine hits all of them; of each push the best
-    round is taken. The engine's metrics are read outside of what is timed.
+    Reading the metrics of the engine is not timed.
     """
     pushes = point.generate_pushes()
-    seconds = {state: np.zeros((rounds, len(pushes) + 1)) for state in POLICIES}
+    timer = TurnTimer(POLICIES, rounds, len(pushes) + 1)
     tallies = {state: Tally() for state in POLICIES}
     for number in range(rounds):
         engines = {state: point.build_engine(state) for state in POLICIES}
         before: dict[str, Metrics] = {state: engine.metrics("q") for state, engine in engines.items()}
         for at, push in enumerate((*pushes, None)):
-            for state in POLICIES if at % 2 else reversed(POLICIES):
+            for state in timer.order(at):
                 engine, tally = engines[state], tallies[state]
-                begin = time.process_time()
-                out = engine.flush() if push is None else engine.push(push)
-                seconds[state][number, at] = time.process_time() - begin
+                out = timer.run(state, number, at, engine.flush if push is None else partial(engine.push, push))
                 if number == rounds - 1:
                     after: Metrics = engine.metrics("q")
                     tally.answer.append(out["q"])
@@ -110,34 +112,34 @@ def run_policies(point: Clique, rounds: int) -> dict[str, PolicyOutcome]:
                     before[state] = after
     for state, tally in tallies.items():
         _add_totals(tally, before[state], point)
-    return {state: PolicyOutcome(float(seconds[state].min(axis=0).sum()), tallies[state]) for state in POLICIES}
+    return {state: PolicyOutcome(timer.total(state), tallies[state]) for state in POLICIES}
 
 
 def _add_push(tally: Tally, before: Metrics, after: Metrics) -> None:
-    """Add the comparisons of one push, and see whether there was ever more in memory."""
-    alive = [{**metrics["window_rows"], **metrics["live_rows"]} for metrics in (before, after)]
+    """Add the comparisons of one push, and update the peaks."""
+    live = [{**metrics["window_rows"], **metrics["live_rows"]} for metrics in (before, after)]
     tested = _sum_counts(after["tested"]) - _sum_counts(before["tested"])
     tally.nested_loop += tested
     tally.nested_loop_scanned += tested
     for part, probes in after["probes"].items():
-        living = (alive[0].get(part, 0) + alive[1].get(part, 0)) / 2
-        asked = probes - before["probes"][part]
+        live_rows = (live[0].get(part, 0) + live[1].get(part, 0)) / 2
+        new_probes = probes - before["probes"][part]
         sought = after["sought"].get(part, 0) - before["sought"].get(part, 0)
-        tally.nested_loop += (asked - sought) * living + sought
-        tally.nested_loop_scanned += asked * living
+        tally.nested_loop += (new_probes - sought) * live_rows + sought
+        tally.nested_loop_scanned += new_probes * live_rows
     tally.peak_state_rows = max(tally.peak_state_rows, _sum_counts(after["state_rows"]))
     tally.peak_live_rows = max(tally.peak_live_rows, _sum_counts(after["live_rows"]))
     tally.peak_bytes = max(tally.peak_bytes, after["bytes"])
 
 
 def _add_totals(tally: Tally, metrics: Metrics, point: Clique) -> None:
-    """The counts that the engine keeps over the whole run. The root's rows are the results, not intermediate ones."""
+    """Add the counts that the engine keeps over the whole run. The rows of the root are results, not intermediate."""
     inner = [node for node in metrics["built"] if node != point.plan]
     tally.built = sum(metrics["built"][node] + metrics["completed"].get(node, 0) for node in inner)
     tally.resumed = _sum_counts(metrics["resumed"])
     tally.sought, tally.tested = _sum_counts(metrics["sought"]), _sum_counts(metrics["tested"])
-    for held in metrics["suppressed"].values():
-        tally.suppressed.update(held)
+    for suppressed in metrics["suppressed"].values():
+        tally.suppressed.update(suppressed)
     found = sum(metrics["built"].values()) + _sum_counts(metrics["completed"])
     found += sum(sum(metrics["suppressed"][node].values()) for node in metrics["built"])
     tally.indexed = _sum_counts(metrics["probes"]) + tally.tested + found

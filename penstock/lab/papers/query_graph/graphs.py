@@ -1,8 +1,8 @@
 """The graphs of the query-graph paper's experiments, run in virtual time, and the rivals of ETS arcs.
 
-How time gets past an operator that does not merge by it, from the paper's least to its best: only with tuples
-("none"); with every heartbeat or on-demand punctuation through each operator ("heartbeat", "punctuation"); past it,
-straight to the next operator that merges ("ets").
+The rivals differ in how time moves through an operator that does not merge by time. From the slowest to the fastest:
+with tuples only (`NO_SIGNALS`); with every heartbeat or on-demand punctuation through each operator
+(`build_heartbeats`, `PUNCTUATION`); directly to the next operator that merges (`ETS_ARCS`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from penstock.cql.catalog import Stream
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
 from penstock.lab.papers.query_graph.virtual_time import Event, StepCost, VirtualRunner
+from penstock.lab.workloads import SECOND
 from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet
 from penstock.ops.source import ClockedSource, SourceOperator
 from penstock.ops.union import UnionOperator
 from penstock.state.kernels import ALWAYS, I64
 
-SECOND = 1_000_000
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
 
 BatchFunction = Callable[[Batch], Batch]
 
 
 class UnaryOperator:
-    """An operator of one input that does not merge by time. Its outlet's time moves with the tuples it writes only."""
+    """An operator with one input that does not merge by time. Only the tuples it writes move the time of its outlet."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet, work: BatchFunction) -> None:
         self.id = id_
@@ -54,20 +54,20 @@ class UnaryOperator:
     def metrics(self) -> dict[str, object]:
         return {}
 
-    def _advance_outlet(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002 - others tell by what they read
+    def _advance_outlet(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002 - subclasses use the tuples read
         if len(out):
             self._outlet.advance(int(out.times[-1]))
 
 
 class EtsOperator(UnaryOperator, FrontierBypass):
-    """The engine's way: what it reads moves its outlet's time, and frontiers go past it."""
+    """The operator of the engine: the tuples it reads move the time of its outlet, and frontiers bypass it."""
 
     def _advance_outlet(self, batch: Batch, out: Batch) -> None:  # noqa: ARG002
         self._outlet.advance(self._inlet.frontier if self._inlet.next_time() is None else int(batch.times[-1]))
 
 
 class PunctuationOperator(EtsOperator):
-    """Punctuation: a frontier is worked on like a tuple, by every operator."""
+    """Punctuation: every operator processes a frontier like a tuple."""
 
     _last_frontier = int(ALWAYS)
 
@@ -83,7 +83,7 @@ class PunctuationOperator(EtsOperator):
 
 
 def build_selection(part: float) -> BatchFunction:
-    """A selection that lets this share of uniform values through."""
+    """A selection that keeps this share of uniform values."""
 
     def select(batch: Batch) -> Batch:
         chosen = pc.less(batch.columns["v"], part).to_numpy(zero_copy_only=False)
@@ -93,7 +93,7 @@ def build_selection(part: float) -> BatchFunction:
 
 
 class SlideAggregate:
-    """An aggregate over tuples that reports once every `size` of them."""
+    """An aggregate that writes one tuple for every `size` tuples it reads."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -107,18 +107,22 @@ class SlideAggregate:
 
 @dataclass(frozen=True)
 class Signals:
-    """How time travels: the kind of operator between, whether sources answer on demand, the period of heartbeats."""
+    """How time moves through the graph."""
 
     name: str
     operator: type[UnaryOperator]
+    """The class of the operators that do not merge by time."""
     on_demand: bool = False
+    """Whether idle operators can request a timestamp from the sources."""
     period: int | None = None
+    """Microseconds between two heartbeats."""
 
 
 NO_SIGNALS = Signals("none", UnaryOperator)
 PUNCTUATION = Signals("punctuation", PunctuationOperator, on_demand=True)
 ETS_ARCS = Signals("ETS arcs", EtsOperator, on_demand=True)
-BY_DATA = Signals("by data", EtsOperator)  # the engine without a clock
+BY_DATA = Signals("by data", EtsOperator)
+"""The engine without a clock."""
 
 
 def build_heartbeats(period: int) -> Signals:
@@ -127,7 +131,7 @@ def build_heartbeats(period: int) -> Signals:
 
 @dataclass
 class GraphBuilder:
-    """A graph under construction, and its run."""
+    """Builds a graph and runs it in virtual time."""
 
     signals: Signals
     strategy: str = "dfs"
@@ -156,12 +160,8 @@ class GraphBuilder:
     def clock(self) -> int:
         return self._clock()
 
-    def set_clock(self, instant: int) -> None:
-        """Set the clock of the sources, for a run without virtual time."""
-        self._clock = lambda: instant
-
     def play(self, last: Node, arrivals: dict[str, I64], cost: StepCost, seed: int = 1) -> VirtualRunner:
-        """Run with tuples that arrive at these instants, each with a random value."""
+        """Run the graph with tuples that arrive at these instants, each with a random value."""
         self.graph.schedule(self.strategy)
         virtual = VirtualRunner(self.graph, last.outlet.open(), cost)
         self._clock = virtual.clock
@@ -192,7 +192,7 @@ def _make_advance(source: SourceOperator, at: int) -> Callable[[], object]:
 
 
 def generate_poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> I64:
-    """Arrivals at a mean rate, in bursts of tuples one microsecond apart."""
+    """Poisson arrivals at a mean rate, in bursts of tuples that are one microsecond apart."""
     rng = np.random.default_rng(seed)
     count = max(1, int(rate * seconds / burst))
     starts = np.cumsum(rng.exponential(burst / rate * SECOND, count)).astype(np.int64)
@@ -200,13 +200,13 @@ def generate_poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> 
 
 
 def build_simple_union(bench: GraphBuilder) -> Node:
-    """Figure 1: two selections of 95 % into a union."""
+    """Figure 1: a union of two selections of 95 %."""
     selected = (bench.add_operator(f"σ{name}", bench.add_source(name), build_selection(0.95)) for name in "ab")
     return bench.add_union("∪", *selected)
 
 
 def build_nested_unions(bench: GraphBuilder, slide: int = 1) -> Node:
-    """Figures 5 and 10: two unions of selections, an aggregate and a selection behind each, into a third union."""
+    """Figures 5 and 10: two unions of selections, each followed by an aggregate and a selection, and their union."""
     halves = []
     for number, names in enumerate(("ab", "cd"), start=1):
         selected = [bench.add_operator(f"σ{name}", bench.add_source(name), build_selection(0.95)) for name in names]
@@ -216,13 +216,13 @@ def build_nested_unions(bench: GraphBuilder, slide: int = 1) -> Node:
 
 
 def build_slide_union(bench: GraphBuilder, slide: int) -> Node:
-    """Figure 16: a selection and an aggregate with SLIDE into a union."""
+    """Figure 16: a union of a selection and an aggregate with SLIDE."""
     selected = bench.add_operator("σa", bench.add_source("a"), build_selection(0.95))
     return bench.add_union("∪", selected, bench.add_operator("Σb", bench.add_source("b"), SlideAggregate(slide)))
 
 
 def build_path(bench: GraphBuilder, length: int) -> Node:
-    """Figure 3: operators in a row."""
+    """Figure 3: a path of operators."""
     node = bench.add_source("a")
     for number in range(1, length + 1):
         node = bench.add_operator(f"Q{number}", node, build_selection(1.0))
@@ -230,12 +230,12 @@ def build_path(bench: GraphBuilder, length: int) -> Node:
 
 
 def build_unit_cost(cost: int) -> StepCost:
-    """Every operator costs the same for every tuple, and for every step that only carries time; sources nothing."""
+    """The same cost for every tuple, and for every step that only moves time; sources cost nothing."""
     return lambda node, done: cost * max(done, 1) if node.readers else 0
 
 
 def build_measured_cost() -> StepCost:
-    """What a step really took: the time since the last one ended, in microseconds, at least one."""
+    """The measured cost of a step: the time since the step before it ended, in microseconds, at least one."""
     last = time.perf_counter_ns()
 
     def cost(node: Node, done: int) -> int:  # noqa: ARG001
@@ -248,11 +248,11 @@ def build_measured_cost() -> StepCost:
 
 
 def compute_latencies(out: Sequence[tuple[int, int]]) -> I64:
-    """How long each result was under way."""
+    """The latency of each result: the time it left less its timestamp."""
     return np.array([left - stamp for left, stamp in out], np.int64)
 
 
 def compute_burstiness(out: Sequence[tuple[int, int]], width: int = SECOND // 50) -> float:
-    """Of the results per 0.02 s: the most less the fewest, by the mean. The first and the last stretch do not count."""
+    """(max - min) / mean of the results per 0.02 s. The first and the last interval do not count."""
     counts = np.bincount([left // width for left, _ in out])[1:-1]
     return float((counts.max() - counts.min()) / counts.mean())

@@ -1,7 +1,7 @@
-"""Virtual time: the same graph and the same cycle on a clock that moves only by the cost of the work done.
+"""Virtual time: the graph and the cycle of the engine, on a clock that moves only by the cost of each step.
 
-A step of the cycle costs what `cost` says; what arrives meanwhile is delivered before the next step, stamped with the
-instant of its arrival. When nothing moves the clock jumps to the next arrival. So latencies are exact and repeatable.
+`cost` gives the cost of a step. Events during a step are delivered before the next step, with the instant of their
+arrival. When no operator has work, the clock moves to the next event. So latencies are exact and repeatable.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ StepCost = Callable[[Node, int], int]
 
 @dataclass(frozen=True)
 class Event:
-    """Something from outside, at an instant: tuples arrive, a heartbeat is sent."""
+    """An external event at an instant: tuples arrive, or a heartbeat is sent."""
 
     at: int
     action: Callable[[], object] = field(compare=False)
 
 
 class VirtualRunner:
-    """A graph run on a virtual clock. `out` keeps (instant it left, its timestamp) of every result."""
+    """Runs a graph on a virtual clock. `results` has the instant at which each result left, and its timestamp."""
 
     def __init__(self, graph: Graph, sink: Reader, cost: StepCost, batch: int = 1) -> None:
         self.now = 0
@@ -37,11 +37,11 @@ class VirtualRunner:
         self._arriving: int | None = None
 
     def clock(self) -> int:
-        """For sources: the instant an arrival is delivered at, else now."""
+        """The clock of sources: the instant of the event that is delivered, otherwise now."""
         return self.now if self._arriving is None else self._arriving
 
     def run_events(self, events: Iterable[Event]) -> None:
-        """Let events happen and run until nothing moves any more."""
+        """Deliver the events and run until no operator has work."""
         self._events = sorted(events, key=lambda event: event.at, reverse=True)
         self._scheduler.run()
         while self._events:

@@ -1,1 +1,1 @@
-"""The experiments of the State-Slice paper: many queries over one join."""
+"""The experiments of the State-Slice paper: many queries over one join, Figures 17 to 19."""

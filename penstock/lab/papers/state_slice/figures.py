@@ -1,13 +1,11 @@
-"""The figures of `penstock lab slice`, drawn like the paper's for reading side by side."""
+"""The figures of `penstock lab slice`, in the layout of the paper's figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.lab.drawing import create_panels, encode_png
-
-ReportRow = dict[str, Any]
+from penstock.lab.report import ReportRow
 
 LABELS = {
     "state_slice": ("State-Slice", "o-"),
@@ -18,10 +16,10 @@ LABELS = {
 
 
 def draw_memory(rows: Sequence[ReportRow], rate: int) -> bytes:
-    """Bytes of the rows held by S_σ, a panel for each distribution of windows."""
+    """Bytes of rows by S_σ, with a panel for each distribution of windows."""
     chosen = [row for row in rows if row["rate"] == rate]
     names = list(dict.fromkeys(row["windows"] for row in chosen))
-    drawing, panels = create_panels(len(names), f"Figure 17: bytes of the rows held, {rate:,} tuples/s")
+    drawing, panels = create_panels(len(names), f"Figure 17: bytes of rows, {rate:,} tuples/s")
     for panel, windows in zip(panels, names, strict=True):
         own = [row for row in chosen if row["windows"] == windows]
         for name, (label, style) in LABELS.items():
@@ -32,7 +30,7 @@ def draw_memory(rows: Sequence[ReportRow], rate: int) -> bytes:
 
 
 def draw_service_rate(rows: Sequence[ReportRow]) -> bytes:
-    """Results per second of CPU by S_⋈ at the highest rate, the middle S_σ; a panel for each distribution."""
+    """Results per second of CPU by S_⋈ at the highest rate and the middle S_σ; a panel for each distribution."""
     rate = max(row["rate"] for row in rows)
     sigmas = sorted({row["sigma"] for row in rows})
     middle = sigmas[len(sigmas) // 2]
@@ -49,7 +47,7 @@ def draw_service_rate(rows: Sequence[ReportRow]) -> bytes:
 
 
 def draw_chains(rows: Sequence[ReportRow]) -> bytes:
-    """Results per second of CPU by the number of queries, and what the model says merging would gain."""
+    """Results per second of CPU by the number of queries, a panel for each distribution of windows."""
     names = list(dict.fromkeys(row["windows"] for row in rows))
     drawing, panels = create_panels(len(names), "Figure 19: many windows")
     for panel, windows in zip(panels, names, strict=True):
@@ -63,8 +61,8 @@ def draw_chains(rows: Sequence[ReportRow]) -> bytes:
 
 
 def draw_scaling(rows: Sequence[ReportRow]) -> bytes:
-    """CPU and state against one query, by the number of queries."""
-    drawing, (left, right) = create_panels(2, "Many queries against the largest one alone")
+    """CPU and state over those of the largest query, by the number of queries."""
+    drawing, (left, right) = create_panels(2, "Many queries over the largest query alone")
     queries = [row["queries"] for row in rows]
     left.plot(queries, [row["times_one"] for row in rows], "o-")
     left.axhline(3, color="grey", linewidth=1)

@@ -1,7 +1,7 @@
-"""Ways to run many queries over one join, on the same windows and kernels: State-Slice and its rivals.
+"""Strategies to run many queries over one join, on the same windows and kernels: State-Slice and its rivals.
 
-All of them take the same pushes and give every query its table. Each rival works on whole columns; that it does so
-once for every result and query is what sharing without slices costs.
+All strategies process the same pushes and build the result table of every query. The rivals work on whole columns, but
+once for every result and query: that is the cost of sharing without slices.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
-from penstock.lab.papers.state_slice.streams import PushTables, SliceQuery, build_engine, build_select
+from penstock.join.operator import JoinOperator
+from penstock.lab.papers.state_slice.streams import SliceQuery, build_engine, build_select
+from penstock.lab.workloads import PushTables
 from penstock.state.code_set import Mask
 
 
 @dataclass(frozen=True)
 class StateSize:
-    """The state of all joins: rows, the bytes of those rows, and the bytes of the rings that were made for them."""
+    """The state of all joins: rows, the bytes of the rows, and the bytes of the rings allocated for them."""
 
     rows: int
     row_bytes: float
@@ -29,16 +31,17 @@ class StateSize:
 
 
 class SharingStrategy(Protocol):
-    """Some queries that are running."""
+    """A set of running queries."""
 
     def push(self, data: PushTables) -> list[pa.Table]:
-        """What became certain, by query; all tables are made."""
+        """Process a push; returns the new results of each query."""
 
     def measure_state(self) -> StateSize: ...
 
 
-def measure_engine_state(running: Engine) -> StateSize:
-    stores = [store for join in running._join_registry for store in join.tree.stores.values()]
+def measure_engine_state(engine: Engine) -> StateSize:
+    joins = [node.operator for node in engine.graph if isinstance(node.operator, JoinOperator)]
+    stores = [store for join in joins for store in join.tree.stores.values()]
     return StateSize(
         sum(len(store) for store in stores),
         sum(store.row_bytes * len(store) for store in stores),
@@ -47,7 +50,7 @@ def measure_engine_state(running: Engine) -> StateSize:
 
 
 class EngineStrategy:
-    """The queries as they are written: State-Slice, or each on its own."""
+    """The queries as written, in an engine that shares joins or does not."""
 
     share: bool
 
@@ -62,13 +65,13 @@ class EngineStrategy:
 
 
 class StateSlice(EngineStrategy):
-    """One join for all: tuples are kept as long as somebody wants them, results are found by age."""
+    """State-Slice: one join for all queries. A tuple is kept until no query needs it; results are selected by age."""
 
     share = True
 
 
 class CpuOpt(StateSlice):
-    """State-Slice whose slices are merged for the least work, once it has seen some pushes."""
+    """State-Slice with slices merged for the least work, after some pushes."""
 
     _RESLICE_AFTER = 10
     _pushes = 0
@@ -81,13 +84,13 @@ class CpuOpt(StateSlice):
 
 
 class Unshared(EngineStrategy):
-    """A join for each query."""
+    """One join for each query."""
 
     share = False
 
 
 class PullUp:
-    """One join over the largest window, nothing filtered below it; a router gives each query its results."""
+    """Selection pull-up: one join over the largest window without filters, and a router that selects results."""
 
     def __init__(self, queries: Sequence[SliceQuery]) -> None:
         self._queries = queries
@@ -100,18 +103,19 @@ class PullUp:
         return [self._route_results(joined, query, ages, values) for query in self._queries]
 
     def _route_results(self, joined: pa.Table, query: SliceQuery, ages: Mask, values: Mask) -> pa.Table:
-        wanted = [ages < query.window] if query.window < self._longest else []
-        wanted += [values < query.share] if query.share < 1 else []
-        return _filter_rows(joined, wanted)
+        masks = [ages < query.window] if query.window < self._longest else []
+        masks += [values < query.share] if query.share < 1 else []
+        return _filter_rows(joined, masks)
 
     def measure_state(self) -> StateSize:
         return measure_engine_state(self.engine)
 
 
 class PushDown:
-    """A is divided by who wants its tuples; each part has a join over the window it needs, with a copy of B's.
+    """Push-down by stream partition: A is divided by the filters that its tuples pass.
 
-    A query unites the results of its parts in temporal order.
+    Each part has a join over the largest window of its queries, with a copy of the window of B. The results of a query
+    are those of its parts, merged by time.
     """
 
     def __init__(self, queries: Sequence[SliceQuery]) -> None:
