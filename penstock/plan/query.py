@@ -294,7 +294,7 @@ class _QueryPlanner:
 
 def _find_slide(sources: Sequence[Source]) -> int | None:
     """By how much the report slides; windows of one SELECT that slide by different amounts do not bind."""
-    return next((source.window.slide for source in sources if source.window and source.window.slide), None)
+    return next((source.window.slide for source in sources if source.window.slide), None)
 
 
 def _plan_sequence(select: Select, outputs: Outputs, ranks: Mapping[str, int]) -> SequencePart:
