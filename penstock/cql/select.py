@@ -16,8 +16,9 @@ from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
 from penstock.cql.sources import bind_sources
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
-from penstock.cql.types import classify_type, find_common_type, format_type
+from penstock.cql.types import format_type
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, split_conjuncts, walk
+from penstock.expr.types import classify_type, find_common_type
 
 
 def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
