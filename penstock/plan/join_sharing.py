@@ -12,7 +12,7 @@ classes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
@@ -148,17 +148,35 @@ def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[
         yield {mine: other for each in pairs for mine, other in each}
 
 
-def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
-    ours, theirs = part.graph, host.graph
-    if {rename_terms(class_, names) for class_ in ours.classes} != {
-        frozenset(class_.terms) for class_ in theirs.classes
-    }:
-        return False
+def have_equal_classes(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Both joins make the same terms equal."""
+    ours = {rename_terms(class_, names) for class_ in part.graph.classes}
+    return ours == {frozenset(class_.terms) for class_ in host.graph.classes}
+
+
+def have_equal_table_filters(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Both joins read the same rows of their tables."""
     tables = {source.alias for source in host.sources if source.is_table}
-    on_tables = {(names[alias], _rename_aliases(expr, names)) for alias, expr in ours.filters if names[alias] in tables}
-    if on_tables != {(alias, expr) for alias, expr in theirs.filters if alias in tables}:
-        return False
-    return is_connected(theirs) or {_rename_aliases(expr, names) for expr in ours.residuals} == set(theirs.residuals)
+    ours = {(names[alias], _rename_aliases(expr, names)) for alias, expr in part.graph.filters}
+    return {each for each in ours if each[0] in tables} == {each for each in host.graph.filters if each[0] in tables}
+
+
+def have_bounded_combinations(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Classes connect all items, or the predicates agree: otherwise the shared join would be a cross product."""
+    ours = {_rename_aliases(expr, names) for expr in part.graph.residuals}
+    return is_connected(host.graph) or ours == set(host.graph.residuals)
+
+
+SHARING_CONDITIONS: tuple[Callable[[JoinPart, JoinPart, Mapping[str, str]], bool], ...] = (
+    have_equal_classes,
+    have_equal_table_filters,
+    have_bounded_combinations,
+)
+"""What must hold for two joins to be one, besides FROM items of the same relations; cheapest test first."""
+
+
+def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    return all(condition(part, host, names) for condition in SHARING_CONDITIONS)
 
 
 def rename_terms(class_: EqualityClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:

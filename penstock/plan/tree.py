@@ -62,7 +62,7 @@ def list_leaves(tree: PlanShape) -> tuple[str, ...]:
 
 
 def list_joins(tree: Tree) -> Iterator[JoinPair]:
-    """The joins of a tree, children first."""
+    """The joins of a tree, children first; the last one is the root."""
     if isinstance(tree, JoinPair):
         yield from list_joins(tree.left)
         yield from list_joins(tree.right)
