@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import repeat
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, TypeVar
 
-import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql.dialect import find_span
 from penstock.cql.durations import convert_duration
-from penstock.cql.errors import CqlError
-from penstock.cql.literals import cast_literal, parse_number
+from penstock.cql.literals import parse_number
+from penstock.cql.operands import Operand, OperandTyper, type_null
 from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
-from penstock.errors import InternalError, QueryError
+from penstock.errors import QueryError
 from penstock.expr.aggregates import AGGREGATES
-from penstock.expr.functions import FUNCTIONS, NAMED_FUNCTIONS, Function
+from penstock.expr.functions import FUNCTIONS, NAMED_FUNCTIONS
 from penstock.expr.nodes import BOOL, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Expr, Literal, Op
-from penstock.expr.type_rules import Mismatch, unify
 from penstock.expr.types import NULL, classify_type, is_instant
 
 _ARITHMETIC: dict[type[exp.Expr], Op] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -52,13 +49,6 @@ _EXTRA_ARGS: dict[type[exp.Expr], frozenset[str]] = {
 }
 
 
-class Operand(NamedTuple):
-    """An argument as written and as bound."""
-
-    node: exp.Expr
-    expr: Expr
-
-
 @dataclass
 class ExpressionBinder:
     """Binds the expressions of one clause.
@@ -72,82 +62,35 @@ class ExpressionBinder:
     no_aggregates_in: str | None = None
     outputs: Mapping[str, Expr] = field(default_factory=dict)
 
+    @cached_property
+    def typer(self) -> OperandTyper:
+        return OperandTyper(self.scope.origin)
+
     def bind(self, node: exp.Expr) -> Expr:
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            raise self.unsupported_error(node, _CONSTRUCT_NAMES.get(type(node), type(node).key.upper()))
+            raise self.typer.unsupported_error(node, _CONSTRUCT_NAMES.get(type(node), type(node).key.upper()))
         allowed = _PLAIN_ARGS | _EXTRA_ARGS.get(type(node), frozenset())
         for key, value in node.args.items():
             if value and key not in allowed:
-                raise self.unsupported_error(node, f"{type(node).key} with {key}".upper())
+                raise self.typer.unsupported_error(node, f"{type(node).key} with {key}".upper())
         return handler(self, node)
 
     def bind_condition(self, node: exp.Expr, what: str) -> Expr:
         """An expression that must be boolean."""
-        return self._require_boolean(self.bind(node), node, what)
+        return self.typer.require_boolean(Operand(node, self.bind(node)), what)
 
     def bind_value(self, node: exp.Expr) -> Expr:
-        """An expression whose value is kept: a NULL that nothing has typed becomes a string."""
+        """An expression whose value is kept: a NULL without a type becomes a string."""
         expr = self.bind(node)
-        return self.cast(expr, STRING, node) if expr.type == NULL else expr
-
-    def error(self, condition: str, message: str, node: exp.Expr) -> CqlError:
-        return self.scope.origin.error(condition, message, find_span(node))
-
-    def unsupported_error(self, node: exp.Expr, construct: str, advice: str = "") -> CqlError:
-        return self.scope.origin.unsupported_error(construct, find_span(node), advice)
-
-    def mismatch_error(self, what: str, operands: Iterable[Operand], node: exp.Expr) -> CqlError:
-        sides = " and ".join(f"{self.source_text(each.node)} ({format_type(each.expr.type)})" for each in operands)
-        return self.error("TYPE_MISMATCH", f"{what} {sides}", node)
-
-    def source_text(self, node: exp.Expr) -> str:
-        start, end = find_span(node)
-        return " ".join(self.scope.origin.text[start:end].split())
-
-    def cast(self, expr: Expr, target: pa.DataType, node: exp.Expr) -> Expr:
-        """The expression in another type: itself if it has it, a new constant if it is one, else a cast."""
-        if expr.type == target:
-            return expr
-        if not isinstance(expr, Literal):
-            return Call("cast", (expr,), target)
-        literal = cast_literal(expr, target)
-        if literal is None:
-            raise self.error("CANNOT_CAST", f"{self.source_text(node)} cannot be read as {format_type(target)}", node)
-        return literal
-
-    def _require_boolean(self, expr: Expr, node: exp.Expr, what: str) -> Expr:
-        if classify_type(expr.type) not in ("boolean", "null"):
-            message = f"{what} needs a boolean, but {self.source_text(node)} is {format_type(expr.type)}"
-            raise self.error("TYPE_MISMATCH", message, node)
-        return self.cast(expr, BOOL, node)
-
-    def _apply(self, function: Function, operands: list[Operand], whole: exp.Expr) -> Call:
-        """The call of a function that has a type rule."""
-        if function.type_rule is None:
-            raise InternalError("NO_TYPE_RULE", f"{function.name} has no type rule", function=function.name)
-        signature = function.type_rule(function.name, [operand.expr for operand in operands])
-        if isinstance(signature, Mismatch):
-            raise self._operand_error(function.mismatch, signature, operands, whole)
-        return Call(function.name, self._cast_all(operands, signature.arguments), signature.result)
-
-    def _operand_error(self, what: str, mismatch: Mismatch, operands: list[Operand], whole: exp.Expr) -> CqlError:
-        """Points at the operand that does not fit, or at the whole expression if several do not fit together."""
-        wrong = [operands[position] for position in mismatch.positions]
-        return self.mismatch_error(what, wrong, wrong[0].node if len(wrong) == 1 else whole)
-
-    def _cast_all(self, operands: list[Operand], targets: Iterable[pa.DataType]) -> tuple[Expr, ...]:
-        return tuple(
-            self.cast(operand.expr, target, operand.node) for operand, target in zip(operands, targets, strict=True)
-        )
+        return self.typer.cast(Operand(node, expr), STRING) if expr.type == NULL else expr
 
     def _bind_all(self, nodes: Iterable[exp.Expr]) -> list[Operand]:
         return [Operand(node, self.bind(node)) for node in nodes]
 
-    def _bind_column(self, node: exp.Expr) -> Expr:
-        assert isinstance(node, exp.Column)
+    def _bind_column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
-            raise self.error("SYNTAX_ERROR", f"{self.source_text(node)} stands only alone in SELECT", node)
+            raise self.typer.error("SYNTAX_ERROR", f"{self.typer.source_text(node)} stands only alone in SELECT", node)
         if not node.table and node.name.casefold() in self.outputs and len(self.scope.list_candidates(node.name)) != 1:
             return self.outputs[node.name.casefold()]
         return self.scope.resolve(node)
@@ -158,42 +101,42 @@ class ExpressionBinder:
     def _bind_number(self, text: str, node: exp.Expr) -> Literal:
         literal = parse_number(text)
         if literal is None:
-            raise self.error("NUMBER_OUT_OF_RANGE", f"{text} does not fit a bigint or a double", node)
+            raise self.typer.error("NUMBER_OUT_OF_RANGE", f"{text} does not fit a bigint or a double", node)
         return literal
 
     def _bind_interval(self, node: exp.Expr) -> Expr:
         amount, unit = node.this, node.args.get("unit")
         if not isinstance(amount, exp.Literal) or not isinstance(unit, exp.Var):
-            raise self.error("SYNTAX_ERROR", "an interval is written INTERVAL 5 SECONDS", node)
+            raise self.typer.error("SYNTAX_ERROR", "an interval is written INTERVAL 5 SECONDS", node)
         try:
             microseconds = convert_duration(amount.name, unit.name, TIMESTAMP)
             return Literal(timedelta(microseconds=microseconds), INTERVAL)
         except QueryError as error:
-            raise self.error(error.condition, error.message, node) from None
+            raise self.typer.error(error.condition, error.message, node) from None
         except OverflowError:
-            raise self.error("INVALID_DURATION", f"{self.source_text(node)} is out of range", node) from None
+            raise self.typer.error(
+                "INVALID_DURATION", f"{self.typer.source_text(node)} is out of range", node
+            ) from None
 
     def _bind_negation(self, node: exp.Expr) -> Expr:
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
             return self._bind_number("-" + inner.name, node)
-        return self._apply(FUNCTIONS["neg"], self._bind_all([inner]), inner)
+        return self.typer.call(FUNCTIONS["neg"], self._bind_all([inner]), inner)
 
-    def _bind_arithmetic(self, node: exp.Expr) -> Expr:
-        assert isinstance(node, exp.Binary)
+    def _bind_arithmetic(self, node: exp.Binary) -> Expr:
         function = FUNCTIONS[_ARITHMETIC[type(node)]]
         left, right = self._bind_all([node.left, node.right])
-        left, right = _type_null(left, right), _type_null(right, left)
+        left, right = type_null(left, right), type_null(right, left)
         if function.name == "+" and classify_type(left.expr.type) == "interval" and is_instant(right.expr.type):
             left, right = right, left
-        return self._apply(function, [left, right], node)
+        return self.typer.call(function, [left, right], node)
 
-    def _bind_comparison(self, node: exp.Expr) -> Expr:
-        assert isinstance(node, exp.Binary)
+    def _bind_comparison(self, node: exp.Binary) -> Expr:
         return self._build_comparison(_COMPARISONS[type(node)], node.left, node.right, node)
 
     def _build_comparison(self, op: Op, left: exp.Expr, right: exp.Expr, whole: exp.Expr) -> Expr:
-        return self._apply(FUNCTIONS[op], self._bind_all([left, right]), whole)
+        return self.typer.call(FUNCTIONS[op], self._bind_all([left, right]), whole)
 
     def _bind_between(self, node: exp.Expr) -> Expr:
         low = self._build_comparison(">=", node.this, node.args["low"], node)
@@ -215,23 +158,23 @@ class ExpressionBinder:
 
     def _bind_is_null(self, node: exp.Expr) -> Expr:
         if not isinstance(node.expression, exp.Null):
-            raise self.unsupported_error(node, "IS", "only IS NULL and IS NOT NULL are")
+            raise self.typer.unsupported_error(node, "IS", "only IS NULL and IS NOT NULL are")
         return Call("is_null", (self.bind_value(node.this),), BOOL)
 
     def _bind_in(self, node: exp.Expr) -> Expr:
         if not node.expressions:
-            raise self.error("SYNTAX_ERROR", "IN needs at least one value in parentheses", node)
-        return self._apply(FUNCTIONS["in"], self._bind_all([node.this, *node.expressions]), node)
+            raise self.typer.error("SYNTAX_ERROR", "IN needs at least one value in parentheses", node)
+        return self.typer.call(FUNCTIONS["in"], self._bind_all([node.this, *node.expressions]), node)
 
     def _bind_like(self, node: exp.Expr) -> Expr:
         operands = [
             Operand(each.node, Literal(None, STRING)) if each.expr.type == NULL else each
             for each in self._bind_all([node.this, node.expression])
         ]
-        like = self._apply(FUNCTIONS["like"], operands, node)
+        like = self.typer.call(FUNCTIONS["like"], operands, node)
         pattern = like.args[1]
         if not isinstance(pattern, Literal) or pattern.value is None:
-            raise self.unsupported_error(node.expression, "LIKE pattern", "it must be a string constant")
+            raise self.typer.unsupported_error(node.expression, "LIKE pattern", "it must be a string constant")
         return Call("not", (like,), BOOL) if node.args.get("negate") else like
 
     def _bind_case(self, node: exp.Expr) -> Expr:
@@ -244,40 +187,39 @@ class ExpressionBinder:
         ]
         results = [branch.args["true"] for branch in branches]
         operands = self._bind_all([*results, default] if default else results)
-        goal = unify([operand.expr for operand in operands])
-        if isinstance(goal, Mismatch):
-            raise self._operand_error(FUNCTIONS["case"].mismatch, goal, operands, node)
-        values = self._cast_all(operands, repeat(goal, len(operands)))
-        otherwise = values[len(branches)] if default else Literal(None, goal)
+        values = self.typer.unify(operands, FUNCTIONS["case"].mismatch, node)
+        otherwise = values[len(branches)] if default else Literal(None, values[0].type)
         paired = [arg for pair in zip(conditions, values, strict=False) for arg in pair]
-        return Call("case", (*paired, otherwise), goal)
+        return Call("case", (*paired, otherwise), otherwise.type)
 
     def _bind_cast(self, node: exp.Expr) -> Expr:
-        expr, to = self.bind(node.this), node.args["to"]
+        operand, to = Operand(node.this, self.bind(node.this)), node.args["to"]
         try:
             target = to_arrow_type(to.sql("spark"))
         except QueryError as error:
-            raise self.error(error.condition, error.message, to) from None
-        if not can_cast(expr.type, target):
-            raise self.mismatch_error(f"cannot cast to {format_type(target)}:", [Operand(node.this, expr)], node)
-        return self.cast(expr, target, node.this)
+            raise self.typer.error(error.condition, error.message, to) from None
+        if not can_cast(operand.expr.type, target):
+            raise self.typer.mismatch_error(f"cannot cast to {format_type(target)}:", [operand], node)
+        return self.typer.cast(operand, target)
 
     def _bind_function(self, node: exp.Expr) -> Expr:
         name = node.name.casefold()
         function = FUNCTIONS.get(name)
-        if function is not None and function.arity is not None and function.type_rule is not None:
-            return self._apply(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
+        if function is not None and function.arity is not None:
+            return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
         if name in AGGREGATES or name in self.user_aggregates:
             return self._bind_aggregate(name, node)
         known = [*AGGREGATES, *NAMED_FUNCTIONS, *self.user_aggregates]
         message = f"unknown function {node.name}; known are {', '.join(each.upper() for each in known)}"
-        raise self.error("UNKNOWN_FUNCTION", message, node)
+        raise self.typer.error("UNKNOWN_FUNCTION", message, node)
 
     def _check_arguments(self, node: exp.Expr, least: int, most: int | None) -> list[exp.Expr]:
         found = len(node.expressions)
         if found < least or (most is not None and found > most):
             needed = f"{least}" if most == least else f"at least {least}"
-            raise self.error("ARGUMENT_COUNT", f"{node.name.upper()} takes {needed} argument(s), found {found}", node)
+            raise self.typer.error(
+                "ARGUMENT_COUNT", f"{node.name.upper()} takes {needed} argument(s), found {found}", node
+            )
         return list(node.expressions)
 
     def _bind_aggregate(self, name: str, node: exp.Expr) -> Expr:
@@ -285,7 +227,7 @@ class ExpressionBinder:
             message = (
                 f"an aggregate cannot stand in {self.no_aggregates_in}; {node.name.upper()} can in SELECT and HAVING"
             )
-            raise self.error("AGGREGATE_NOT_ALLOWED", message, node)
+            raise self.typer.error("AGGREGATE_NOT_ALLOWED", message, node)
         built_in = AGGREGATES.get(name)
         arguments = self._check_arguments(node, 1, None if built_in is None else 1)
         if built_in is not None and built_in.takes_star and isinstance(arguments[0], exp.Star):
@@ -294,7 +236,7 @@ class ExpressionBinder:
         if distinct:
             arguments = list(arguments[0].expressions)
             if built_in is not None and len(arguments) != 1:
-                raise self.unsupported_error(node, "DISTINCT of several columns")
+                raise self.typer.unsupported_error(node, "DISTINCT of several columns")
         inner = ExpressionBinder(
             self.scope, self.user_aggregates, no_aggregates_in=f"the argument of {node.name.upper()}"
         )
@@ -302,19 +244,7 @@ class ExpressionBinder:
         if built_in is None:
             result = to_arrow_type(str(getattr(self.user_aggregates[name], "type", "double")))
             return Aggregate(name, tuple(operand.expr for operand in operands), distinct, result)
-        signature = built_in.type_rule(name, [operand.expr for operand in operands])
-        if isinstance(signature, Mismatch):
-            raise self._operand_error(built_in.mismatch, signature, operands, node)
-        return Aggregate(name, self._cast_all(operands, signature.arguments), distinct, signature.result)
-
-
-def _type_null(operand: Operand, other: Operand) -> Operand:
-    """A NULL operand of an operator with the type that fits the other one."""
-    if operand.expr.type != NULL:
-        return operand
-    if other.expr.type == NULL:
-        return Operand(operand.node, Literal(None, INT))
-    return Operand(operand.node, Literal(None, INTERVAL if is_instant(other.expr.type) else other.expr.type))
+        return self.typer.aggregate(built_in, operands, distinct=distinct)
 
 
 def _build_balanced(op: Op, terms: list[Expr]) -> Expr:
@@ -324,23 +254,32 @@ def _build_balanced(op: Op, terms: list[Expr]) -> Expr:
     return Call(op, (_build_balanced(op, terms[:half]), _build_balanced(op, terms[half:])), BOOL)
 
 
-_HANDLERS: dict[type[exp.Expr], Callable[[ExpressionBinder, exp.Expr], Expr]] = {
-    exp.Column: ExpressionBinder._bind_column,
-    exp.Literal: ExpressionBinder._bind_literal,
-    exp.Boolean: lambda _, node: Literal(bool(node.this), BOOL),
-    exp.Null: lambda _, __: Literal(None, NULL),
-    exp.Interval: ExpressionBinder._bind_interval,
-    exp.Paren: lambda binder, node: binder.bind(node.this),
-    exp.Neg: ExpressionBinder._bind_negation,
-    exp.Not: ExpressionBinder._bind_not,
-    exp.Is: ExpressionBinder._bind_is_null,
-    exp.In: ExpressionBinder._bind_in,
-    exp.Between: ExpressionBinder._bind_between,
-    exp.Like: ExpressionBinder._bind_like,
-    exp.Case: ExpressionBinder._bind_case,
-    exp.Cast: ExpressionBinder._bind_cast,
-    exp.TryCast: ExpressionBinder._bind_cast,
-    exp.Anonymous: ExpressionBinder._bind_function,
+Node = TypeVar("Node", bound=exp.Expr)
+Handler = Callable[[ExpressionBinder, Any], Expr]
+
+
+def _handle(kind: type[Node], bind: Callable[[ExpressionBinder, Node], Expr]) -> dict[type[exp.Expr], Handler]:
+    """The handler of nodes of exactly this type."""
+    return {kind: bind}
+
+
+_HANDLERS: dict[type[exp.Expr], Handler] = {
+    **_handle(exp.Column, ExpressionBinder._bind_column),
+    **_handle(exp.Literal, ExpressionBinder._bind_literal),
+    **_handle(exp.Boolean, lambda _, node: Literal(bool(node.this), BOOL)),
+    **_handle(exp.Null, lambda _, __: Literal(None, NULL)),
+    **_handle(exp.Interval, ExpressionBinder._bind_interval),
+    **_handle(exp.Paren, lambda binder, node: binder.bind(node.this)),
+    **_handle(exp.Neg, ExpressionBinder._bind_negation),
+    **_handle(exp.Not, ExpressionBinder._bind_not),
+    **_handle(exp.Is, ExpressionBinder._bind_is_null),
+    **_handle(exp.In, ExpressionBinder._bind_in),
+    **_handle(exp.Between, ExpressionBinder._bind_between),
+    **_handle(exp.Like, ExpressionBinder._bind_like),
+    **_handle(exp.Case, ExpressionBinder._bind_case),
+    **_handle(exp.Cast, ExpressionBinder._bind_cast),
+    **_handle(exp.TryCast, ExpressionBinder._bind_cast),
+    **_handle(exp.Anonymous, ExpressionBinder._bind_function),
     **dict.fromkeys(_ARITHMETIC, ExpressionBinder._bind_arithmetic),
     **dict.fromkeys(_COMPARISONS, ExpressionBinder._bind_comparison),
     **dict.fromkeys(_CONNECTIVES, ExpressionBinder._bind_connective),

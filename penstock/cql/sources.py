@@ -46,10 +46,8 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
         message = "a continuous query reads at least one stream, but FROM has only tables"
         raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
     for alias, amount in select.freshness:
-        position = _find_freshness_source(alias, amount, sources, origin)
-        relation = sources[position].relation
-        assert isinstance(relation, Stream)
-        bound = convert_amount(amount, relation.time_type, origin)
+        position, stream = _find_freshness_stream(alias, amount, sources, origin)
+        bound = convert_amount(amount, stream.time_type, origin)
         _check_freshness(bound, sources[position], alias, amount, origin)
         sources[position] = replace(sources[position], freshness=bound)
     return tuple(sources)
@@ -120,17 +118,17 @@ def convert_amount(amount: Amount, time_type: pa.DataType, origin: Origin, least
     return value
 
 
-def _find_freshness_source(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -> int:
-    """The position of the stream that FRESHNESS names."""
+def _find_freshness_stream(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -> tuple[int, Stream]:
+    """The stream that FRESHNESS names, and its position in FROM."""
     for position, source in enumerate(sources):
         if source.alias.casefold() == alias.text.casefold():
-            if source.is_table:
+            if isinstance(source.relation, Table):
                 message = f"{source.alias} is a table: its rows do not age, so it takes no FRESHNESS"
                 raise origin.error("INVALID_FRESHNESS", message, alias.span)
             if source.freshness is not None:
                 place = (alias.span[0], amount.span[1])
                 raise origin.error("INVALID_FRESHNESS", f"a second FRESHNESS for {source.alias}", place)
-            return position
+            return position, source.relation
     known = [source.alias for source in sources]
     message = f"unknown alias {alias.text}; FROM has {', '.join(known)}{suggest_similar(alias.text, known)}"
     raise origin.error("UNKNOWN_ALIAS", message, alias.span, alias=alias.text)

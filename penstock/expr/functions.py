@@ -1,7 +1,7 @@
 """The registry of scalar functions and operators. One entry has all that binder, evaluator and SQL writer need.
 
 A new function is one entry here and a test. A function that CQL calls by name has an arity and a type rule. An operator
-has its own syntax in the parser; some have no type rule, because the binder types their parts one by one.
+has its own syntax. Some operators have no type rule, because the binder types their parts one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from penstock.expr.cast import make_cast
 from penstock.expr.logic import Constants, Kernel
 from penstock.expr.nodes import BOOL, STRING, Call
 from penstock.expr.sql_formats import Format
-from penstock.expr.type_rules import TypeRule, type_arithmetic, type_comparison, type_signed, type_strings, type_unified
+from penstock.expr.type_rules import (
+    TypeRule,
+    refuse_call,
+    type_arithmetic,
+    type_comparison,
+    type_signed,
+    type_strings,
+    type_unified,
+)
 
 KernelMaker = Callable[[Call, Constants], Kernel]
 NullType = Callable[[Call, int], pa.DataType]
@@ -56,7 +64,7 @@ class Function:
     """Chooses the kernel for the types of a call and for its constant arguments."""
     format: Format
     """SQL text."""
-    type_rule: TypeRule | None = None
+    type_rule: TypeRule = refuse_call
     mismatch: str = ""
     """The start of the message for arguments that do not fit; the arguments follow."""
     arity: tuple[int, int | None] | None = None
@@ -93,7 +101,7 @@ _ENTRIES = (
         (1, None),
     ),
     # To the type of the call; a value that cannot be cast is NULL.
-    Function("cast", make_cast, formats.format_cast, arity=(1, 1), null_type=None),
+    Function("cast", make_cast, formats.format_cast, null_type=None),
     _make_infix_arithmetic("+", formats.infix("+", formats.SUM)),
     _make_infix_arithmetic("-", formats.infix("-", formats.SUM)),
     _make_infix_arithmetic("*", formats.infix("*", formats.PRODUCT)),
@@ -130,5 +138,5 @@ _ENTRIES = (
 )
 
 FUNCTIONS: dict[str, Function] = {entry.name: entry for entry in _ENTRIES}
-NAMED_FUNCTIONS: tuple[str, ...] = tuple(entry.name for entry in _ENTRIES if entry.arity is not None)
-"""The functions that CQL calls by name."""
+NAMED_FUNCTIONS: tuple[str, ...] = (*(entry.name for entry in _ENTRIES if entry.arity is not None), "cast")
+"""The names before parentheses in CQL. CAST has a syntax of its own between them."""

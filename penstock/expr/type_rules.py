@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.errors import InternalError
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Expr, Literal
 from penstock.expr.types import (
     MAX_PRECISION,
@@ -40,6 +41,11 @@ class Mismatch:
 
 
 TypeRule = Callable[[str, Sequence[Expr]], Signature | Mismatch]
+
+
+def refuse_call(name: str, _args: Sequence[Expr]) -> Signature | Mismatch:
+    """The rule of a construct that the binder types part by part."""
+    raise InternalError("NO_TYPE_RULE", f"{name} has no type rule", function=name)
 
 
 def unify(args: Sequence[Expr]) -> pa.DataType | Mismatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
 from penstock.expr.sql import to_sql
 from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, SubPlan
@@ -29,7 +30,7 @@ def describe_join(plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNod
 def _describe_node(part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNode:
     note = notes.get(str(part.tree), ())
     if isinstance(part, LeafPlan):
-        return ExplainNode(_format_leaf_title(part), (*_list_leaf_properties(part), *note))
+        return ExplainNode(format_source(part.source), (*_list_leaf_properties(part), *note))
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
     below: tuple[SubPlan, ...]
     if isinstance(part, EddyPlan):
@@ -43,12 +44,13 @@ def _describe_node(part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties
     return ExplainNode(title, (*properties, *note), children)
 
 
-def _format_leaf_title(leaf: LeafPlan) -> str:
-    relation = leaf.source.relation
-    name = relation.name if relation.name == leaf.alias else f"{relation.name} AS {leaf.alias}"
+def format_source(source: Source) -> str:
+    """A FROM item: its kind, its name and its window."""
+    relation = source.relation
+    name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
     if not isinstance(relation, Stream):
         return f"table {name}"
-    return f"stream {name} {leaf.source.window.text(relation.time_type)}"
+    return f"stream {name} {source.window.text(relation.time_type)}"
 
 
 def _list_leaf_properties(leaf: LeafPlan) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from penstock.cql.catalog import Stream
 from penstock.cql.durations import format_duration
 from penstock.expr.nodes import Expr
 from penstock.expr.sql import to_sql
-from penstock.plan.explain import ExplainNode, Properties
+from penstock.plan.explain import ExplainNode, Properties, format_source
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -72,8 +72,5 @@ def _describe_step(step: SequenceStep) -> Properties:
 
 
 def _describe_source(source: Source, filters: tuple[Expr, ...]) -> ExplainNode:
-    relation = source.relation
-    name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
-    assert isinstance(relation, Stream)
     where = (("filter", " AND ".join(to_sql(term) for term in filters)),) if filters else ()
-    return ExplainNode(f"stream {name} {source.window.text(relation.time_type)}", where)
+    return ExplainNode(format_source(source), where)

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cql.bound import SeqMode, Source
-from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, find_columns, walk
+from penstock.errors import InternalError
+from penstock.expr.nodes import Aggregate, Call, Column, Expr, find_columns, walk
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import PlanShape, parse_tree
@@ -105,7 +106,9 @@ class GroupPlan:
             return Column("aggregate", f"{self.aggregates.index(expr)}", expr.type)
         if isinstance(expr, Call):
             return Call(expr.op, tuple(self.to_group_columns(arg) for arg in expr.args), expr.type)
-        assert isinstance(expr, Literal), "the binder lets no other column through"
+        if isinstance(expr, Column):
+            name = f"{expr.alias}.{expr.name}"
+            raise InternalError("UNGROUPED_COLUMN", f"{name} is neither a key nor in an aggregate", column=name)
         return expr
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, Source
+from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
 from penstock.cql.catalog import Stream
 from penstock.cql.windows import Window
 from penstock.errors import UnsupportedError
@@ -114,7 +114,7 @@ class _DuckDBOracle:
 
     def store_select(self, select: Select) -> str:
         clause, resolve, born, dies = (
-            self.build_join(select) if select.sequence is None else self.store_sequence(select)
+            self.build_join(select) if select.sequence is None else self.store_sequence(select, select.sequence.mode)
         )
         if select.group_by is not None:
             rows = self.store_groups(select, clause, resolve, (born, dies))
@@ -159,10 +159,10 @@ class _DuckDBOracle:
         tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
         return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
 
-    def store_sequence(self, select: Select) -> tuple[str, Resolve, str, str]:
+    def store_sequence(self, select: Select, mode: SeqMode) -> tuple[str, Resolve, str, str]:
         """The combinations of a sequence as a table with one column for each column of an item."""
         ranks = {name: rank for rank, name in enumerate(self.relations)}
-        found = pair_sequence(select, self.relations, ranks)
+        found = pair_sequence(select, mode, self.relations, ranks)
         arrays: dict[str, Any] = {}
         for source in select.sources:
             for field in source.relation.schema:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, Source
+from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
 from penstock.cql.catalog import Catalog, Stream, Table
 from penstock.errors import QueryError
 from penstock.expr.nodes import Call, Expr, find_aliases
@@ -124,7 +124,10 @@ def _compute_answer(
 def _compute_select(
     select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
 ) -> list[ValidRow]:
-    found = _join_tuples(select, given, limit) if select.sequence is None else _match_sequence(select, given)
+    if select.sequence is None:
+        found = _join_tuples(select, given, limit)
+    else:
+        found = _match_sequence(select, select.sequence.mode, given)
     if select.group_by is not None:
         answer = compute_groups(select, [(c.rows, c.born, c.dies) for c in found], classes)
     else:
@@ -213,10 +216,9 @@ class _OrderedCombination(NamedTuple):
     position: tuple[float, int, int]
 
 
-def _match_sequence(select: Select, given: Mapping[str, pa.Table]) -> list[Combination]:
+def _match_sequence(select: Select, mode: SeqMode, given: Mapping[str, pa.Table]) -> list[Combination]:
     """FROM SEQ: item by item, each later tuple looks through all earlier ones it may pair with."""
-    assert select.sequence is not None
-    choose, once = (max, False) if select.sequence.mode == "recent" else (min, True)
+    choose, once = (max, False) if mode == "recent" else (min, True)
     ranks = {name: rank for rank, name in enumerate(given)}
     found: list[_OrderedCombination] = []
     bound: set[str] = set()
