@@ -42,8 +42,8 @@ class JoinBudget:
         self._get_mu = get_mu
         self._policy = policy
         self._ticks_per_second = second
-        spans = [leaf.source.window.size / second for leaf in plan.leaves
-                 if leaf.source.window and leaf.source.window.kind == "range" and leaf.source.window.size]  # fmt: skip
+        windows = (leaf.source.window for leaf in plan.leaves)
+        spans = [window.duration / second for window in windows if window.duration]
         horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
         self.shedding = LoadShedding(require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late)
         self.allocation: Allocation | None = None

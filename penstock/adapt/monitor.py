@@ -24,7 +24,6 @@ from penstock.plan.join_graph import JoinGraph
 from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
 from penstock.plan.tree import PlanShape
 from penstock.state.kernels import I32
-from penstock.state.windows import get_lifetime
 
 MAX_COMPARED = 1024
 """How many tuples of a window are compared."""
@@ -160,13 +159,13 @@ def compute_horizon(join: JoinOperator) -> float:
     plan = join.tree.plan
     second = ticks_per_second(plan)
     windows = (leaf.source.window for leaf in plan.leaves)
-    spans = [w.size / second for w in windows if w is not None and w.kind == "range" and w.size]
+    spans = [window.duration / second for window in windows if window.duration]
     return max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
 
 
 def _find_lifetime(store: LeafStore) -> float:
     """How many ticks a tuple is kept, as far as that is known beforehand."""
-    length = get_lifetime(store.plan.source.window)
+    length = store.plan.source.window.lifetime
     return inf if length is None else float(length)
 
 

@@ -22,6 +22,7 @@ from penstock.cql.dialect import make_nesting_error
 from penstock.cql.errors import Origin, suggest_similar
 from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body, check_time_types
+from penstock.cql.sources import convert_amount
 from penstock.cql.syntax import (
     ColumnSyntax,
     ConnectorSyntax,
@@ -35,7 +36,6 @@ from penstock.cql.syntax import (
     StatementSyntax,
 )
 from penstock.cql.types import find_time_column, to_arrow_type
-from penstock.cql.windows import convert_amount
 from penstock.errors import QueryError
 
 T = TypeVar("T", bound=HasName)

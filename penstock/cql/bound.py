@@ -12,38 +12,20 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
+from penstock.cql.windows import Window
 from penstock.expr.nodes import Expr
 
-WindowKind = Literal["range", "rows", "now", "unbounded"]
 Emit = Literal["istream", "dstream", "rstream"]
 SeqMode = Literal["recent", "chronicle"]
 
 
 @dataclass(frozen=True)
-class Window:
-    """How long a tuple is valid.
-
-    `size`: the duration of a RANGE, the count of a ROWS, None otherwise. `partition`: the columns of
-    PARTITION BY (only with ROWS). `slide`: the SLIDE of a RANGE, or None.
-    """
-
-    kind: WindowKind
-    size: int | None = None
-    partition: tuple[str, ...] = ()
-    slide: int | None = None
-
-
-UNBOUNDED = Window("unbounded")
-NOW = Window("now")
-
-
-@dataclass(frozen=True)
 class Source:
-    """One FROM item. `relation` carries the declaration; a table has no window."""
+    """One FROM item. `relation` is the declaration; the window of a table is `STATIC`."""
 
     alias: str
     relation: Stream | Table
-    window: Window | None
+    window: Window
     freshness: int | None = None
 
     @property

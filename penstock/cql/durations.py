@@ -18,6 +18,7 @@ _MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+_WRITTEN_UNITS = tuple((name + "s", size) for name, size in reversed(_MICROSECONDS.items()) if name != "week")
 KNOWN_UNITS = ", ".join(name.upper() + "S" for name in _MICROSECONDS)
 _MAX_DURATION = 2**62  # so that a time plus a duration stays inside 64 bits
 
@@ -70,3 +71,11 @@ def parse_duration(value: str | timedelta | int, time_type: pa.DataType) -> int:
     if not 0 <= amount <= _MAX_DURATION:
         raise QueryError("INVALID_DURATION", f"a duration lies between 0 and {_MAX_DURATION}, not {value!r}")
     return amount
+
+
+def format_duration(amount: int, time_type: pa.DataType) -> str:
+    """A duration in the largest unit that divides it; plain ticks for integer time."""
+    if not pa.types.is_timestamp(time_type):
+        return str(amount)
+    unit, size = next((unit, size) for unit, size in _WRITTEN_UNITS if amount % size == 0)
+    return f"{amount // size} {unit if amount != size else unit[:-1]}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from penstock.cql.bound import Emit, SeqMode, WindowKind
+from penstock.cql.bound import Emit, SeqMode
 from penstock.cql.dialect import ScalarParser, find_span
 from penstock.cql.errors import CqlError
 from penstock.cql.syntax import (
@@ -15,12 +15,16 @@ from penstock.cql.syntax import (
     BodySyntax,
     Name,
     QuerySyntax,
+    RangeSyntax,
+    RowsSyntax,
     SelectSyntax,
     SetKind,
     SetSyntax,
     SourceSyntax,
+    WindowForm,
     WindowSyntax,
 )
+from penstock.cql.windows import NOW, UNBOUNDED
 
 _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
@@ -254,25 +258,26 @@ class QueryParser(ScalarParser):
     def _read_window(self) -> WindowSyntax:
         first = self._curr
         self._advance()
-        partition: tuple[Name, ...] = ()
-        size = slide = None
-        kind: WindowKind
-        if self._match_text_seq("NOW"):
-            kind = "now"
-        elif self._match_text_seq("UNBOUNDED") or self._match_text_seq("RANGE", "UNBOUNDED"):
-            kind = "unbounded"
-        elif self._match_text_seq("RANGE"):
-            kind, size = "range", self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
-            slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
-        else:
-            kind = "rows"
-            if self._match(TokenType.PARTITION_BY):
-                partition = self.read_list(lambda: self.read_name("a column"))
-                self.expect_words("ROWS")
-            elif not self._match_text_seq("ROWS"):
-                raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
-            size = self.read_amount("a number of rows")
+        form = self._read_window_form()
         if self.is_next("SLIDE"):
             raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE stands only behind a RANGE", self.locate_token())
         self.expect_words("]")
-        return WindowSyntax(kind, self.span_since(first), size, slide, partition)
+        return WindowSyntax(form, self.span_since(first))
+
+    def _read_window_form(self) -> WindowForm:
+        """A window without its brackets."""
+        if self._match_text_seq("NOW"):
+            return NOW
+        if self._match_text_seq("UNBOUNDED") or self._match_text_seq("RANGE", "UNBOUNDED"):
+            return UNBOUNDED
+        if self._match_text_seq("RANGE"):
+            size = self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
+            slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
+            return RangeSyntax(size, slide)
+        partition: tuple[Name, ...] = ()
+        if self._match(TokenType.PARTITION_BY):
+            partition = self.read_list(lambda: self.read_name("a column"))
+            self.expect_words("ROWS")
+        elif not self._match_text_seq("ROWS"):
+            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
+        return RowsSyntax(self.read_amount("a number of rows"), partition)

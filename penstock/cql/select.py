@@ -14,10 +14,11 @@ from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
+from penstock.cql.sources import bind_sources
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
-from penstock.cql.types import classify_type, find_common_type, format_type
-from penstock.cql.windows import bind_sources
+from penstock.cql.types import format_type
 from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, split_conjuncts, walk
+from penstock.expr.types import classify_type, find_common_type
 
 
 def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
@@ -173,7 +174,7 @@ class _SelectBinder:
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None
         for source, written in zip(self.scope.sources, self.syntax.sources, strict=True):
-            if written.window is None or source.window is None or source.window.slide is None:
+            if written.window is None or source.window.slide is None:
                 continue
             if group_by is None:
                 advice = "it makes aggregates report at each slide, and this query has none"

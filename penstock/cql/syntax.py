@@ -10,9 +10,10 @@ from typing import Literal
 
 from sqlglot import exp
 
-from penstock.cql.bound import Emit, SeqMode, WindowKind
+from penstock.cql.bound import Emit, SeqMode
 from penstock.cql.catalog import Timestamps
 from penstock.cql.errors import Span
+from penstock.cql.windows import Window
 
 SetKind = Literal["union all", "except"]
 
@@ -33,12 +34,25 @@ class Amount:
 
 
 @dataclass(frozen=True)
+class RangeSyntax:
+    size: Amount
+    slide: Amount | None
+
+
+@dataclass(frozen=True)
+class RowsSyntax:
+    count: Amount
+    partition: tuple[Name, ...]
+
+
+WindowForm = RangeSyntax | RowsSyntax | Window
+"""The text between the brackets. A window without operands, such as NOW, needs no binding."""
+
+
+@dataclass(frozen=True)
 class WindowSyntax:
-    kind: WindowKind
+    form: WindowForm
     span: Span
-    size: Amount | None = None
-    slide: Amount | None = None
-    partition: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)

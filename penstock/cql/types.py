@@ -1,19 +1,16 @@
-"""SQL types as Arrow types, and which type two types become when they meet. Pure functions."""
+"""Type names of SQL and schemas of declarations, as Arrow types. Pure functions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
 
 import pyarrow as pa
 
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP
-
-NULL = pa.null()  # the type of a NULL literal until something else tells it
-MAX_PRECISION = 38
+from penstock.expr.types import MAX_PRECISION, classify_type
 
 _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
@@ -50,8 +47,6 @@ _REPLACED_TYPES: dict[pa.DataType, pa.DataType] = {
     pa.date64(): pa.date32(),
 }
 _CANONICAL_TYPES = frozenset(_TYPES_BY_NAME.values())
-
-TypeKind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
 
 
 def to_arrow_type(sql_name: str) -> pa.DataType:
@@ -129,21 +124,6 @@ def find_time_column(schema: pa.Schema, name: str) -> str:
     return column
 
 
-def classify_type(given: pa.DataType) -> TypeKind:
-    """The family of a canonical type."""
-    tests: tuple[tuple[bool, TypeKind], ...] = (
-        (pa.types.is_integer(given), "integer"),
-        (pa.types.is_floating(given), "float"),
-        (pa.types.is_decimal(given), "decimal"),
-        (pa.types.is_boolean(given), "boolean"),
-        (pa.types.is_string(given), "string"),
-        (pa.types.is_date(given), "date"),
-        (pa.types.is_timestamp(given), "timestamp"),
-        (pa.types.is_duration(given), "interval"),
-    )
-    return next((name for matches, name in tests if matches), "null")
-
-
 def format_type(given: pa.DataType) -> str:
     """How an error names a type: as one would write it in SQL."""
     match classify_type(given):
@@ -156,71 +136,6 @@ def format_type(given: pa.DataType) -> str:
         case "null":
             return "null"
     return next(name for name, named in _TYPES_BY_NAME.items() if named == given)
-
-
-def is_numeric(given: pa.DataType) -> bool:
-    return classify_type(given) in ("integer", "float", "decimal")
-
-
-def as_decimal(given: pa.DataType) -> pa.DataType:
-    """The decimal that holds every value of an integer type; a decimal is itself."""
-    if pa.types.is_decimal(given):
-        return given
-    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 19}[given.bit_width], 0)
-
-
-def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of both types can be compared or stand in one column; None if there is none."""
-    if left == right:
-        return left
-    kinds = {classify_type(left), classify_type(right)}
-    if "null" in kinds:
-        return right if classify_type(left) == "null" else left
-    if kinds == {"integer"}:
-        return left if left.bit_width >= right.bit_width else right
-    if kinds <= {"integer", "decimal"}:
-        return _find_common_decimal(as_decimal(left), as_decimal(right))
-    if kinds <= {"integer", "decimal", "float"}:
-        return DOUBLE
-    if kinds == {"date", "timestamp"}:
-        return left if classify_type(left) == "timestamp" else right
-    if kinds == {"timestamp"}:
-        return left if left.tz else right
-    return None
-
-
-def _find_common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    scale = max(left.scale, right.scale)
-    return _make_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
-
-
-def _make_decimal(precision: int, scale: int) -> pa.DataType:
-    """A decimal, or a double where no decimal is wide enough."""
-    return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else DOUBLE
-
-
-def find_arithmetic_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type of `left op right` over numbers, as Arrow computes it; None if one is not a number."""
-    if not (is_numeric(left) and is_numeric(right)):
-        return None
-    kinds = {classify_type(left), classify_type(right)}
-    if "float" in kinds:
-        return DOUBLE
-    if kinds == {"integer"}:
-        return INT
-    one, two = as_decimal(left), as_decimal(right)
-    (p1, s1), (p2, s2) = (one.precision, one.scale), (two.precision, two.scale)
-    match op:
-        case "*":
-            return _make_decimal(p1 + p2 + 1, s1 + s2)
-        case "/":
-            scale = max(4, s1 + p2 - s2 + 1)
-            return _make_decimal(p1 - s1 + s2 + scale, scale)
-        case "%":
-            scale = max(s1, s2)
-            return _make_decimal(min(p1 - s1, p2 - s2) + scale, scale)
-    scale = max(s1, s2)
-    return _make_decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
 
 
 def can_cast(given: pa.DataType, target: pa.DataType) -> bool:

@@ -1,132 +1,158 @@
-"""FROM items: windows and freshness in the unit of each stream's time column."""
+"""Window kinds as types: how long a tuple is valid, and how CQL writes the window.
+
+Law: a tuple of time t is valid in [t, t + lifetime) if its window has a lifetime. In a row-counted window it is valid
+until the `row_count`-th later tuple of its partition. Otherwise it stays valid.
+
+All other modules read the properties of `Window` and do not test for a kind. A new kind needs a type here, its grammar
+(`query_parser`, `syntax`, `sources`) and a test.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.cql.bound import NOW, UNBOUNDED, Source, Window
-from penstock.cql.catalog import Catalog, Stream, Table
-from penstock.cql.durations import convert_duration
-from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
-from penstock.cql.syntax import Amount, Name, SelectSyntax, SourceSyntax, WindowSyntax
-from penstock.errors import QueryError
+from penstock.cql.durations import format_duration
 
 
-def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tuple[Source, ...]:
-    """The FROM items of a SELECT; at least one must be a stream."""
-    sources: list[Source] = []
-    for syntax in select.sources:
-        source = _bind_source(syntax, select.window, catalog, origin)
-        written = syntax.alias or syntax.relation
-        if any(source.alias.casefold() == other.alias.casefold() for other in sources):
-            message = f"alias {source.alias} stands twice in FROM; give each item its own with AS"
-            raise origin.error("DUPLICATE_ALIAS", message, written.span, alias=source.alias)
-        if select.sequence and source.is_table:
-            message = f"SEQ pairs streams, but {source.relation.name} is a table"
-            raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
-        if select.sequence and source.window is not None and source.window.kind == "rows" and syntax.window:
-            message = (
-                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT looks at the last "
-                "tuple of each key anyway"
-            )
-            raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
-        sources.append(source)
-    if all(source.is_table for source in sources):
-        message = "a continuous query reads at least one stream, but FROM has only tables"
-        raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
-    for alias, amount in select.freshness:
-        position = _find_freshness_source(alias, amount, sources, origin)
-        relation = sources[position].relation
-        assert isinstance(relation, Stream)
-        bound = convert_amount(amount, relation.time_type, origin)
-        _check_freshness(bound, sources[position], alias, amount, origin)
-        sources[position] = replace(sources[position], freshness=bound)
-    return tuple(sources)
+class Window:
+    """What every window has. The defaults describe a window whose tuples never expire."""
+
+    keyword: ClassVar[str]
+    """The word that introduces the window in CQL, for messages."""
+    bounded: ClassVar[bool] = False
+    """Whether every tuple expires once the stream has gone on far enough, the oldest tuple first."""
+
+    @property
+    def lifetime(self) -> int | None:
+        """Ticks from a tuple's time to its expiration; None if time does not expire it."""
+        return None
+
+    @property
+    def duration(self) -> int | None:
+        """The length of a window over an interval of time, in ticks; None for other windows."""
+        return None
+
+    @property
+    def slide(self) -> int | None:
+        """The SLIDE in ticks, None without one."""
+        return None
+
+    @property
+    def row_count(self) -> int | None:
+        """How many later tuples of its partition expire a tuple; None if a count does not expire it."""
+        return None
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """The columns that divide the tuples into partitions that are counted separately."""
+        return ()
+
+    @property
+    def counted(self) -> bool:
+        """Whether tuples expire by a count of rows."""
+        return self.row_count is not None
+
+    def text(self, _time_type: pa.DataType) -> str:
+        """The window in CQL; durations are in the unit of a time column."""
+        return f"[{self.keyword}]"
 
 
-def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, origin: Origin) -> Source:
-    name = syntax.relation
-    if name.text not in catalog.relations:
-        known = list(catalog.relations)
-        listing = f"known are {', '.join(known)}" if known else "none is declared"
-        message = f"unknown stream or table {name.text}; {listing}{suggest_similar(name.text, known)}"
-        raise origin.error("UNKNOWN_RELATION", message, name.span, relation=name.text)
-    relation = catalog.relations[name.text]
-    alias = syntax.alias.text if syntax.alias else relation.name
-    if isinstance(relation, Table):
-        if syntax.window:
-            message = f"{relation.name} is a table: its rows are always valid, so it takes no window"
-            raise origin.error("WINDOW_ON_TABLE", message, syntax.window.span)
-        return Source(alias, relation, None)
-    if syntax.window:
-        return Source(alias, relation, _bind_window(syntax.window, relation, origin))
-    if shorthand:
-        return Source(alias, relation, Window("range", convert_amount(shorthand, relation.time_type, origin)))
-    return Source(alias, relation, UNBOUNDED)
+@dataclass(frozen=True)
+class Range(Window):
+    """[RANGE size SLIDE slide]: the last `size` ticks."""
+
+    size: int
+    slide: int | None = None
+
+    keyword = "RANGE"
+    bounded = True
+
+    @property
+    def lifetime(self) -> int:
+        return self.size
+
+    @property
+    def duration(self) -> int:
+        return self.size
+
+    def text(self, time_type: pa.DataType) -> str:
+        slide = "" if self.slide is None else f" SLIDE {format_duration(self.slide, time_type)}"
+        return f"[RANGE {format_duration(self.size, time_type)}{slide}]"
 
 
-def _bind_window(syntax: WindowSyntax, stream: Stream, origin: Origin) -> Window:
-    if syntax.size is None:
-        return NOW if syntax.kind == "now" else UNBOUNDED
-    if syntax.kind == "range":
-        slide = convert_amount(syntax.slide, stream.time_type, origin) if syntax.slide else None
-        return Window("range", convert_amount(syntax.size, stream.time_type, origin), slide=slide)
-    return Window(
-        "rows", _parse_row_count(syntax.size, origin), partition=_resolve_partition(syntax.partition, stream, origin)
-    )
+@dataclass(frozen=True)
+class Rows(Window):
+    """[ROWS count]: the last `count` tuples."""
+
+    count: int
+
+    keyword = "ROWS"
+    bounded = True
+
+    @property
+    def row_count(self) -> int:
+        return self.count
+
+    def text(self, _time_type: pa.DataType) -> str:
+        return f"[ROWS {self.count}]"
 
 
-def _parse_row_count(amount: Amount, origin: Origin) -> int:
-    countable = amount.unit is None and amount.number.isdecimal() and len(amount.number) <= 18
-    if not countable or int(amount.number) < 1:
-        message = "ROWS takes a whole number of rows, at least 1; write RANGE for a duration"
-        raise origin.error("INVALID_WINDOW", message, amount.span)
-    return int(amount.number)
+@dataclass(frozen=True)
+class PartitionedRows(Window):
+    """[PARTITION BY by ROWS count]: the last `count` tuples for each value of the columns `by`.
+
+    It is not bounded: a value that never comes again keeps its tuples.
+    """
+
+    count: int
+    by: tuple[str, ...]
+
+    keyword = "PARTITION BY"
+
+    @property
+    def row_count(self) -> int:
+        return self.count
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        return self.by
+
+    def text(self, _time_type: pa.DataType) -> str:
+        return f"[PARTITION BY {', '.join(self.by)} ROWS {self.count}]"
 
 
-def _resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
-    spelling = {column.casefold(): column for column in stream.schema.names}
-    for name in names:
-        if name.text.casefold() not in spelling:
-            known = ", ".join(stream.schema.names)
-            hint = suggest_similar(name.text, stream.schema.names)
-            message = f"unknown column {name.text}; {stream.name} has {known}{hint}"
-            raise origin.error("UNKNOWN_COLUMN", message, name.span, name=name.text)
-    return tuple(dict.fromkeys(spelling[name.text.casefold()] for name in names))
+@dataclass(frozen=True)
+class Now(Window):
+    """[NOW]: the tuples of the current instant."""
+
+    keyword = "NOW"
+    bounded = True
+
+    @property
+    def lifetime(self) -> int:
+        return 1
 
 
-def convert_amount(amount: Amount, time_type: pa.DataType, origin: Origin, least: int = 1) -> int:
-    """A written duration in the unit of a time column; it may not be less than `least`."""
-    try:
-        value = convert_duration(amount.number, amount.unit, time_type)
-    except QueryError as error:
-        raise origin.error(error.condition, error.message, amount.span) from None
-    if value < least:
-        bound = "greater than zero" if least else "zero or more"
-        raise origin.error("INVALID_DURATION", f"a duration here must be {bound}", amount.span)
-    return value
+@dataclass(frozen=True)
+class Unbounded(Window):
+    """[UNBOUNDED], or no window: all tuples so far."""
+
+    keyword = "UNBOUNDED"
 
 
-def _find_freshness_source(alias: Name, amount: Amount, sources: list[Source], origin: Origin) -> int:
-    """The position of the stream that FRESHNESS names."""
-    for position, source in enumerate(sources):
-        if source.alias.casefold() == alias.text.casefold():
-            if source.is_table:
-                message = f"{source.alias} is a table: its rows do not age, so it takes no FRESHNESS"
-                raise origin.error("INVALID_FRESHNESS", message, alias.span)
-            if source.freshness is not None:
-                place = (alias.span[0], amount.span[1])
-                raise origin.error("INVALID_FRESHNESS", f"a second FRESHNESS for {source.alias}", place)
-            return position
-    known = [source.alias for source in sources]
-    message = f"unknown alias {alias.text}; FROM has {', '.join(known)}{suggest_similar(alias.text, known)}"
-    raise origin.error("UNKNOWN_ALIAS", message, alias.span, alias=alias.text)
+@dataclass(frozen=True)
+class Static(Window):
+    """The rows of a table. They are always valid, and CQL writes no window for them."""
+
+    keyword = "TABLE"
+
+    def text(self, _time_type: pa.DataType) -> str:
+        return ""
 
 
-def _check_freshness(bound: int, source: Source, alias: Name, amount: Amount, origin: Origin) -> None:
-    window = source.window
-    if window and window.kind == "range" and window.size is not None and bound < window.size:
-        message = f"FRESHNESS of {source.alias} is shorter than its RANGE window; it must be at least as long"
-        raise origin.error("INVALID_FRESHNESS", message, (alias.span[0], amount.span[1]))
+NOW = Now()
+UNBOUNDED = Unbounded()
+STATIC = Static()

@@ -20,7 +20,7 @@ from penstock.graph.graph import Graph
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
 from penstock.join.state_policy import POLICIES
-from penstock.plan.query import plan_body
+from penstock.plan.rules import PlanningContext, plan_body
 from penstock.state.maintenance import Maintenance
 
 _DEMAND_KINDS = get_args(DemandFilter)
@@ -84,7 +84,7 @@ class QueryBuilder:
         feeds = Stream(name, query.schema, "_ts") if derives else None
         tables = self._relations.tables
         rows = {table: data.num_rows for table, data in tables.items()}
-        part = plan_body(query.body, plan, rows, self._relations.stream_ranks)
+        part = plan_body(query.body, PlanningContext(plan, rows, self._relations.stream_ranks))
         self._budgets.check_admission(name, part, derives=derives)
         with self._guard.change():
             self._join_registry.budget_scope = self._budgets.budget_scope(name)

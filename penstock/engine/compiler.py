@@ -36,7 +36,6 @@ from penstock.plan.join_sharing import derive_requirement
 from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, PlanPart, SequencePart, UnionPart
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import Maintenance
-from penstock.state.windows import get_lifetime
 
 
 @dataclass
@@ -180,7 +179,7 @@ class Compiler:
         producer = self.graph[f"source {source.relation.name}"]
         reader = producer.outlet.open()
         readers[reader] = producer
-        return SequenceInput(reader, source.alias, filters, get_lifetime(source.window), _count_arrivals(producer))
+        return SequenceInput(reader, source.alias, filters, source.window.lifetime, _count_arrivals(producer))
 
     def _append_operator(self, what: str, below: Sequence[QueryPart], make: Any) -> QueryPart:
         arcs = [stage.outlet.open() for stage in below]
@@ -216,7 +215,7 @@ def _find_count_starts(part: JoinPart, producers: Mapping[str, Node]) -> dict[st
 
     What is held back does not count for a new query, but may stand between tuples that do.
     """
-    counted = [s.alias for s in part.sources if s.window is not None and s.window.kind == "rows"]
+    counted = [s.alias for s in part.sources if s.window.counted]
     operators = {alias: producers[alias].operator for alias in counted}
     return {
         alias: source.arrival_count

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.cql.durations import format_duration
 from penstock.engine.join_registry import dump_join, restore_join
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Node
@@ -29,7 +30,7 @@ from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.protocol import Batch
 from penstock.ops.sequence.operator import SequenceOperator
 from penstock.ops.union import UnionOperator
-from penstock.plan.explain import Properties, format_duration
+from penstock.plan.explain import Properties
 from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import (

@@ -24,7 +24,8 @@ from penstock.ops.protocol import Batch
 from penstock.plan.explain import ExplainNode, describe_join
 from penstock.plan.explain_query import describe_query
 from penstock.plan.physical import JoinPlan
-from penstock.plan.query import JoinPart, PlanPart, list_difference_parts, list_join_parts, list_planned_joins, replan
+from penstock.plan.query import JoinPart, PlanPart, list_difference_parts, list_join_parts, list_planned_joins
+from penstock.plan.shapes import replan
 from penstock.plan.tree import Tree, rename_leaves
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER

@@ -14,11 +14,12 @@ from penstock.engine.guard import Guard
 from penstock.engine.ingest import fit_columns
 from penstock.engine.streams import Clock, StreamRegistry
 from penstock.errors import DataError, QueryError, require_known
+from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.functions import NAMED_FUNCTIONS
 from penstock.graph.graph import Graph
 from penstock.ops.aggregate.user import check_aggregate_class
 
 Duration = str | int | timedelta
-_BUILT_IN_FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")
 
 
 def describe_stream(
@@ -93,7 +94,7 @@ class Relations:
     def add_aggregate(self, name: str, cls: type) -> None:
         if not isinstance(name, str) or not name.isidentifier():
             raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
-        if name.casefold() in (*_BUILT_IN_FUNCTIONS, *self.catalog.aggregates):
+        if name.casefold() in (*AGGREGATES, *NAMED_FUNCTIONS, *self.catalog.aggregates):
             raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
         self.catalog.aggregates[name.casefold()] = check_aggregate_class(name, cls)
 

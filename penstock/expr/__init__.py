@@ -23,7 +23,8 @@ from penstock.expr.nodes import (
     split_conjuncts,
     walk,
 )
-from penstock.expr.sql import format_spark_type, quote_name, to_sql
+from penstock.expr.sql import quote_name, to_sql
+from penstock.expr.types import format_spark_type
 
 __all__ = [
     "BOOL",

@@ -59,7 +59,7 @@ DECIMAL_OPERATIONS: dict[Op, Callable[..., Decimal]] = {
 }
 
 
-def make_arithmetic_kernel(call: Call) -> Kernel:
+def make_arithmetic(call: Call, _constants: object) -> Kernel:
     """The kernel of `+ - * / % neg abs` for the type of the result."""
     kind, types = call.type, [arg.type for arg in call.args]
     if pt.is_integer(kind):
@@ -223,6 +223,3 @@ def _compute_by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Ar
         return round_to_decimal(operate(*row), kind)
 
     return pa.array([one(row) for row in zip(*columns, strict=True)], kind)
-
-
-ARITHMETIC_OPS: tuple[Op, ...] = ("+", "-", "*", "/", "%", "neg", "abs")

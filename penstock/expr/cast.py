@@ -18,6 +18,7 @@ import pyarrow.types as pt
 from penstock.errors import UnsupportedError
 from penstock.expr import convert, text
 from penstock.expr.convert import Datum
+from penstock.expr.nodes import Call
 
 Caster = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -32,6 +33,11 @@ def try_cast(value: Datum, kind: pa.DataType) -> Datum:
     if pt.is_null(source):
         return pa.nulls(len(value), kind)
     return CASTS.get((find_type_family(source), find_type_family(kind)), _cast_any)(value, kind)
+
+
+def make_cast(call: Call, _constants: object) -> Callable[[Datum], Datum]:
+    """The kernel of CAST to the type of the call."""
+    return lambda value: try_cast(value, call.type)
 
 
 def find_type_family(kind: pa.DataType) -> str:

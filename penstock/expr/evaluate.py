@@ -19,17 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import InternalError
-from penstock.expr import logic
-from penstock.expr.arithmetic import ARITHMETIC_OPS, make_arithmetic_kernel
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import Datum
+from penstock.expr.functions import FUNCTIONS
 from penstock.expr.logic import Constants, Kernel
 from penstock.expr.nodes import (
-    BOOL,
-    COMPARISONS,
     DOUBLE,
     INT,
-    STRING,
     Aggregate,
     Call,
     Column,
@@ -279,47 +275,15 @@ def _compile_program(exprs: tuple[Expr, ...]) -> ExprProgram:
 def _make_kernel(call: Call, constants: Constants) -> Kernel:
     if pt.is_null(call.type):
         return lambda *_args: pa.scalar(None, call.type)
-    return KERNEL_MAKERS[call.op](call, constants)
-
-
-def _make_cast(call: Call, _constants: Constants) -> Kernel:
-    return lambda value: try_cast(value, call.type)
-
-
-def _make_arithmetic(call: Call, _constants: Constants) -> Kernel:
-    return make_arithmetic_kernel(call)
-
-
-KERNEL_MAKERS: dict[Op, Callable[[Call, Constants], Kernel]] = {
-    **dict.fromkeys(ARITHMETIC_OPS, _make_arithmetic),
-    **dict.fromkeys(COMPARISONS, logic.make_comparison),
-    "and": logic.make_and,
-    "or": logic.make_or,
-    "not": logic.make_not,
-    "is_null": logic.make_is_null,
-    "in": logic.make_in,
-    "like": logic.make_like,
-    "case": logic.make_case,
-    "coalesce": logic.make_coalesce,
-    "cast": _make_cast,
-}
+    return FUNCTIONS[call.op].make_kernel(call, constants)
 
 
 def _type_nulls(call: Call) -> Call:
-    """The call with NULLs of no type given the type their place asks for."""
-    if call.op in ("cast", "is_null") or not any(pt.is_null(arg.type) for arg in call.args):
+    """The call with a type for each NULL that has none."""
+    infer = FUNCTIONS[call.op].null_type
+    if infer is None or not any(pt.is_null(arg.type) for arg in call.args):
         return call
     args = tuple(
-        Call("cast", (arg,), _infer_null_type(call, index)) if pt.is_null(arg.type) else arg
-        for index, arg in enumerate(call.args)
+        Call("cast", (arg,), infer(call, index)) if pt.is_null(arg.type) else arg for index, arg in enumerate(call.args)
     )
     return replace(call, args=args)
-
-
-def _infer_null_type(call: Call, index: int) -> pa.DataType:
-    if call.op == "like":
-        return STRING
-    if call.op in (*COMPARISONS, "in"):
-        return next((arg.type for arg in call.args if not pt.is_null(arg.type)), BOOL)
-    condition = call.op == "case" and index % 2 == 0 and index < len(call.args) - 1
-    return BOOL if condition or call.op in ("and", "or", "not") else call.type

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal as OneOf
 
 import pyarrow as pa
 
@@ -20,16 +19,8 @@ STRING = pa.string()
 TIMESTAMP = pa.timestamp("us")
 INTERVAL = pa.duration("us")
 
-Op = OneOf[
-    "+", "-", "*", "/", "%", "neg", "abs",
-    "=", "<>", "<", "<=", ">", ">=",
-    "and", "or", "not", "is_null",
-    "in",        # args[0] IN (args[1:])
-    "like",      # args[0] LIKE args[1] (a string literal)
-    "case",      # WHEN args[0] THEN args[1] WHEN args[2] THEN args[3] ... ELSE args[-1]; always odd in number
-    "coalesce",
-    "cast",      # to the node's type; a value that cannot be cast becomes NULL
-]  # fmt: skip
+Op = str
+"""The name of an entry in `functions.FUNCTIONS`."""
 
 COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
 MIRRORED_OPS: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

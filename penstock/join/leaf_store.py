@@ -37,7 +37,7 @@ from penstock.state.kernels import ALWAYS, I32, I64, NONE, collect_living_rows, 
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
 from penstock.state.sorted_index import F64, SortedIndex, to_floats
-from penstock.state.windows import RowsWindow, compute_expirations, get_lifetime
+from penstock.state.windows import RowsWindow, compute_expirations
 
 _NO_FRESH_MARKS = np.empty(0, np.uint8)
 
@@ -78,11 +78,11 @@ class LeafStore(StoredRows):
         self.fresh_from = 0
         """Rows from here on are of the batch in progress."""
         window = plan.source.window
-        self._lifetime = get_lifetime(window)
+        self._lifetime = window.lifetime
         self.rows_window: RowsWindow | None = None
-        if window is not None and window.kind == "rows":
+        if window.row_count is not None:
             types = [schema.field(name).type for name in window.partition]
-            self.rows_window = RowsWindow(window.size or 0, types, maintenance.capacity)
+            self.rows_window = RowsWindow(window.row_count, types, maintenance.capacity)
         self._fifo = self.rows_window is None or self.rows_window.is_fifo
         self._indexes: dict[Key, ChainIndex] = {}
         self._sorted_indexes: dict[str, SortedIndex] = {}
@@ -185,8 +185,7 @@ class LeafStore(StoredRows):
 
     @property
     def _partition(self) -> tuple[str, ...]:
-        window = self.plan.source.window
-        return window.partition if window is not None else ()
+        return self.plan.source.window.partition
 
     def _append(
         self, born: I64, dies: I64, codes: Mapping[int, I32], payload: Mapping[str, pa.Array], wanted: I32 | None
@@ -393,7 +392,7 @@ class LeafStore(StoredRows):
         self._columns = {name: self._columns.get(name) or new[name] for name in plan.columns}
         self._column_first_row = {name: row for name, row in self._column_first_row.items() if name in self._columns}
         self.plan, self.interest = plan, interest
-        self._lifetime = get_lifetime(plan.source.window)
+        self._lifetime = plan.source.window.lifetime
         self._interest_ring = CodeRing()
         if interest is not None and wanted is not None:
             self._interest_ring.write(self.base, self.base, wanted, self._capacity, wide=not interest.has_few_sets)

@@ -52,14 +52,15 @@ def assume_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows:
 
 
 def _estimate_window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
-    if source.window is None:
+    """Rows in a window if a stream has one tuple per second, or per tick of integer time."""
+    window, relation = source.window, source.relation
+    if not isinstance(relation, Stream):
         return float(table_rows.get(source.alias, 1))
-    if source.window.kind == "now":
-        return 1.0
-    if source.window.size is None:
+    if window.row_count is not None:
+        return float(window.row_count)
+    if window.lifetime is None:
         return _UNBOUNDED_ROWS
-    is_time = isinstance(source.relation, Stream) and pa.types.is_timestamp(source.relation.time_type)
-    return source.window.size / (_MICROSECONDS if is_time and source.window.kind == "range" else 1.0)
+    return window.lifetime / (_MICROSECONDS if pa.types.is_timestamp(relation.time_type) else 1.0)
 
 
 def estimate_state_rows(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:

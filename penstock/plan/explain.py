@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from penstock.cql.bound import Window
+from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
 from penstock.expr.sql import to_sql
 from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, SubPlan
-
-_UNITS = (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 1_000_000),
-          ("milliseconds", 1_000), ("microseconds", 1))  # fmt: skip
-
 
 Properties = tuple[tuple[str, str], ...]
 
@@ -36,7 +30,7 @@ def describe_join(plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNod
 def _describe_node(part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNode:
     note = notes.get(str(part.tree), ())
     if isinstance(part, LeafPlan):
-        return ExplainNode(_format_leaf_title(part), (*_list_leaf_properties(part), *note))
+        return ExplainNode(format_source(part.source), (*_list_leaf_properties(part), *note))
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
     below: tuple[SubPlan, ...]
     if isinstance(part, EddyPlan):
@@ -50,12 +44,13 @@ def _describe_node(part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties
     return ExplainNode(title, (*properties, *note), children)
 
 
-def _format_leaf_title(leaf: LeafPlan) -> str:
-    relation = leaf.source.relation
-    name = relation.name if relation.name == leaf.alias else f"{relation.name} AS {leaf.alias}"
-    if not isinstance(relation, Stream) or leaf.source.window is None:
+def format_source(source: Source) -> str:
+    """A FROM item: its kind, its name and its window."""
+    relation = source.relation
+    name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
+    if not isinstance(relation, Stream):
         return f"table {name}"
-    return f"stream {name} {format_window(leaf.source.window, relation.time_type)}"
+    return f"stream {name} {source.window.text(relation.time_type)}"
 
 
 def _list_leaf_properties(leaf: LeafPlan) -> Iterator[tuple[str, str]]:
@@ -70,25 +65,6 @@ def _format_equality(class_id: int, node: NodePlan, plan: JoinPlan) -> str:
     terms = dict(plan.classes[class_id].terms)
     sides = (next(terms[alias] for alias in side.aliases if alias in terms) for side in (node.left, node.right))
     return " = ".join(to_sql(term) for term in sides)
-
-
-def format_window(window: Window, time_type: pa.DataType) -> str:
-    """A window in CQL."""
-    if window.kind in ("now", "unbounded"):
-        return f"[{window.kind.upper()}]"
-    if window.kind == "rows":
-        partition = f"PARTITION BY {', '.join(window.partition)} " if window.partition else ""
-        return f"[{partition}ROWS {window.size}]"
-    slide = f" SLIDE {format_duration(window.slide, time_type)}" if window.slide is not None else ""
-    return f"[RANGE {format_duration(window.size or 0, time_type)}{slide}]"
-
-
-def format_duration(amount: int, time_type: pa.DataType) -> str:
-    """A duration in the largest unit that divides it; plain ticks for integer time."""
-    if not pa.types.is_timestamp(time_type):
-        return str(amount)
-    unit, size = next((unit, size) for unit, size in _UNITS if amount % size == 0)
-    return f"{amount // size} {unit if amount != size else unit[:-1]}"
 
 
 def as_text(node: ExplainNode) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from penstock.cql.bound import Source
 from penstock.cql.catalog import Stream
+from penstock.cql.durations import format_duration
 from penstock.expr.nodes import Expr
 from penstock.expr.sql import to_sql
-from penstock.plan.explain import ExplainNode, Properties, format_duration, format_window
+from penstock.plan.explain import ExplainNode, Properties, format_source
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -71,9 +72,5 @@ def _describe_step(step: SequenceStep) -> Properties:
 
 
 def _describe_source(source: Source, filters: tuple[Expr, ...]) -> ExplainNode:
-    relation = source.relation
-    name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
-    assert isinstance(relation, Stream)
-    window = "" if source.window is None else f" {format_window(source.window, relation.time_type)}"
     where = (("filter", " AND ".join(to_sql(term) for term in filters)),) if filters else ()
-    return ExplainNode(f"stream {name}{window}", where)
+    return ExplainNode(format_source(source), where)

@@ -17,18 +17,10 @@ from functools import cached_property
 from itertools import accumulate
 from operator import mul
 
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
 
 Allowances = Mapping[Tree, float]
 """Probes per second of each half-way join, by the node that probes."""
-
-
-def list_joins(tree: Tree) -> Iterator[JoinPair]:
-    """The joins of a plan, children first; the last one is the root."""
-    if isinstance(tree, JoinPair):
-        yield from list_joins(tree.left)
-        yield from list_joins(tree.right)
-        yield tree
 
 
 def list_halfway_joins(tree: Tree) -> dict[Tree, Tree]:

@@ -7,8 +7,9 @@ two equal terms of one alias become a filter of that alias.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 
@@ -33,6 +34,8 @@ class EqualityClass:
 
 @dataclass(frozen=True)
 class JoinGraph:
+    """WHERE and ON of a SELECT, sorted. A class is named by its position."""
+
     aliases: tuple[str, ...]
     classes: tuple[EqualityClass, ...]
     filters: tuple[tuple[str, Expr], ...]
@@ -46,34 +49,83 @@ class JoinGraph:
         return tuple((c.id, term) for c in self.classes for owner, term in c.terms if owner == alias)
 
 
-def build_join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
-    """Sort the conjuncts of WHERE into classes, filters and residuals."""
-    filters: list[tuple[str, Expr]] = []
-    residuals: list[Expr] = []
-    groups: list[list[tuple[str, Expr]]] = []
-    for predicate in where:
-        used = find_aliases(predicate)
+Term = tuple[str, Expr]
+"""An alias and an expression over it."""
+
+
+@dataclass(frozen=True)
+class SortedWhere:
+    """The conjuncts of WHERE while the rules sort them. `pending` are those that no rule has taken yet.
+
+    `equal_terms` are sets of terms that must be equal.
+    """
+
+    aliases: tuple[str, ...]
+    pending: tuple[Expr, ...]
+    equal_terms: tuple[tuple[Term, ...], ...] = ()
+    filters: tuple[tuple[str, Expr], ...] = ()
+    residuals: tuple[Expr, ...] = ()
+
+
+def collect_equalities(where: SortedWhere) -> SortedWhere:
+    """Equalities between two aliases become sets of equal terms, closed under transitivity."""
+    equal_terms: tuple[tuple[Term, ...], ...] = ()
+    pending: list[Expr] = []
+    for predicate in where.pending:
         sides = match_equality(predicate)
-        if sides is not None:
-            _merge_groups(groups, sides)
-        elif len(used) > 1:
-            residuals.append(predicate)
+        if sides is None:
+            pending.append(predicate)
         else:
-            filters.append((next(iter(used), names[0]), predicate))
-    classes: list[EqualityClass] = []
-    for group in groups:
+            equal_terms = _add_equality(equal_terms, sides)
+    return replace(where, pending=tuple(pending), equal_terms=equal_terms)
+
+
+def push_filters(where: SortedWhere) -> SortedWhere:
+    """Predicates over one alias become filters of its leaf; a constant predicate filters the first alias."""
+    owned = [(find_aliases(predicate), predicate) for predicate in where.pending]
+    return replace(
+        where,
+        pending=tuple(predicate for used, predicate in owned if len(used) > 1),
+        filters=tuple((next(iter(used), where.aliases[0]), predicate) for used, predicate in owned if len(used) < 2),
+    )
+
+
+def split_repeated_terms(where: SortedWhere) -> SortedWhere:
+    """A set of equal terms keeps the first term of each alias; a filter compares it with each further one."""
+    kept: list[tuple[Term, ...]] = []
+    filters = list(where.filters)
+    for terms in where.equal_terms:
         first: dict[str, Expr] = {}
-        for alias, term in group:
+        for alias, term in terms:
             if alias in first:
                 filters.append((alias, Call("=", (first[alias], term), BOOL)))
             else:
                 first[alias] = term
-        terms = tuple((name, first[name]) for name in names if name in first)
-        classes.append(EqualityClass(len(classes), terms))
-    return JoinGraph(names, tuple(classes), tuple(filters), tuple(residuals))
+        kept.append(tuple((name, first[name]) for name in where.aliases if name in first))
+    return replace(where, equal_terms=tuple(kept), filters=tuple(filters))
 
 
-def match_equality(predicate: Expr) -> tuple[tuple[str, Expr], tuple[str, Expr]] | None:
+def keep_residuals(where: SortedWhere) -> SortedWhere:
+    """What is left over several aliases is tested on combinations."""
+    return replace(where, pending=(), residuals=where.pending)
+
+
+WHERE_RULES: tuple[Callable[[SortedWhere], SortedWhere], ...] = (
+    collect_equalities,
+    push_filters,
+    split_repeated_terms,
+    keep_residuals,
+)
+
+
+def build_join_graph(names: tuple[str, ...], where: Iterable[Expr]) -> JoinGraph:
+    """Sort the conjuncts of WHERE into classes, filters and residuals."""
+    found = reduce(lambda sorted_, rule: rule(sorted_), WHERE_RULES, SortedWhere(names, tuple(where)))
+    classes = tuple(EqualityClass(place, terms) for place, terms in enumerate(found.equal_terms))
+    return JoinGraph(names, classes, found.filters, found.residuals)
+
+
+def match_equality(predicate: Expr) -> tuple[Term, Term] | None:
     """The two terms of an equality between two aliases."""
     if not (isinstance(predicate, Call) and predicate.op == "="):
         return None
@@ -95,13 +147,14 @@ def _strip_casts(term: Expr) -> Expr:
     return term
 
 
-def _merge_groups(groups: list[list[tuple[str, Expr]]], sides: Iterable[tuple[str, Expr]]) -> None:
-    merged: list[tuple[str, Expr]] = []
+def _add_equality(sets: tuple[tuple[Term, ...], ...], sides: tuple[Term, Term]) -> tuple[tuple[Term, ...], ...]:
+    """The sets with the two sides in one set, which stands last."""
+    united: list[Term] = []
     for side in sides:
-        home = next((group for group in groups if side in group), None)
+        home = next((terms for terms in sets if side in terms), None)
         if home is None:
-            merged += [side] if side not in merged else []
+            united += [side] if side not in united else []
         else:
-            groups.remove(home)
-            merged += home
-    groups.append(merged)
+            sets = tuple(terms for terms in sets if terms is not home)
+            united += home
+    return (*sets, tuple(united))

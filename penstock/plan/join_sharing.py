@@ -12,25 +12,19 @@ classes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 
-from penstock.cql.bound import UNBOUNDED, Source, Window
+from penstock.cql.bound import Source
+from penstock.cql.windows import UNBOUNDED, Range, Window
 from penstock.expr.nodes import Column, Expr, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
 
 UNLIMITED = 2**63 - 1
-
-
-def compute_lifetime(window: Window | None) -> int:
-    """How long a tuple lives by time alone; ENDLESS where only a count, or nothing, ends it."""
-    if window is None or window.kind in ("rows", "unbounded"):
-        return UNLIMITED
-    return 1 if window.kind == "now" else window.size or 0
 
 
 @dataclass(frozen=True)
@@ -84,9 +78,9 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
     def renamed(expr: Expr) -> Expr:
         return _rename_aliases(expr, renaming)
 
-    timed = [s for s in part.sources if not s.is_table and (s.window is None or s.window.kind != "rows")]
+    timed = [s for s in part.sources if not s.is_table and not s.window.counted]
     return JoinRequirement(
-        tuple(sorted((renaming[s.alias], compute_lifetime(s.window)) for s in timed)),
+        tuple(sorted((renaming[s.alias], _limit(s.window.lifetime)) for s in timed)),
         tuple(sorted(((renaming[alias], renamed(expr)) for alias, expr in part.graph.filters), key=repr)),
         frozenset(renamed(expr) for expr in part.graph.residuals),
         tuple((name, renamed(expr)) for name, expr in part.outputs),
@@ -96,7 +90,12 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
 
 
 def _find_freshness(source: Source) -> int:
-    return source.freshness or compute_lifetime(source.window)
+    return source.freshness or _limit(source.window.lifetime)
+
+
+def _limit(lifetime: int | None) -> int:
+    """A lifetime as a number that can be compared."""
+    return UNLIMITED if lifetime is None else lifetime
 
 
 def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
@@ -109,7 +108,7 @@ def find_nested_renaming(part: JoinPart, host: JoinPart, shape: PlanShape) -> di
 
     Only where time alone ends tuples and classes connect all items: then the node's rows do not depend on the others.
     """
-    timed = all(not s.is_table and (s.window is None or s.window.kind != "rows") for s in host.sources)
+    timed = all(not s.is_table and not s.window.counted for s in host.sources)
     if isinstance(shape, Eddy) or not timed or not is_connected(part.graph) or not is_connected(host.graph):
         return None
     for node in list_joins(shape):
@@ -134,8 +133,7 @@ def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[froz
 
 def _compute_signature(source: Source) -> tuple[str, bool, Window | None]:
     """What must be equal of two FROM items."""
-    counted = source.window is not None and source.window.kind == "rows"
-    return source.relation.name, source.is_table, source.window if counted else None
+    return source.relation.name, source.is_table, source.window if source.window.counted else None
 
 
 def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
@@ -150,17 +148,35 @@ def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[
         yield {mine: other for each in pairs for mine, other in each}
 
 
-def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
-    ours, theirs = part.graph, host.graph
-    if {rename_terms(class_, names) for class_ in ours.classes} != {
-        frozenset(class_.terms) for class_ in theirs.classes
-    }:
-        return False
+def have_equal_classes(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Both joins make the same terms equal."""
+    ours = {rename_terms(class_, names) for class_ in part.graph.classes}
+    return ours == {frozenset(class_.terms) for class_ in host.graph.classes}
+
+
+def have_equal_table_filters(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Both joins read the same rows of their tables."""
     tables = {source.alias for source in host.sources if source.is_table}
-    on_tables = {(names[alias], _rename_aliases(expr, names)) for alias, expr in ours.filters if names[alias] in tables}
-    if on_tables != {(alias, expr) for alias, expr in theirs.filters if alias in tables}:
-        return False
-    return is_connected(theirs) or {_rename_aliases(expr, names) for expr in ours.residuals} == set(theirs.residuals)
+    ours = {(names[alias], _rename_aliases(expr, names)) for alias, expr in part.graph.filters}
+    return {each for each in ours if each[0] in tables} == {each for each in host.graph.filters if each[0] in tables}
+
+
+def have_bounded_combinations(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    """Classes connect all items, or the predicates agree: otherwise the shared join would be a cross product."""
+    ours = {_rename_aliases(expr, names) for expr in part.graph.residuals}
+    return is_connected(host.graph) or ours == set(host.graph.residuals)
+
+
+SHARING_CONDITIONS: tuple[Callable[[JoinPart, JoinPart, Mapping[str, str]], bool], ...] = (
+    have_equal_classes,
+    have_equal_table_filters,
+    have_bounded_combinations,
+)
+"""What must hold for two joins to be one, besides FROM items of the same relations; cheapest test first."""
+
+
+def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
+    return all(condition(part, host, names) for condition in SHARING_CONDITIONS)
 
 
 def rename_terms(class_: EqualityClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:
@@ -186,6 +202,6 @@ def widen_window(source: Source, lives: int | None) -> Source:
     """The FROM item with a window that holds a tuple for `lives`; None leaves it as it is."""
     if lives is None:
         return source
-    window = UNBOUNDED if lives == UNLIMITED else Window("range", lives)
-    same = source.window is not None and compute_lifetime(source.window) == lives
-    return source if same else replace(source, window=window)
+    if not source.is_table and _limit(source.window.lifetime) == lives:
+        return source
+    return replace(source, window=UNBOUNDED if lives == UNLIMITED else Range(lives))

@@ -142,8 +142,7 @@ def _walk_nodes(part: SubPlan) -> Iterator[NodePlan]:
 
 def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr, ...], tree: PlanShape) -> JoinPlan:
     """The physical plan for a tree. `outputs` are the expressions read above the join."""
-    partitions = {source.alias: source.window.partition if source.window else () for source in sources}
-    needed = {alias: dict.fromkeys(names) for alias, names in partitions.items()}
+    needed = {source.alias: dict.fromkeys(source.window.partition) for source in sources}
     for expr in (*outputs, *graph.residuals):
         for column in find_columns(expr):
             needed[column.alias][column.name] = None

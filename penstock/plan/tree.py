@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import overload
 
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def list_leaves(tree: PlanShape) -> tuple[str, ...]:
 
 
 def list_joins(tree: Tree) -> Iterator[JoinPair]:
-    """The joins of a tree, children first."""
+    """The joins of a tree, children first; the last one is the root."""
     if isinstance(tree, JoinPair):
         yield from list_joins(tree.left)
         yield from list_joins(tree.right)
@@ -96,8 +96,9 @@ def rename_leaves(tree: PlanShape, names: Mapping[str, str]) -> PlanShape:
 
 
 def require_tree(tree: PlanShape) -> Tree:
-    """A shape in which every tuple has its paths."""
-    assert not isinstance(tree, Eddy), "an eddy is refused where paths are needed"
+    """The shape as a tree, for callers that have refused eddies before: an eddy has no input paths."""
+    if isinstance(tree, Eddy):
+        raise InternalError("EDDY_HAS_NO_PATHS", f"{tree} is an eddy where a tree is needed", plan=str(tree))
     return tree
 
 

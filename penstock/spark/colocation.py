@@ -69,9 +69,7 @@ def is_row_by_row(query: Query) -> bool:
     body, items = query.body, list_streams(query.body)
     if not isinstance(body, Select) or len(items) != 1 or find_pin_reason(query) is not None:
         return False
-    window = items[0][1].window
-    whole = window is not None and window.kind == "rows"
-    return not whole and find_grouping_keys(body) is None
+    return not items[0][1].window.counted and find_grouping_keys(body) is None
 
 
 def _build_route(source: Source, cut: Partitioning, cells: int) -> Route:

@@ -14,10 +14,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.cql.bound import Select, Source, Window
+from penstock.cql.bound import Select, Source
 from penstock.cql.catalog import Stream
 from penstock.cql.script_parser import parse_query
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
+from penstock.cql.windows import Window
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr.nodes import Column, Expr, find_columns, rewrite
 from penstock.expr.sql import quote_name, to_sql
@@ -27,7 +28,6 @@ from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.placement import Placement, Route, RouteDimension, list_selects
 from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
-from penstock.state.windows import get_lifetime
 
 MAX_LATENESS = 2**62
 """A lateness that leaves all judgement to the pipeline."""
@@ -58,7 +58,6 @@ class StreamScan:
 
     @property
     def window(self) -> Window:
-        assert self.source.window is not None
         return self.source.window
 
 
@@ -124,7 +123,7 @@ class Layout:
             read = [expr for expr in (*above, *graph.residuals) if expr is not None]
             keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name)
             for source in select.sources:
-                if source.window is not None and source.relation.name not in self.spec.derived_streams:
+                if not source.is_table and source.relation.name not in self.spec.derived_streams:
                     yield self._build_scan(query, at, (side, source), graph, read, keeps_all)
                 at += 1
 
@@ -132,11 +131,10 @@ class Layout:
         self, query: QuerySpec, at: int, item: tuple[int, Source], graph: JoinGraph, read: list[Expr], keeps_all: bool
     ) -> StreamScan:
         side, source = item
-        assert source.window is not None
         filters = graph.filters_of(source.alias)
         terms = [term for _, term in graph.terms_of(source.alias)]
         used = {c.name for e in (*read, *terms, *filters) for c in find_columns(e) if c.alias == source.alias}
-        early = source.window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
+        early = not source.window.counted and not keeps_all  # elsewhere a row counts, whether it passes or not
         return StreamScan(
             query.name,
             at,
@@ -176,7 +174,7 @@ class Layout:
             return None
         if query.emit == "istream" and is_row_by_row(query):
             return 0  # a row is answered when it comes, and then forgotten
-        return get_lifetime(source.window)
+        return source.window.lifetime
 
     def find_base_streams(self, name: str) -> frozenset[str]:
         """The streams a query reads, or those that what it reads is derived from."""
@@ -186,7 +184,7 @@ class Layout:
 
     def _find_first_instant(self, name: str, frontiers: Mapping[str, int]) -> int:
         """The first instant whose answer may still matter: to the query, or to those who read what it derives."""
-        windows = [source.window for source in self.spec.bound_queries[name].body.inputs if source.window is not None]
+        windows = [source.window for source in self.spec.bound_queries[name].body.inputs]
         own = min(frontiers.get(stream, ALWAYS) for stream in self.find_base_streams(name))
         read = (
             self._find_first_instant(reader, frontiers) - (self._compute_lookback(reader, source) or 0)

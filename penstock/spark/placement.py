@@ -204,7 +204,7 @@ def _find_select_pin_reason(body: Select) -> str | None:
     graph = build_join_graph(tuple(source.alias for source in body.sources), body.where)
     keys = find_grouping_keys(body)
     for source in body.sources:
-        if source.window is not None and source.window.kind == "rows" and not _can_partition(source, graph, keys or ()):
+        if source.window.counted and not _can_partition(source, graph, keys or ()):
             by = "its PARTITION BY covers no equality" if source.window.partition else "it has no PARTITION BY"
             return f"the ROWS window of {source.alias} counts all of its rows, {by}"
     if keys is not None and not any(_list_key_dimensions(keys, body)):
@@ -267,9 +267,7 @@ def _can_partition(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bo
 def is_covered(source: Source, term: Expr) -> bool:
     """Whether tuples that count together agree in the term: always, but for ROWS windows."""
     window = source.window
-    if window is None or window.kind != "rows":
-        return True
-    return {column.name for column in find_columns(term)} <= set(window.partition)
+    return not window.counted or {column.name for column in find_columns(term)} <= set(window.partition)
 
 
 def _list_select_dimensions(body: Select) -> Iterator[_GridDimension]:
@@ -296,8 +294,7 @@ def _list_join_dimensions(body: Select) -> Iterator[_GridDimension]:
             within |= dimension.coordinates.keys()
             yield dimension
     for source in own:
-        is_rows = source.window is not None and source.window.kind == "rows"
-        if source.alias not in within and not is_rows:
+        if source.alias not in within and not source.window.counted:
             yield _GridDimension({source.alias: HashCoordinate(None)})
 
 

@@ -10,7 +10,8 @@ from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
 from penstock.cql.catalog import Connector, Stream, Table
 from penstock.cql.script import Script
 from penstock.errors import DataError, QueryError
-from penstock.expr.sql import format_spark_type, quote_name
+from penstock.expr.sql import quote_name
+from penstock.expr.types import format_spark_type
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector

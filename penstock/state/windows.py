@@ -11,17 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.bound import Window
 from penstock.state.columns import ring_resize, ring_write
 from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
-
-
-def get_lifetime(window: Window | None) -> int | None:
-    """How long a tuple of a time-based window lives; None for ever. ROWS windows have no lifetime of their own."""
-    if window is not None and window.kind == "range":
-        return window.size
-    return 1 if window is not None and window.kind == "now" else None
 
 
 def compute_expirations(times: I64, length: int | None) -> I64:

@@ -16,8 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, Source, Window
+from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
 from penstock.cql.catalog import Stream
+from penstock.cql.windows import Window
 from penstock.errors import UnsupportedError
 from penstock.expr.nodes import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
@@ -113,7 +114,7 @@ class _DuckDBOracle:
 
     def store_select(self, select: Select) -> str:
         clause, resolve, born, dies = (
-            self.build_join(select) if select.sequence is None else self.store_sequence(select)
+            self.build_join(select) if select.sequence is None else self.store_sequence(select, select.sequence.mode)
         )
         if select.group_by is not None:
             rows = self.store_groups(select, clause, resolve, (born, dies))
@@ -147,7 +148,7 @@ class _DuckDBOracle:
     def store_valid_rows(self, source: Source, conditions: Sequence[str]) -> str:
         """A table of the tuples of a FROM item that pass its own conditions, with their intervals."""
         relation = self.register_relation(source.relation.name)
-        if not isinstance(source.relation, Stream) or source.window is None:
+        if not isinstance(source.relation, Stream):
             rows = f"SELECT *, {MIN_TIME} AS {BORN}, {MAX_TIME} AS {DIES} FROM {relation}"
         else:
             time = quote(source.relation.time)
@@ -158,10 +159,10 @@ class _DuckDBOracle:
         tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
         return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
 
-    def store_sequence(self, select: Select) -> tuple[str, Resolve, str, str]:
+    def store_sequence(self, select: Select, mode: SeqMode) -> tuple[str, Resolve, str, str]:
         """The combinations of a sequence as a table with one column for each column of an item."""
         ranks = {name: rank for rank, name in enumerate(self.relations)}
-        found = pair_sequence(select, self.relations, ranks)
+        found = pair_sequence(select, mode, self.relations, ranks)
         arrays: dict[str, Any] = {}
         for source in select.sources:
             for field in source.relation.schema:
@@ -197,7 +198,7 @@ class _DuckDBOracle:
         arguments = list(dict.fromkeys(arg for node in aggregates for arg in node.args))
         columns = [f"{to_duckdb(term, resolve)} AS k{place}" for place, term in enumerate(keys)]
         columns += [f"{to_duckdb(term, resolve)} AS a{place}" for place, term in enumerate(arguments)]
-        slides = {s.window.slide for s in select.sources if s.window is not None and s.window.slide is not None}
+        slides = {s.window.slide for s in select.sources if s.window.slide is not None}
         born, dies = (_format_slide(each, slides) for each in interval)
         rows = self.store_limited(f"SELECT {', '.join([*columns, f'{born} AS {BORN}', f'{dies} AS {DIES}'])} {clause}")
         order = f"ORDER BY {', '.join(f'k{place}' for place in range(len(keys)))}" if keys else ""
@@ -239,11 +240,11 @@ def _to_plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _format_end_time(window: Window, time: str) -> str:
     """When a tuple dies, by its window."""
-    if window.kind == "rows":
+    if window.counted:
         partition = f"PARTITION BY {', '.join(map(quote, window.partition))} " if window.partition else ""
-        later = f'lead(CAST({time} AS BIGINT), {window.size}) OVER ({partition}ORDER BY {time}, " arrival")'
+        later = f'lead(CAST({time} AS BIGINT), {window.row_count}) OVER ({partition}ORDER BY {time}, " arrival")'
         return f"coalesce({later}, {MAX_TIME})"
-    lasts = {"range": window.size, "now": 1, "unbounded": None}[window.kind]
+    lasts = window.lifetime
     return f"CAST({MAX_TIME} AS BIGINT)" if lasts is None else f"CAST({time} AS BIGINT) + {lasts}"
 
 

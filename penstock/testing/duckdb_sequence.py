@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Select
+from penstock.cql.bound import Select, SeqMode
 from penstock.expr.nodes import Call, Expr, find_aliases
 from penstock.testing.oracle import Combination, compute_lifetimes
 from penstock.testing.row_evaluator import Env, Evaluator, compile_expr, to_comparison_key
@@ -22,10 +22,11 @@ PositionedCombination = tuple[Combination, Position]
 PRUNE_ABOVE = 32  # a longer bucket is freed of what is dead
 
 
-def pair_sequence(select: Select, given: Mapping[str, pa.Table], ranks: Mapping[str, int]) -> list[Combination]:
+def pair_sequence(
+    select: Select, mode: SeqMode, given: Mapping[str, pa.Table], ranks: Mapping[str, int]
+) -> list[Combination]:
     """The combinations of FROM SEQ; `given` holds the streams by name in lower case, `ranks` their order."""
-    assert select.sequence is not None
-    recent = select.sequence.mode == "recent"
+    recent = mode == "recent"
     found: list[PositionedCombination] = []
     bound: set[str] = set()
     for source in select.sources:

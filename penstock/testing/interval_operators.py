@@ -74,7 +74,7 @@ def compute_groups(
     keys = [compile_expr(term) for term in select.group_by or ()]
     outputs = [_GroupExpr(item.expr, classes or {}) for item in select.items]
     having = _GroupExpr(select.having, classes or {}) if select.having is not None else None
-    slides = {s.window.slide for s in select.sources if s.window is not None and s.window.slide is not None}
+    slides = {s.window.slide for s in select.sources if s.window.slide is not None}
     if slides:
         (slide,) = slides
         slid = [(env, _round_up(born, slide), _round_up(dies, slide)) for env, born, dies in rows]

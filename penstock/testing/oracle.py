@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, Source, Window
+from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
 from penstock.cql.catalog import Catalog, Stream, Table
 from penstock.errors import QueryError
 from penstock.expr.nodes import Call, Expr, find_aliases
@@ -124,7 +124,10 @@ def _compute_answer(
 def _compute_select(
     select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
 ) -> list[ValidRow]:
-    found = _join_tuples(select, given, limit) if select.sequence is None else _match_sequence(select, given)
+    if select.sequence is None:
+        found = _join_tuples(select, given, limit)
+    else:
+        found = _match_sequence(select, select.sequence.mode, given)
     if select.group_by is not None:
         answer = compute_groups(select, [(c.rows, c.born, c.dies) for c in found], classes)
     else:
@@ -146,27 +149,23 @@ def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
     names = table.column_names
     rows = [dict(zip(names, row, strict=True)) for row in zip(*(to_plain(c) for c in table.columns), strict=True)]
     relation, window = source.relation, source.window
-    if isinstance(relation, Table) or window is None:
+    if isinstance(relation, Table):
         return [ValidTuple(row, ALWAYS, FOREVER) for row in rows]
     time = relation.time
     rows = sorted((row for row in rows if row[time] is not None), key=lambda row: row[time])  # stable: ties by arrival
-    if window.kind == "rows":
-        return _compute_row_lifetimes(rows, time, window)
-    lasts = {"range": window.size, "now": 1, "unbounded": FOREVER}[window.kind]
-    assert lasts is not None
+    if window.row_count is not None:
+        return _compute_row_lifetimes(rows, time, window.row_count, window.partition)
+    lasts = FOREVER if window.lifetime is None else window.lifetime
     return [ValidTuple(row, row[time], row[time] + lasts) for row in rows]
 
 
-def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, window: Window) -> list[ValidTuple]:
+def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, count: int, by: tuple[str, ...]) -> list[ValidTuple]:
     """[PARTITION BY k] ROWS n: a tuple dies when the n-th later one of its partition is born."""
     partitions: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        partitions[tuple(None if row[k] is None else to_comparison_key(row[k]) for k in window.partition)].append(row)
-    assert window.size is not None
+        partitions[tuple(None if row[k] is None else to_comparison_key(row[k]) for k in by)].append(row)
     return [
-        ValidTuple(
-            row, row[time], later[0][time] if (later := part[i + window.size : i + window.size + 1]) else FOREVER
-        )
+        ValidTuple(row, row[time], later[0][time] if (later := part[i + count : i + count + 1]) else FOREVER)
         for part in partitions.values()
         for i, row in enumerate(part)
     ]
@@ -217,10 +216,9 @@ class _OrderedCombination(NamedTuple):
     position: tuple[float, int, int]
 
 
-def _match_sequence(select: Select, given: Mapping[str, pa.Table]) -> list[Combination]:
+def _match_sequence(select: Select, mode: SeqMode, given: Mapping[str, pa.Table]) -> list[Combination]:
     """FROM SEQ: item by item, each later tuple looks through all earlier ones it may pair with."""
-    assert select.sequence is not None
-    choose, once = (max, False) if select.sequence.mode == "recent" else (min, True)
+    choose, once = (max, False) if mode == "recent" else (min, True)
     ranks = {name: rank for rank, name in enumerate(given)}
     found: list[_OrderedCombination] = []
     bound: set[str] = set()

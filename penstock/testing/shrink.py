@@ -26,8 +26,8 @@ def shrink(case: Case, fails: Fails) -> Case:
     while size != (size := _compute_size(case)):
         case = _drop_steps(case, fails)
         for at, step in enumerate(case.steps):
-            for name in list(step.batches) if isinstance(step, Push) else []:
-                case = _drop_rows(case, at, name, fails)
+            if isinstance(step, Push):
+                case = _drop_batch_rows(case, at, step, fails)
         for name in case.tables:
             case = _drop_table_rows(case, name, fails)
     return case
@@ -37,14 +37,22 @@ def _drop_steps(case: Case, fails: Fails) -> Case:
     return replace(case, steps=_drop_items(case.steps, lambda steps: fails(replace(case, steps=steps))))
 
 
-def _drop_rows(case: Case, at: int, name: str, fails: Fails) -> Case:
-    step = case.steps[at]
-    assert isinstance(step, Push)
+def _drop_batch_rows(case: Case, at: int, step: Push, fails: Fails) -> Case:
+    """The case with fewer rows in the batches of the step at `at`."""
+
+    def with_push(push: Push) -> Case:
+        return replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :]))
+
+    for name in step.batches:
+        step = _drop_rows(step, name, lambda push: fails(with_push(push)))
+    return with_push(step)
+
+
+def _drop_rows(step: Push, name: str, fails: Callable[[Push], bool]) -> Push:
     batch = step.batches[name]
 
-    def with_rows(rows: tuple[int, ...]) -> Case:
-        push = Push({**step.batches, name: _take_rows(batch, rows)})
-        return replace(case, steps=(*case.steps[:at], push, *case.steps[at + 1 :]))
+    def with_rows(rows: tuple[int, ...]) -> Push:
+        return Push({**step.batches, name: _take_rows(batch, rows)})
 
     return with_rows(_drop_items(tuple(range(batch.num_rows)), lambda rows: fails(with_rows(rows))))
 

@@ -7,7 +7,8 @@ import pytest
 from cql_catalog import build_catalog
 
 from penstock.cql import bind_query
-from penstock.cql.bound import NOW, UNBOUNDED, Select, SetOperation, Window
+from penstock.cql.bound import Select, SetOperation
+from penstock.cql.windows import NOW, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
 from penstock.expr.nodes import Aggregate, Call, Column
 
 CATALOG = build_catalog()
@@ -23,21 +24,21 @@ def select(text: str) -> Select:
 @pytest.mark.parametrize(
     ("source", "window"),
     [
-        ("temperature [RANGE 5 MINUTES]", Window("range", 5 * MINUTE)),
-        ("temperature [range 1 minute]", Window("range", MINUTE)),
-        ("temperature [RANGE 0.5 SECONDS]", Window("range", 500_000)),
-        ("temperature [RANGE 2 WEEKS] AS t", Window("range", 14 * 24 * 60 * MINUTE)),
+        ("temperature [RANGE 5 MINUTES]", Range(5 * MINUTE)),
+        ("temperature [range 1 minute]", Range(MINUTE)),
+        ("temperature [RANGE 0.5 SECONDS]", Range(500_000)),
+        ("temperature [RANGE 2 WEEKS] AS t", Range(14 * 24 * 60 * MINUTE)),
         ("temperature [RANGE UNBOUNDED]", UNBOUNDED),
         ("temperature [UNBOUNDED]", UNBOUNDED),
         ("temperature [NOW]", NOW),
         ("temperature", UNBOUNDED),
         ("temperature t", UNBOUNDED),
-        ("temperature [ROWS 1000] t", Window("rows", 1000)),
-        ("temperature [PARTITION BY Location, VALUE ROWS 3]", Window("rows", 3, ("location", "value"))),
-        ("ticks [RANGE 100]", Window("range", 100)),
-        ("temperature WINDOW 10 MINUTES", Window("range", 10 * MINUTE)),
+        ("temperature [ROWS 1000] t", Rows(1000)),
+        ("temperature [PARTITION BY Location, VALUE ROWS 3]", PartitionedRows(3, ("location", "value"))),
+        ("ticks [RANGE 100]", Range(100)),
+        ("temperature WINDOW 10 MINUTES", Range(10 * MINUTE)),
         ("temperature [NOW] WINDOW 10 MINUTES", NOW),
-        ("ticks WHERE x > 1 WINDOW 7", Window("range", 7)),
+        ("ticks WHERE x > 1 WINDOW 7", Range(7)),
     ],
 )
 def test_windows(source: str, window: Window) -> None:
@@ -46,9 +47,9 @@ def test_windows(source: str, window: Window) -> None:
 
 def test_slide_and_window_shorthand() -> None:
     body = select("SELECT COUNT(*) FROM temperature [RANGE 10 MINUTES SLIDE 1 MINUTE]")
-    assert body.sources[0].window == Window("range", 10 * MINUTE, slide=MINUTE)
+    assert body.sources[0].window == Range(10 * MINUTE, slide=MINUTE)
     body = select("SELECT 1 AS x FROM temperature, humidity [ROWS 2], rooms WHERE TRUE WINDOW 1 HOUR")
-    assert [source.window for source in body.sources] == [Window("range", 60 * MINUTE), Window("rows", 2), None]
+    assert [source.window for source in body.sources] == [Range(60 * MINUTE), Rows(2), STATIC]
 
 
 @pytest.mark.parametrize(

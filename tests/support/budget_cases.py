@@ -54,9 +54,8 @@ class BudgetCase:
         rng = random.Random(self.case.seed)
         engine, twin = (self._build_engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        window = max(
-            (leaf.source.window.size or 0) for leaf in running_query(twin, "q").plan.leaves if leaf.source.window
-        )
+        windows = [leaf.source.window for leaf in running_query(twin, "q").plan.leaves]
+        window = max(window.duration or window.row_count or 0 for window in windows)
         istream = running_query(twin, "q").query.emit == "istream"
         exact_from: float | None = float("-inf")
         self.shed_rows = self.compared_rows = 0

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import NOW, UNBOUNDED, Emit, Query, QueryBody, Select, SelectItem, SetOperation, Source, Window
+from penstock.cql.bound import Emit, Query, QueryBody, Select, SelectItem, SetOperation, Source
 from penstock.cql.catalog import Stream, Table
+from penstock.cql.windows import NOW, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
 from penstock.errors import QueryError
 from penstock.expr.nodes import BOOL, INT, Aggregate, Call, Column
 from penstock.testing import TooManyRows, expected
@@ -23,9 +24,9 @@ def stream(*rows: tuple[int | None, int | None]) -> pa.Table:
     return pa.table({"ts": [t for t, _ in rows], "x": [x for _, x in rows]}, schema=SCHEMA)
 
 
-def source(alias: str, window: Window | None) -> Source:
+def source(alias: str, window: Window) -> Source:
     name = alias.upper()
-    return Source(alias, Table(name, SCHEMA) if window is None else Stream(name, SCHEMA, "ts"), window)
+    return Source(alias, Table(name, SCHEMA) if window is STATIC else Stream(name, SCHEMA, "ts"), window)
 
 
 def col(alias: str, name: str = "x") -> Column:
@@ -56,12 +57,12 @@ A = stream((1, 10), (3, 20), (3, 30), (None, 99), (2, 40))
 @pytest.mark.parametrize(
     ("window", "deaths"),
     [
-        (Window("range", 5), [(10, 6), (40, 7), (20, 8), (30, 8)]),
+        (Range(5), [(10, 6), (40, 7), (20, 8), (30, 8)]),
         (NOW, [(10, 2), (40, 3), (20, 4), (30, 4)]),
         (UNBOUNDED, []),
-        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 never lives, 30 never dies
-        (Window("rows", 2), [(10, 3), (40, 3)]),
-        (Window("rows", 9), []),
+        (Rows(1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 never lives, 30 never dies
+        (Rows(2), [(10, 3), (40, 3)]),
+        (Rows(9), []),
     ],
 )
 def test_windows(window: Window, deaths: list[tuple[int, int]]) -> None:
@@ -69,21 +70,21 @@ def test_windows(window: Window, deaths: list[tuple[int, int]]) -> None:
 
 
 def test_row_with_empty_lifetime_is_omitted() -> None:
-    assert answer(select(Window("rows", 1)), a=A) == [(10, 1), (40, 2), (30, 3)]
+    assert answer(select(Rows(1)), a=A) == [(10, 1), (40, 2), (30, 3)]
 
 
 def test_partitioned_rows_window_with_null() -> None:
     given = stream((1, 7), (2, None), (3, 8), (4, 7), (5, None))
-    assert answer(select(Window("rows", 1, ("x",))), "dstream", a=given) == [(7, 4), (None, 5)]
+    assert answer(select(PartitionedRows(1, ("x",))), "dstream", a=given) == [(7, 4), (None, 5)]
 
 
 def test_rows_window_counts_before_filter() -> None:
-    body = Select((source("a", Window("rows", 1)),), (Call("<>", (col("a"), col("a", "ts")), BOOL),),
+    body = Select((source("a", Rows(1)),), (Call("<>", (col("a"), col("a", "ts")), BOOL),),
                   (SelectItem("x", col("a")),))  # fmt: skip
     assert answer(body, "dstream", a=stream((1, 9), (2, 2), (3, 9))) == [(9, 2)]
 
 
-def join(*windows: Window | None) -> Select:
+def join(*windows: Window) -> Select:
     names = "abc"[: len(windows)]
     where = tuple(equal(x, y) for x, y in itertools.pairwise(names))
     items = tuple(SelectItem(alias, col(alias, "ts")) for alias in names)
@@ -91,19 +92,19 @@ def join(*windows: Window | None) -> Select:
 
 
 def test_range_joins_end_strictly() -> None:
-    body = join(Window("range", 5), Window("range", 10))
+    body = join(Range(5), Range(10))
     given = {"a": stream((0, 1)), "b": stream((4, 1), (5, 1))}
     assert answer(body, **given) == [(0, 4, 4)]
     assert answer(body, "dstream", **given) == [(0, 4, 5)]
 
 
 def test_rstream_emits_whole_answer_on_change() -> None:
-    body = select(Window("range", 5))
+    body = select(Range(5))
     assert answer(body, "rstream", a=stream((0, 1), (3, 2))) == [(1, 0), (1, 3), (2, 3), (2, 5)]
 
 
 def test_null_keys_and_static_tables() -> None:
-    body = join(NOW, None)
+    body = join(NOW, STATIC)
     streams, tables = {"A": stream((5, 1), (6, None))}, {"B": stream((99, 1), (98, None))}
     assert as_rows(expected(Query("", "istream", body), streams, tables)) == [(5, 99, 5)]
 
@@ -120,8 +121,8 @@ def test_row_limit() -> None:
 
 
 def test_union_all_and_except() -> None:
-    left = select(Window("range", 5))
-    right = Select((source("b", Window("range", 2)),), (), (SelectItem("x", col("b")),))
+    left = select(Range(5))
+    right = Select((source("b", Range(2)),), (), (SelectItem("x", col("b")),))
     given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
     assert answer(SetOperation("union all", left, right), **given) == [(1, 0), (1, 1), (2, 1)]
     # 1 is hidden during [1, 3) and back until 5
@@ -132,7 +133,7 @@ def test_union_all_and_except() -> None:
 
 def test_distinct_lives_while_any_row() -> None:
     given = stream((0, 1), (3, 1), (8, 1))
-    body = select(Window("range", 5), distinct=True)
+    body = select(Range(5), distinct=True)
     assert answer(body, a=given) == [(1, 0)]
     assert answer(body, "dstream", a=given) == [(1, 13)]
     assert answer(body, "rstream", a=given) == [(1, 0)]
@@ -142,7 +143,7 @@ def test_group_emits_on_value_change() -> None:
     count = Aggregate("count", (), False, INT)
     total = Aggregate("sum", (col("a", "ts"),), False, INT)
     body = Select(
-        (source("a", Window("range", 5)),),
+        (source("a", Range(5)),),
         (),
         (SelectItem("x", col("a")), SelectItem("n", count), SelectItem("s", total)),
         group_by=(col("a"),),
@@ -151,9 +152,7 @@ def test_group_emits_on_value_change() -> None:
 
 
 def test_global_aggregate_without_rows() -> None:
-    body = Select(
-        (source("a", Window("range", 5)),), (), (SelectItem("n", Aggregate("count", (), False, INT)),), group_by=()
-    )
+    body = Select((source("a", Range(5)),), (), (SelectItem("n", Aggregate("count", (), False, INT)),), group_by=())
     assert answer(body, a=stream((0, 7))) == [(1, 0)]
     assert answer(body, "dstream", a=stream((0, 7))) == [(1, 5)]
 

@@ -10,8 +10,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import NOW, UNBOUNDED, Query, Select, SelectItem, Source, Window
+from penstock.cql.bound import Query, Select, SelectItem, Source
 from penstock.cql.catalog import Stream, Table
+from penstock.cql.windows import NOW, UNBOUNDED, PartitionedRows, Range, Rows, Window
 from penstock.expr.nodes import BOOL, INT, TIMESTAMP, Call, Column, Expr
 from penstock.testing import expected, same_rows
 
@@ -48,12 +49,12 @@ def window(rng: random.Random) -> tuple[Window, str]:
     kind = rng.choice(("range", "range", "rows", "partition", "now", "unbounded"))
     size = rng.randint(1, 12)
     if kind == "range":
-        return Window("range", size), f"t + {size}"
+        return Range(size), f"t + {size}"
     if kind == "rows":
-        return Window("rows", size), f"coalesce(lead(t, {size}) OVER (ORDER BY t, arrival), {NEVER})"
+        return Rows(size), f"coalesce(lead(t, {size}) OVER (ORDER BY t, arrival), {NEVER})"
     if kind == "partition":
         lead = f"lead(t, {size}) OVER (PARTITION BY x, y ORDER BY t, arrival)"
-        return Window("rows", size, ("x", "y")), f"coalesce({lead}, {NEVER})"
+        return PartitionedRows(size, ("x", "y")), f"coalesce({lead}, {NEVER})"
     return (NOW, "t + 1") if kind == "now" else (UNBOUNDED, f"{NEVER}")
 
 

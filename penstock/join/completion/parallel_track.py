@@ -54,11 +54,10 @@ def refuse_endless(plan: JoinPlan) -> None:
 def _refuse_endless_leaf(leaf: LeafPlan) -> None:
     """Old tuples must die for certain, and in the order of their ids; else the two tracks would never be one again."""
     window = leaf.source.window
-    if window is not None and (window.kind == "unbounded" or window.partition):
-        kind = "UNBOUNDED" if window.kind == "unbounded" else "PARTITION BY"
+    if not window.bounded and not leaf.source.is_table:
         raise UnsupportedError(
             "PARALLEL_TRACK_NEVER_ENDS",
-            f"the two plans of a parallel-track migration run until the last old tuple has died, which in the {kind} "
-            f"window of {leaf.alias} may never happen; use how='jisc'",
+            f"the two plans of a parallel-track migration run until the last old tuple has died, which in the "
+            f"{window.keyword} window of {leaf.alias} may never happen; use how='jisc'",
             alias=leaf.alias,
         )

@@ -72,7 +72,7 @@ class SharedJoin:
         self.slicing: Slicing = "mem-opt"
         self.slice_ends: tuple[int, ...] = ()
         """The ages at which slices end, where there are several."""
-        self.row_counted = [s.alias for s in host.sources if s.window is not None and s.window.kind == "rows"]
+        self.row_counted = [s.alias for s in host.sources if s.window.counted]
         self._slice_counts: dict[FilterGroup, SliceCounts] = {}
         self._total_counts = SliceCounts(())
         self._pending_counts = np.zeros((1, 1), np.int64)

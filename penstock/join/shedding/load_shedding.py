@@ -24,8 +24,8 @@ from math import exp, inf
 import numpy as np
 
 from penstock.join.join_rows import JoinRows
-from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins, list_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves
+from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
 from penstock.state.kernels import I64
 
 _MIN_PROBES, _MIN_PARTNERS = 100.0, 50.0

@@ -11,6 +11,7 @@ Cost: O(1) a change; MIN and MAX O(log n) amortised. No Python per row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -42,13 +43,7 @@ class Accumulator(Protocol):
 
 def make_accumulator(aggregate: Aggregate, maintenance: Maintenance) -> Accumulator:
     """The accumulator of a built-in aggregate with an argument."""
-    if aggregate.function == "count":
-        return CountAccumulator()
-    if aggregate.function == "sum":
-        return SumAccumulator(aggregate.args[0].type, aggregate.type)
-    if aggregate.function == "avg":
-        return AverageAccumulator(aggregate.args[0].type)
-    return ExtremeAccumulator(aggregate.type, maintenance, smallest=aggregate.function == "min")
+    return ACCUMULATORS[aggregate.function](aggregate, maintenance)
 
 
 class CountAccumulator:
@@ -227,3 +222,13 @@ class AverageAccumulator:
         limbs, counts = self._sum.apply(at, weights, values, bound)
         total = try_cast(limbs_to_integers(limbs, self._total_type, counts > 0), DOUBLE)
         return pc.divide(total, pa.array(np.maximum(counts, 1).astype(np.float64)))
+
+
+ACCUMULATORS: dict[str, Callable[[Aggregate, Maintenance], Accumulator]] = {
+    "count": lambda _aggregate, _maintenance: CountAccumulator(),
+    "sum": lambda aggregate, _maintenance: SumAccumulator(aggregate.args[0].type, aggregate.type),
+    "avg": lambda aggregate, _maintenance: AverageAccumulator(aggregate.args[0].type),
+    "min": lambda aggregate, maintenance: ExtremeAccumulator(aggregate.type, maintenance, smallest=True),
+    "max": lambda aggregate, maintenance: ExtremeAccumulator(aggregate.type, maintenance, smallest=False),
+}
+"""The accumulators of the aggregates in `expr.aggregates.AGGREGATES`, by name."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from penstock.spark.layout import StreamInlet
 from penstock.state.instants import to_ticks
 from penstock.state.maintenance import Maintenance
-from penstock.state.windows import get_lifetime
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,12 @@ def _is_alive(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later:
     _, _, top = span
     for need in inlet.scans:
         window = need.window
-        length = get_lifetime(window)
         if need.keeps_all:
             return True
-        if window.kind != "rows":
-            if length is None or top + length >= bound:
+        if window.row_count is None:
+            if window.lifetime is None or top + window.lifetime >= bound:
                 return True
-        elif window.partition or _count_following(inlet.number, top, bound, later) < (window.size or 0):
+        elif window.partition or _count_following(inlet.number, top, bound, later) < window.row_count:
             return True
     return False
 
@@ -118,15 +116,14 @@ def drop_dead_rows(table: pa.Table, inlet: StreamInlet, bound: int) -> pa.Table:
     alive: NDArray[np.bool_] = np.zeros(times.size, np.bool_)
     for need in inlet.scans:
         window = need.window
-        length = get_lifetime(window)
         if need.keeps_all:
             return table
-        if window.kind == "rows":
-            alive |= _count_followers(table, times, bound, window.partition) < (window.size or 0)
-        elif length is None:
+        if window.row_count is not None:
+            alive |= _count_followers(table, times, bound, window.partition) < window.row_count
+        elif window.lifetime is None:
             return table
         else:
-            alive |= times >= bound - length
+            alive |= times >= bound - window.lifetime
     return table if alive.all() else table.filter(pa.array(alive))
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins, list_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_leaves
+from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
 
 ArrivalTimes = NDArray[np.float64]
 """Rows by aliases: when each part arrived; columns stand in the order of the tree's leaves, NaN where it has none."""

@@ -18,8 +18,8 @@ from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_g
 from penstock.lab.papers.jaqpot import figures
 from penstock.lab.papers.jaqpot.streams import PLANS
 from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
-from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins, list_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_leaves, parse_tree, require_tree
+from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins
+from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_joins, list_leaves, parse_tree, require_tree
 
 PAPER_HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
 """The paper's four heuristics."""

@@ -1,0 +1,130 @@
+"""The families of Arrow types that expressions use, and the type that two types have in common. Pure functions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import UnsupportedError
+from penstock.expr.nodes import DOUBLE, INT
+
+NULL = pa.null()  # the type of a NULL literal until its context gives it another
+MAX_PRECISION = 38  # digits of a decimal
+
+TypeKind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
+
+SPARK_TYPE_NAMES: dict[pa.DataType, str] = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+}
+
+
+def classify_type(given: pa.DataType) -> TypeKind:
+    """The family of a canonical type."""
+    tests: tuple[tuple[bool, TypeKind], ...] = (
+        (pt.is_integer(given), "integer"),
+        (pt.is_floating(given), "float"),
+        (pt.is_decimal(given), "decimal"),
+        (pt.is_boolean(given), "boolean"),
+        (pt.is_string(given), "string"),
+        (pt.is_date(given), "date"),
+        (pt.is_timestamp(given), "timestamp"),
+        (pt.is_duration(given), "interval"),
+    )
+    return next((name for matches, name in tests if matches), "null")
+
+
+def is_numeric(given: pa.DataType) -> bool:
+    return classify_type(given) in ("integer", "float", "decimal")
+
+
+def is_instant(given: pa.DataType) -> bool:
+    """Whether a value is a point in time; a date counts as its midnight."""
+    return classify_type(given) in ("date", "timestamp")
+
+
+def as_decimal(given: pa.DataType) -> pa.DataType:
+    """The decimal that holds every value of an integer type; a decimal is itself."""
+    if pt.is_decimal(given):
+        return given
+    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 19}[given.bit_width], 0)
+
+
+def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which values of both types can be compared or stand in one column; None if there is none."""
+    if left == right:
+        return left
+    kinds = {classify_type(left), classify_type(right)}
+    if "null" in kinds:
+        return right if classify_type(left) == "null" else left
+    if kinds == {"integer"}:
+        return left if left.bit_width >= right.bit_width else right
+    if kinds <= {"integer", "decimal"}:
+        return _find_common_decimal(as_decimal(left), as_decimal(right))
+    if kinds <= {"integer", "decimal", "float"}:
+        return DOUBLE
+    if kinds == {"date", "timestamp"}:
+        return left if classify_type(left) == "timestamp" else right
+    if kinds == {"timestamp"}:
+        return left if left.tz else right
+    return None
+
+
+def _find_common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    scale = max(left.scale, right.scale)
+    return _make_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+
+def _make_decimal(precision: int, scale: int) -> pa.DataType:
+    """A decimal, or a double where no decimal is wide enough."""
+    return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else DOUBLE
+
+
+def find_arithmetic_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type of `left op right` over numbers, as Arrow computes it; None if one is not a number."""
+    if not (is_numeric(left) and is_numeric(right)):
+        return None
+    kinds = {classify_type(left), classify_type(right)}
+    if "float" in kinds:
+        return DOUBLE
+    if kinds == {"integer"}:
+        return INT
+    one, two = as_decimal(left), as_decimal(right)
+    (p1, s1), (p2, s2) = (one.precision, one.scale), (two.precision, two.scale)
+    match op:
+        case "*":
+            return _make_decimal(p1 + p2 + 1, s1 + s2)
+        case "/":
+            scale = max(4, s1 + p2 - s2 + 1)
+            return _make_decimal(p1 - s1 + s2 + scale, scale)
+        case "%":
+            scale = max(s1, s2)
+            return _make_decimal(min(p1 - s1, p2 - s2) + scale, scale)
+    scale = max(s1, s2)
+    return _make_decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
+
+
+def format_spark_type(kind: pa.DataType) -> str:
+    """The name Spark gives a type."""
+    if pt.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pt.is_timestamp(kind):
+        return "timestamp"
+    if pt.is_duration(kind):
+        return "interval day to second"
+    if kind not in SPARK_TYPE_NAMES:
+        raise UnsupportedError("TYPE_NAME", f"Spark SQL has no name for the type {kind}", type=str(kind))
+    return SPARK_TYPE_NAMES[kind]

@@ -1,0 +1,123 @@
+"""Bound query → plan: the plain translation of the text, then an ordered tuple of rules, each a pure function.
+
+`translate` makes a part of every clause and joins FROM items from left to right. Each rule takes a plan and returns a
+plan with the same result. The rules for WHERE are `join_graph.WHERE_RULES`, those for sharing a running join are
+`join_sharing.SHARING_CONDITIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from penstock.cql.bound import QueryBody, Select, SetOperation
+from penstock.plan.cost import assume_statistics
+from penstock.plan.join_graph import build_join_graph
+from penstock.plan.join_order import choose_tree
+from penstock.plan.physical import plan_join
+from penstock.plan.query import (
+    DifferencePart,
+    DistinctPart,
+    GroupPart,
+    GroupPlan,
+    JoinPart,
+    Outputs,
+    PlanPart,
+    SequencePart,
+    UnionPart,
+    map_parts,
+)
+from penstock.plan.sequences import plan_sequence
+from penstock.plan.shapes import replan
+from penstock.plan.tree import build_left_deep
+
+
+@dataclass(frozen=True)
+class PlanningContext:
+    """What planning reads besides the query."""
+
+    plan: str | None
+    """The shapes that the caller gives; None leaves them to the cost model."""
+    table_rows: Mapping[str, int]
+    """The sizes of the tables."""
+    stream_ranks: Mapping[str, int]
+    """The order in which streams were declared."""
+
+
+def plan_body(body: QueryBody, context: PlanningContext) -> PlanPart:
+    """The plan of a body."""
+    return reduce(lambda part, rule: rule(part, context), PLAN_RULES, translate(body, context))
+
+
+def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
+    """A part for every clause, as the text has them; joins are left-deep in the order of FROM."""
+    columns = tuple((item.name, item.expr.type) for item in body.items)
+    if isinstance(body, SetOperation):
+        sides = translate(body.left, context), translate(body.right, context)
+        return DifferencePart(sides, columns, (1,)) if body.kind == "except" else UnionPart(sides, columns)
+    below: JoinPart | SequencePart | GroupPart
+    items = tuple((item.name, item.expr) for item in body.items)
+    if body.group_by is None:
+        below = _translate_rows(body, items, context)
+    else:
+        # Windows of one SELECT that slide by different amounts do not bind.
+        slide = next((source.window.slide for source in body.sources if source.window.slide), None)
+        group = GroupPlan(body.group_by, items, body.having, slide)
+        below = GroupPart(_translate_rows(body, group.inputs, context), group)
+    return DistinctPart(below, columns) if body.distinct else below
+
+
+def _translate_rows(select: Select, outputs: Outputs, context: PlanningContext) -> JoinPart | SequencePart:
+    if select.sequence is not None:
+        return plan_sequence(select, select.sequence.mode, outputs, context.stream_ranks)
+    graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
+    shown = tuple(expr for _, expr in outputs)
+    plan = plan_join(graph, select.sources, shown, build_left_deep(graph.aliases))
+    return JoinPart(select.sources, graph, outputs, plan)
+
+
+def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:
+    """UNION ALL of UNION ALL is one part with all inputs."""
+
+    def flatten(part: PlanPart) -> PlanPart:
+        if not isinstance(part, UnionPart):
+            return part
+        sides = (each.inputs if isinstance(each, UnionPart) else (each,) for each in part.inputs)
+        return replace(part, inputs=tuple(each for side in sides for each in side))
+
+    return map_parts(part, flatten)
+
+
+def flatten_differences(part: PlanPart, _context: PlanningContext) -> PlanPart:
+    """(a EXCEPT b) EXCEPT c takes both b and c from a, in any order; a EXCEPT (b EXCEPT c) stays as it is."""
+
+    def flatten(part: PlanPart) -> PlanPart:
+        if not isinstance(part, DifferencePart) or not isinstance(part.inputs[0], DifferencePart):
+            return part
+        inputs = (*part.inputs[0].inputs, *part.inputs[1:])
+        return replace(part, inputs=inputs, order=tuple(range(1, len(inputs))))
+
+    return map_parts(part, flatten)
+
+
+def order_joins(part: PlanPart, context: PlanningContext) -> PlanPart:
+    """Joins take the shapes that the caller gives, else the cheapest ones by the cost model."""
+    if context.plan is not None:
+        return replan(part, context.plan)
+
+    def order(part: PlanPart) -> PlanPart:
+        if not isinstance(part, JoinPart):
+            return part
+        rows = {source.alias: context.table_rows[source.relation.name] for source in part.sources if source.is_table}
+        tree = choose_tree(part.graph, assume_statistics(part.graph, part.sources, rows))
+        return part if tree == part.plan.tree else replace(part, plan=part.plan_shape(tree))
+
+    return map_parts(part, order)
+
+
+PLAN_RULES: tuple[Callable[[PlanPart, PlanningContext], PlanPart], ...] = (
+    flatten_unions,
+    flatten_differences,
+    order_joins,
+)
