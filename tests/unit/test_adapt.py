@@ -515,8 +515,9 @@ def test_commands_apply_to_an_engine() -> None:
     engine = started()
     text = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
     for command in (
-        AddQuery("new", text), DeriveStream("some", "SELECT A.x FROM A WHERE A.x > 1"), SetSchedule("bfs"), SetPolicy("new", "eager"),
-        Migrate("new", "(B A)"), Reslice("cpu-opt"), SetBudget(100.0), SetBudget(None), ShedLoad("new", None),
+        AddQuery("new", text), DeriveStream("some", "SELECT A.x FROM A WHERE A.x > 1"), SetSchedule("bfs"),
+        SetPolicy("new", "eager"), Migrate("new", "(B A)"), Reslice("cpu-opt"), SetBudget(100.0), SetBudget(None),
+        ShedLoad("new", None),
     ):  # fmt: skip
         command.check()
         command.apply(engine)

@@ -11,7 +11,7 @@ from penstock.adapt.monitor import JoinSample, compare_codes
 from penstock.adapt.sampler import Sampler
 from penstock.engine import Engine
 from penstock.errors import UnsupportedError
-from penstock.spark.layout import MAX_LATENESS, Layout, StreamInlet
+from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import PipelineConfig, list_changes
 
 
@@ -34,12 +34,12 @@ class Cell:
 
     def _declare_inlets(self, inlets: Iterable[StreamInlet]) -> None:
         for inlet in inlets:
-            self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, MAX_LATENESS)
+            self._engine.declare(inlet.declaration)
 
     def _apply(self, layout: Layout, commands: Iterable[QueryCommand]) -> None:
         for command in commands:
             if isinstance(command, AddQuery | DeriveStream):
-                command.start(self._engine, layout.rewrite_query(command.name))
+                command.start(self._engine, layout.read_inlets(command.name))
             else:
                 command.apply(self._engine)
 
