@@ -17,7 +17,7 @@ from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import format_type
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.spark.table_codec import encode_table
+from penstock.state.arrow import encode_table
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 

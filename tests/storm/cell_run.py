@@ -31,9 +31,9 @@ from penstock.spark.driver.control import ControlCommand
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, CellCache
+from penstock.state.arrow import decode_table
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import to_ticks

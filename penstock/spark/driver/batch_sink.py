@@ -24,10 +24,10 @@ from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import SUMMED_METRICS
 from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.worker.key_stats import KeyStats
+from penstock.state.arrow import decode_table
 
 OutputKey = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""

@@ -47,6 +47,7 @@ from penstock.lab.report import Report, Section, check_at_least, check_at_most, 
 from penstock.lab.workloads import build_steady
 from penstock.ops.source import SourceOperator
 from penstock.progress import show_progress
+from penstock.state.arrow import flatten_table
 from penstock.state.kernels import I64
 
 TUPLE_COST = 20  # microseconds for a tuple
@@ -304,7 +305,7 @@ def _build_join() -> TimedGraph:
     def feed(push: int) -> None:
         stretch = streams.generate_between(push * PUSH_ROWS, (push + 1) * PUSH_ROWS)
         for name, table in stretch.items():
-            columns = {column: table.column(column).combine_chunks() for column in table.column_names}
+            columns = flatten_table(table)
             source = graph[f"source {name}"].operator
             assert isinstance(source, SourceOperator)
             source.feed(columns["ts"].to_numpy(), columns)
