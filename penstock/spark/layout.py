@@ -18,12 +18,14 @@ import pyarrow as pa
 from penstock.cql.bound import Query, QueryBody, Select, Source, Window
 from penstock.cql.catalog import Stream
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr.nodes import Column, Expr, find_columns, rewrite
+from penstock.expr.nodes import Expr, find_columns
 from penstock.expr.sql import to_sql
 from penstock.plan.join_graph import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
+from penstock.spark.grid import list_selects
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import Placement, Route, RouteDimension, list_selects
+from penstock.spark.placement import Placement
+from penstock.spark.route import Route, RouteDimension, strip_alias
 from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
 from penstock.state.windows import get_lifetime
@@ -147,7 +149,7 @@ class Layout:
             source,
             self.placements[query.name].routes[side, source.alias],
             frozenset(used | set(source.window.partition)),
-            tuple(_strip_alias(expr) for expr in filters) if early else (),
+            tuple(strip_alias(expr) for expr in filters) if early else (),
             query.since,
             query.labels[at] if query.labels else 0,
             keeps_all,
@@ -251,10 +253,6 @@ def _format_coordinate(step: RouteDimension) -> str:
     if step.coordinate.term is None:
         return "row"
     return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.keeps_nulls else "")
-
-
-def _strip_alias(expr: Expr) -> Expr:
-    return rewrite(expr, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
 
 
 _LAYOUTS: dict[str, Layout] = {}

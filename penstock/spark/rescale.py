@@ -29,11 +29,11 @@ from penstock.cql import build_schema
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError, QueryError
 from penstock.spark.blobs import join_blobs, split_blobs
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.session import apply_query_settings
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder

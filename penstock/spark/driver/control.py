@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from penstock.adapt.commands import Begin, Command, TimeCommand, decode_command, encode_command
 from penstock.errors import InternalError, QueryError
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.layout import ALWAYS
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.storage import Folder
 from penstock.spark.worker.pack import COMMAND, PACKED_SCHEMA
 

@@ -18,9 +18,10 @@ from penstock.cql.catalog import Stream
 from penstock.engine.ingest import fit_columns
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
-from penstock.spark.placement import Route, find_cell_keys
+from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.setup import freeze_gc, read_task_spec
 from penstock.state.arrow import decode_table, encode_table, flatten_column
