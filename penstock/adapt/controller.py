@@ -15,41 +15,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Protocol, cast
 
-from penstock.adapt.decide import AdaptCommand, Decision, Rules
+from penstock.adapt.commands import CommandedEngine, ShedLoad
+from penstock.adapt.decide import Decision, Rules
 from penstock.adapt.decision_thread import DecisionThread, make_analysis, make_failed_decision
 from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.adapt.sampler import Sampler
 from penstock.errors import QueryError
 from penstock.join.operator import JoinOperator
-from penstock.join.sharing.shared_join import Slicing
 
 LOG_SIZE = 10_000
 """How many decisions a log holds."""
-
-
-class AdaptableEngine(Protocol):
-    """An engine, as far as a controller knows it."""
-
-    def migrate(self, name: str, plan: str) -> None: ...
-    def policy(self, name: str, state: str) -> None: ...
-    def reslice(self, slicing: Slicing, query: str | None) -> None: ...
-    def budget(self, probes: float | str | None, *, query: str | None) -> None: ...
-    def unbind(self, name: str) -> None: ...
-
-
-def execute_command(command: AdaptCommand, engine: AdaptableEngine) -> None:
-    """Do what a command says, by the engine's own methods."""
-    if command.do == "budget":
-        if command.value is None:
-            engine.unbind(command.query)
-        else:
-            engine.budget(command.value, query=command.query)
-    elif command.do == "reslice":
-        engine.reslice(cast(Slicing, command.value), command.query)
-    elif command.value is not None:
-        (engine.migrate if command.do == "migrate" else engine.policy)(command.query, command.value)
 
 
 class Controller:
@@ -70,7 +46,7 @@ class Controller:
         self._pending = False
         self.decision_thread.close()
 
-    def before_push(self, engine: AdaptableEngine, pushes: int) -> None:
+    def before_push(self, engine: CommandedEngine, pushes: int) -> None:
         """Carry out what was decided meanwhile."""
         if self._pending:
             try:
@@ -82,9 +58,9 @@ class Controller:
                 self._sampler.add_cost(seconds)
             for decision in decisions:
                 self.log.append(done := _execute_decision(decision, engine, pushes))
-                if done.command is not None and done.command.do == "budget" and done.error is None:
-                    (self.budgeted_queries.add if done.command.value else self.budgeted_queries.discard)(
-                        done.command.query
+                if isinstance(done.command, ShedLoad) and done.error is None:
+                    (self.budgeted_queries.add if done.command.limit else self.budgeted_queries.discard)(
+                        done.command.name
                     )
         self._sampler.begin()
 
@@ -109,12 +85,12 @@ def _deliver_into(outbox: SimpleQueue[tuple[list[Decision], float]]) -> Callable
     return lambda decisions, seconds: outbox.put((decisions, seconds))
 
 
-def _execute_decision(decision: Decision, engine: AdaptableEngine, pushes: int) -> Decision:
+def _execute_decision(decision: Decision, engine: CommandedEngine, pushes: int) -> Decision:
     """The decision as it goes into the log."""
     decision = replace(decision, push=pushes)
     if decision.command is not None:
         try:
-            execute_command(decision.command, engine)
+            decision.command.apply(engine)
         except Exception as error:  # a query may be gone, or bound otherwise, since it was looked at
             return replace(decision, error=f"{type(error).__name__}: {error}")
     return decision
@@ -127,7 +103,7 @@ class DecisionReplay:
         self.log: list[Decision] = []
         self._upcoming = deque(sorted(_select_repeatable(decisions), key=lambda decision: decision.push or 0))
 
-    def before_push(self, engine: AdaptableEngine, pushes: int) -> None:
+    def before_push(self, engine: CommandedEngine, pushes: int) -> None:
         while self._upcoming and (self._upcoming[0].push or 0) <= pushes:
             self.log.append(_execute_decision(self._upcoming.popleft(), engine, pushes))
 

@@ -13,12 +13,12 @@ proposed must gain enough, relatively (`margin`) and absolutely (`least`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import exp, inf, isfinite
-from typing import Any, Literal, get_args
+from typing import Any
 
+from penstock.adapt.commands import ACTIONS, Action, AdaptCommand, Migrate, Reslice, SetPolicy, ShedLoad
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
 from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
@@ -28,9 +28,6 @@ from penstock.plan.join_graph import JoinGraph
 from penstock.plan.join_order import choose_tree
 from penstock.plan.slice_cost import choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
 from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_leaves, rename_leaves
-
-Action = Literal["migrate", "policy", "reslice", "budget"]
-ACTIONS: tuple[Action, ...] = get_args(Action)
 
 _MINUTE = 60.0
 _URGENT_FACTOR = 2.0
@@ -79,32 +76,6 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class AdaptCommand:
-    """What to do: `migrate` to a plan, go on with a state `policy`, `reslice` a join, keep to a `budget` per push.
-
-    Without a value a budget is lifted.
-    """
-
-    query: str
-    do: Action
-    value: str | None
-
-    def to_json(self) -> str:
-        """As JSON, for whoever carries it to where the query runs."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> AdaptCommand:
-        try:
-            command = cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise QueryError("BAD_COMMAND", f"this is not a command: {error}") from error
-        if command.do not in get_args(Action):
-            raise QueryError("BAD_COMMAND", f"a command is one of {', '.join(get_args(Action))}, not {command.do!r}")
-        return command
-
-
-@dataclass(frozen=True)
 class Decision:
     """A command with the numbers that led to it; `push` is after how many pushes it was carried out."""
 
@@ -135,14 +106,14 @@ class DecisionHistory:
 class Proposal:
     """A change that would gain enough, with the numbers that say so."""
 
-    value: str | None
+    command: AdaptCommand
     numbers: Mapping[str, float]
     urgent: bool = False
     """Whether it is not to wait for being proposed again."""
 
 
 def decide(
-    seen: Observation, memory: DecisionHistory, rules: Rules, actions: Collection[Action] = get_args(Action)
+    seen: Observation, memory: DecisionHistory, rules: Rules, actions: Collection[Action] = ACTIONS
 ) -> tuple[DecisionHistory, list[Decision]]:
     """The decisions that an observation leads to on some matters, and what to remember of it."""
     sample = seen.sample
@@ -156,7 +127,7 @@ def decide(
         memory = replace(memory, proposal_counts={**memory.proposal_counts, matter: times})
         confirmed = found is not None and (times >= rules.confirm or found.urgent)
         if found is not None and confirmed and _can_act(seen, do, memory, rules):
-            decisions.append(Decision(AdaptCommand(sample.query, do, found.value), sample.time, found.numbers))
+            decisions.append(Decision(found.command, sample.time, found.numbers))
             memory = _record_decision(memory, matter, found, sample.time)
     return memory, decisions
 
@@ -171,7 +142,7 @@ def _record_decision(
     memory: DecisionHistory, matter: tuple[str, Action], found: Proposal, now: float
 ) -> DecisionHistory:
     _, do = matter
-    limit = None if found.value is None else found.numbers.get("milliseconds")
+    limit = None if found.command.value is None else found.numbers.get("milliseconds")
     return DecisionHistory(
         {**memory.last_decided, do: now},
         (*(time for time in memory.recent_times if now - time < _MINUTE), now),
@@ -199,7 +170,7 @@ def propose_join_order(seen: Observation, memory: DecisionHistory, rules: Rules)
     shape = str(rename_leaves(best, sample.names))
     shapes = [shape if place == sample.join_index else other for place, other in enumerate(sample.shapes)]
     numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
-    return Proposal("; ".join(shapes), numbers)
+    return Proposal(Migrate(sample.query, "; ".join(shapes)), numbers)
 
 
 def _iter_joins(tree: Tree) -> Iterator[JoinPair]:
@@ -229,7 +200,7 @@ def propose_state_policy(seen: Observation, memory: DecisionHistory, rules: Rule
     better, worse = (cost, unused) if sample.state != "jit" else (unused, cost)
     if worse <= (1 + rules.margin) * better or (worse - better) * sample.horizon <= rules.least:
         return None
-    return Proposal("auto", {"unused": unused, "gates": cost, "state_rows": sample.state_rows})
+    return Proposal(SetPolicy(sample.query, "auto"), {"unused": unused, "gates": cost, "state_rows": sample.state_rows})
 
 
 def _iter_gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
@@ -274,9 +245,9 @@ def propose_slices(seen: Observation, memory: DecisionHistory, rules: Rules) -> 
     numbers = {"now": now.cpu, "cpu_opt": least.cpu, "mem_opt": fewest.cpu, "spared": spared, "tuples": now.memory,
                "fewest_tuples": fewest.memory}  # fmt: skip
     if fewest.cpu <= (1 + rules.margin / 2) * now.cpu and now.memory > (1 + rules.margin) * fewest.memory:
-        return Proposal("mem-opt", numbers)
+        return Proposal(Reslice("mem-opt", seen.sample.query), numbers)
     if now.cpu > (1 + rules.margin) * least.cpu and spared > more + rules.least:
-        return Proposal("cpu-opt", numbers)
+        return Proposal(Reslice("cpu-opt", seen.sample.query), numbers)
     return None
 
 
@@ -297,24 +268,22 @@ def propose_budget(seen: Observation, memory: DecisionHistory, rules: Rules) -> 
     limit = 1000 * room / sample.push_stats.pushes
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
     if memory.budget_limit is None or not sample.has_own_budget:
-        wanted = sample.sheddable and busy > rules.full and not waits
-        return (
-            Proposal(_format_milliseconds(limit), numbers, urgent=busy > _URGENT_FACTOR * rules.full)
-            if wanted
-            else None
-        )
+        if not sample.sheddable or busy <= rules.full or waits:
+            return None
+        urgent = busy > _URGENT_FACTOR * rules.full
+        return Proposal(_limit_time(sample.query, limit), numbers, urgent)
     if sample.demand_ratio is None:
         return None
     numbers["demanded"] = sample.demand_ratio
     if sample.demand_ratio < rules.idle and busy < rules.idle * rules.full:
-        return Proposal(None, numbers)
+        return Proposal(ShedLoad(sample.query, None), numbers)
     if not 1 / (1 + rules.margin) < limit / memory.budget_limit < 1 + rules.margin:
-        return Proposal(_format_milliseconds(limit), numbers)
+        return Proposal(_limit_time(sample.query, limit), numbers)
     return None
 
 
-def _format_milliseconds(limit: float) -> str:
-    return f"{max(1, round(limit))} ms"
+def _limit_time(query: str, milliseconds: float) -> ShedLoad:
+    return ShedLoad(query, f"{max(1, round(milliseconds))} ms")
 
 
 _PROPOSERS: dict[Action, Callable[[Observation, DecisionHistory, Rules], Proposal | None]] = {

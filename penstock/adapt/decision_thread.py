@@ -11,7 +11,8 @@ from threading import Thread
 from time import thread_time
 from weakref import finalize
 
-from penstock.adapt.decide import ACTIONS, Action, Decision, DecisionHistory, Rules, decide
+from penstock.adapt.commands import ACTIONS, Action
+from penstock.adapt.decide import Decision, DecisionHistory, Rules, decide
 from penstock.adapt.monitor import JoinSample, Observation, observe
 
 _KEPT_PER_JOIN = 4

@@ -29,6 +29,7 @@ from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.session import SHORT_RUN_SETTINGS, local_session
+from penstock.state.arrow import flatten_column
 
 MINUTES = 24
 CELLS = 2
@@ -202,7 +203,7 @@ def _print_results(console: Console, out: Path, metrics: Mapping[str, Any]) -> b
 def _is_subset(found: pa.Table, wanted: pa.Table) -> bool:
     """Whether every row is one of the wanted, as often as there at most."""
     rows = [
-        np.unique(hash_rows([column.combine_chunks() for column in table.columns], table.num_rows), return_counts=True)
+        np.unique(hash_rows(list(map(flatten_column, table.columns)), table.num_rows), return_counts=True)
         for table in (found, wanted)
     ]
     (some, some_counts), (every, counts) = rows

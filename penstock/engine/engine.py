@@ -19,6 +19,7 @@ from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.join_budget import JoinBudget
 from penstock.adapt.monitor import JoinSample
 from penstock.adapt.sampler import Sampler
+from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, require_plan
@@ -160,7 +161,7 @@ class Engine:
     def query(
         self,
         name: str,
-        text: str,
+        text: str | Query,
         plan: str | None = None,
         state: str | None = None,
         demand: DemandFilter | None = None,
@@ -192,7 +193,7 @@ class Engine:
     def derive(
         self,
         name: str,
-        text: str,
+        text: str | Query,
         plan: str | None = None,
         state: str | None = None,
         demand: DemandFilter | None = None,

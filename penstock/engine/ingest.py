@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError
+from penstock.state.arrow import flatten_column
 
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -46,10 +47,7 @@ def _fold_names(schema: pa.Schema) -> set[str]:
 
 
 def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    column = flatten_column(column)
     if column.type == field.type:
         return column
     if not _is_same_kind(column.type, field.type):

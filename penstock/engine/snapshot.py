@@ -30,6 +30,7 @@ from penstock.join.demand.gate import DemandFilter
 from penstock.ops.emit import DerivedStreamOperator
 from penstock.ops.protocol import Batch
 from penstock.ops.source import SourceOperator
+from penstock.state.arrow import decode_table, encode_table, flatten_table
 from penstock.state.instants import to_ticks
 
 _VERSION = 7
@@ -168,10 +169,7 @@ class SnapshotArchive:
         with zipfile.ZipFile(out, "w") as archive:
             archive.writestr(_INDEX, json.dumps(self._index))
             for number, table in enumerate(self._tables):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, table.schema) as writer:
-                    writer.write_table(table)
-                archive.writestr(f"{number}.arrow", sink.getvalue().to_pybytes())
+                archive.writestr(f"{number}.arrow", encode_table(table))
         return add_header(out.getvalue())
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,7 +180,7 @@ class SnapshotArchive:
         with refuse_bad_content(), zipfile.ZipFile(io.BytesIO(content)) as archive:
             parts._index = json.loads(archive.read(_INDEX))
             count = len(archive.namelist()) - 1
-            parts._tables = [pa.ipc.open_stream(archive.read(f"{n}.arrow")).read_all() for n in range(count)]
+            parts._tables = [decode_table(archive.read(f"{n}.arrow")) for n in range(count)]
         return parts
 
     def options(self) -> dict[str, Any]:
@@ -272,6 +270,6 @@ def _as_table(batch: Batch | None, schema: pa.Schema) -> pa.Table:
 def _as_batch(table: pa.Table, time: str) -> Batch | None:
     if not table.num_rows:
         return None
-    columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
+    columns = flatten_table(table)
     numbers = np.asarray(columns.pop(_NUMBER))
     return Batch(to_ticks(columns[time]), columns, numbers=numbers)

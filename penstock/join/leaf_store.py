@@ -29,6 +29,7 @@ from penstock.join.sharing.interest_kernels import (
 )
 from penstock.join.stored_rows import StoredRows
 from penstock.plan.physical import Key, LeafPlan
+from penstock.state.arrow import flatten_table
 from penstock.state.chain_index import ChainIndex
 from penstock.state.code_set import Mask
 from penstock.state.columns import make_ring_column, ring_read, ring_write
@@ -441,7 +442,7 @@ class LeafStore(StoredRows):
 
         `kept_after` as it was when the rows were dumped.
         """
-        columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+        columns = flatten_table(table)
         born, dies = (columns[name].to_numpy() for name in ("_born", "_dies"))
         codes = {id_: self.keys.interners[id_].intern(columns[f"_term{id_}"]) for id_, _ in self.plan.terms}
         self.fresh_from = self.end

@@ -42,6 +42,7 @@ from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.plan.physical import EddyPlan, JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import PlanShape, Tree, rename_leaves
+from penstock.state.arrow import flatten_table
 from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import Maintenance
 
@@ -106,7 +107,7 @@ class JoinOperator:
         self._restored: tuple[MatchBatch, int] | None = None
         self._pending_matches: list[MatchBatch] = []
         for alias, table in tables.items():
-            columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+            columns = flatten_table(table)
             self.tree.stores[alias].load(columns, table.num_rows)
         if tables:
             self.tree.rebuild(self.tree.plan)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.ops.protocol import Batch, concat
 from penstock.ops.row_groups import RowGroups
+from penstock.state.arrow import flatten_table
 from penstock.state.kernels import ALWAYS
 
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"
@@ -63,7 +64,7 @@ def as_table(batch: Batch) -> pa.Table:
 
 
 def as_batch(table: pa.Table) -> Batch:
-    columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
+    columns = flatten_table(table)
     known = {name: columns.pop(name).to_numpy() for name in (_TIME, _SIGN, _NUMBER) if name in columns}
     named = {name.removeprefix("column "): column for name, column in columns.items()}
     return Batch(known[_TIME], named, known.get(_SIGN), known.get(_NUMBER))

@@ -13,21 +13,9 @@ from dataclasses import dataclass
 from penstock.cql.bound import Query, Select, Source
 from penstock.expr.nodes import Column, Expr, find_columns
 from penstock.plan.join_graph import build_join_graph
-from penstock.spark.placement import (
-    HashCoordinate,
-    Placement,
-    Route,
-    RouteDimension,
-    choose_cell,
-    find_grouping_keys,
-    find_pin_reason,
-    find_sequence_key,
-    is_covered,
-    list_streams,
-    pin_streams,
-    place_query,
-    strip_alias,
-)
+from penstock.spark.grid import find_grouping_keys, find_sequence_key, is_covered
+from penstock.spark.placement import Placement, choose_cell, find_pin_reason, list_streams, pin_streams, place_query
+from penstock.spark.route import HashCoordinate, Route, RouteDimension, strip_alias
 
 
 @dataclass(frozen=True)

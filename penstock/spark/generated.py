@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.state.arrow import encode_table
+
 MakeChunk = Callable[[int], pa.Table]
 """The rows of a stretch, by its number."""
 BLOB_SCHEMA = "data binary"
@@ -84,7 +86,4 @@ class ChunkReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         table = self._make_chunk(partition.value)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["data"])
+        yield pa.RecordBatch.from_arrays([pa.array([encode_table(table)], pa.binary())], names=["data"])

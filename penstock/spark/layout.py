@@ -8,24 +8,25 @@ cell every inlet is a stream of its own, so that a row sent for one query is not
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql.bound import Select, Source
+from penstock.cql.bound import Query, QueryBody, Select, Source
 from penstock.cql.catalog import Stream
-from penstock.cql.script_parser import parse_query
-from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.cql.windows import Window
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr.nodes import Column, Expr, find_columns, rewrite
-from penstock.expr.sql import quote_name, to_sql
+from penstock.expr.nodes import Expr, find_columns
+from penstock.expr.sql import to_sql
 from penstock.plan.join_graph import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
+from penstock.spark.grid import list_selects
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import Placement, Route, RouteDimension, list_selects
+from penstock.spark.placement import Placement
+from penstock.spark.route import Route, RouteDimension, strip_alias
 from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
 
@@ -78,6 +79,11 @@ class StreamInlet:
     def schema(self) -> pa.Schema:
         wanted = {self.stream.time}.union(*(need.columns for need in self.scans))
         return pa.schema([field for field in self.stream.schema if field.name in wanted])
+
+    @cached_property
+    def declaration(self) -> Stream:
+        """The inlet as a stream of a cell's engine. The pipeline judges lateness, so no row is late there."""
+        return Stream(self.name, self.schema, self.stream.time, MAX_LATENESS)
 
     @cached_property
     def filters(self) -> tuple[tuple[Expr, ...], ...]:
@@ -141,7 +147,7 @@ class Layout:
             source,
             self.placements[query.name].routes[side, source.alias],
             frozenset(used | set(source.window.partition)),
-            tuple(_strip_alias(expr) for expr in filters) if early else (),
+            tuple(strip_alias(expr) for expr in filters) if early else (),
             query.since,
             query.labels[at] if query.labels else 0,
             keeps_all,
@@ -214,27 +220,23 @@ class Layout:
     def list_inlets(self, stream: str) -> list[StreamInlet]:
         return [inlet for inlet in self.inlets if inlet.stream.name == stream]
 
-    def rewrite_query(self, name: str) -> str:
-        """The text of a query over inlets in the place of streams."""
-        text = self.spec.bound_queries[name].text
-        sources = list(_list_sources(parse_query(text).body))
-        for at, source in reversed(list(enumerate(sources))):
-            inlet = self.find_inlet(name, at)
-            if inlet is not None:
-                alias = quote_name(source.relation.text)
-                if source.alias is None:
-                    end = source.window.span[1] if source.window is not None else source.relation.span[1]
-                    text = f"{text[:end]} AS {alias}{text[end:]}"
-                text = text[: source.relation.span[0]] + quote_name(inlet.name) + text[source.relation.span[1] :]
-        return text
+    def read_inlets(self, name: str) -> Query:
+        """A bound query that reads inlets in place of streams: the form in which a cell runs it."""
+        query, indexes = self.spec.bound_queries[name], count()
+
+        def read_inlet(source: Source) -> Source:
+            inlet = self.find_inlet(name, next(indexes))
+            return source if inlet is None else replace(source, relation=inlet.declaration)
+
+        return replace(query, body=_map_sources(query.body, read_inlet))
 
 
-def _list_sources(body: BodySyntax) -> Iterator[SourceSyntax]:
-    if isinstance(body, SelectSyntax):
-        yield from body.sources
-    else:
-        yield from _list_sources(body.left)
-        yield from _list_sources(body.right)
+def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
+    """A query body with every FROM item changed, in the order of the text."""
+    if isinstance(body, Select):
+        return replace(body, sources=tuple(map(change, body.sources)))
+    left = _map_sources(body.left, change)
+    return replace(body, left=left, right=_map_sources(body.right, change))
 
 
 def _compute_inlet_number(need: StreamScan, route: Route) -> int:
@@ -249,10 +251,6 @@ def _format_coordinate(step: RouteDimension) -> str:
     if step.coordinate.term is None:
         return "row"
     return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.keeps_nulls else "")
-
-
-def _strip_alias(expr: Expr) -> Expr:
-    return rewrite(expr, lambda node: replace(node, alias="") if isinstance(node, Column) else node)
 
 
 _LAYOUTS: dict[str, Layout] = {}

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.adapt.decide import ACTIONS, Rules, as_rules
+from penstock.adapt.commands import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, SetPolicy
+from penstock.adapt.decide import Rules, as_rules
 from penstock.cql import build_schema
 from penstock.cql.catalog import NameMap, Stream, Timestamps
 from penstock.cql.script import read_script
@@ -27,10 +28,11 @@ from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink, OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
-from penstock.spark.run import AdaptSettings, Run, StartedPipeline
+from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
 from penstock.spark.spec import PipelineSpec, SamplingSettings
@@ -135,43 +137,40 @@ class Pipeline:
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and where its results go; the console if nothing is said."""
         into = ConsoleSink() if sink is None else as_sink(sink)
-        self.change("add", {"name": name, "text": text, "plan": plan}, into)
+        self.change(AddQuery(name, text, plan), into)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
         self._check_name_free(name)
-        self.change("derive", {"name": name, "text": text, "plan": plan}, None)
+        self.change(DeriveStream(name, text, plan))
 
     def drop(self, name: str) -> None:
         """Take a query out."""
-        self.change("drop", {"name": name}, None)
+        self.change(DropQuery(name))
 
     def migrate(self, name: str, plan: str) -> None:
         """Give a query another plan."""
-        self.change("migrate", {"name": name, "plan": plan}, None)
+        self.change(Migrate(name, plan))
 
-    def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int = 1) -> Mapping[str, Any]:
+    def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
         """Change the declared queries or orders; what the engine of one of the cells refuses is refused now.
 
-        Returns the arguments with the names as they were declared.
+        Returns the command with its query spelled as declared. `sink`: where the results of an added query go.
         """
         with self._lock:
-            return self._apply_change(do, given, sink, cells)
-
-    def _apply_change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
-        arguments = self._config.resolve_names(do, given)
-        plan = self._config.apply_command(do, arguments, 0)
-        tried = plan
-        if do in ("add", "migrate", "policy"):
-            changed = plan.find_query(arguments["name"])
-            tried = replace(plan, queries=tuple(query for query in plan.queries if query.derived or query is changed))
-        Cell(Layout(self._build_spec(cells, tried)))
-        self._config = plan
-        if do == "add" and sink is not None:
-            self._sinks[RESULT, arguments["name"]] = sink
-        elif do == "drop":
-            del self._sinks[RESULT, arguments["name"]]
-        return arguments
+            given.check()
+            command = self._config.resolve_names(given)
+            plan = tried = command.configure(self._config, 0)
+            if isinstance(command, AddQuery | Migrate | SetPolicy):
+                changed = plan.find_query(command.name)
+                tried = replace(plan, queries=tuple(each for each in plan.queries if each.derived or each is changed))
+            Cell(Layout(self._build_spec(cells, tried)))
+            self._config = plan
+            if isinstance(command, AddQuery) and sink is not None:
+                self._sinks[RESULT, command.name] = sink
+            elif isinstance(command, DropQuery):
+                del self._sinks[RESULT, command.name]
+            return command
 
     def _check_name_free(self, name: str) -> None:
         if not isinstance(name, str) or not name:

@@ -12,11 +12,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from penstock.adapt.commands import (
+    AddQuery,
+    DeriveStream,
+    DropQuery,
+    EngineOrder,
+    Migrate,
+    QueryCommand,
+    SetBudget,
+    SetPolicy,
+    ShedLoad,
+    decode_order,
+    encode_command,
+)
 from penstock.errors import QueryError
 
 CONFIG_PROPERTY = "penstock.plans"
-ENGINE_ORDERS = ("schedule", "budget", "reslice")
-"""The orders: methods of the engine, called in every cell with the arguments that were given."""
 
 
 @dataclass(frozen=True)
@@ -33,30 +44,41 @@ class QuerySpec:
     labels: tuple[int, ...] = ()
     state: str | None = None
     """Its state policy, if it is not that of the pipeline."""
-    bound: tuple[tuple[str, Any], ...] = ()
-    """A budget of its own, as arguments of the engine's `budget`."""
+    bound: SetBudget | None = None
+    """A budget of its own."""
     shed: str | None = None
     """The time per micro-batch that the pipeline gave it while it was overloaded; it ends with the run."""
     derived: bool = False
-    """Whether it makes a stream of its name, for others to read."""
+    """Whether its results are a stream of its name."""
 
     @property
-    def budget(self) -> tuple[tuple[str, Any], ...]:
+    def budget(self) -> SetBudget | None:
         """The budget it has alone, if any."""
-        return self.bound or ((("probes", self.shed),) if self.shed else ())
+        if self.bound is None and self.shed is not None:
+            return SetBudget(self.shed, query=self.name)
+        return self.bound
 
+    def list_start_commands(self) -> list[QueryCommand]:
+        """The commands that start it in an engine."""
+        start = (DeriveStream if self.derived else AddQuery)(self.name, self.text, self.plan, self.state)
+        return [start] if self.budget is None else [start, self.budget]
 
-@dataclass(frozen=True)
-class EngineOrder:
-    """A call of the engine's method `do`; a later one of the same method, for the same query or all, replaces it."""
+    def list_changes(self, old: QuerySpec) -> list[QueryCommand]:
+        """The commands that turn the same query as it was into this."""
+        found: list[QueryCommand] = []
+        if self.plan is not None and self.plan != old.plan:
+            found.append(Migrate(self.name, self.plan))
+        if self.state is not None and self.state != old.state:
+            found.append(SetPolicy(self.name, self.state))
+        if self.budget != old.budget:
+            found += [ShedLoad(self.name, None), *([] if self.budget is None else [self.budget])]
+        return found
 
-    do: str
-    arguments: tuple[tuple[str, Any], ...]
-
-    @property
-    def query(self) -> str | None:
-        """Whom it is for, None for all."""
-        return dict(self.arguments).get("query")
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> QuerySpec:
+        bound = dict(entry.get("bound") or {})
+        budget = SetBudget(**{**bound, "query": entry["name"]}) if bound else None
+        return cls(**{**entry, "labels": tuple(entry["labels"]), "bound": budget})
 
 
 @dataclass(frozen=True)
@@ -73,80 +95,80 @@ class PipelineConfig:
             raise QueryError("UNKNOWN_QUERY", f"there is no query {name}; declared: {known}", query=name)
         return found
 
-    def resolve_names(self, do: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a command with queries as they were declared: names are the same in any case."""
-        known = {query.name.casefold(): query.name for query in self.queries if do not in ("add", "derive")}
-        named = {key: arguments[key] for key in ("name", "query") if isinstance(arguments.get(key), str)}
-        return {**arguments, **{key: known.get(name.casefold(), name) for key, name in named.items()}}
+    def resolve_names(self, command: QueryCommand) -> QueryCommand:
+        """The command with its query spelled as it was declared: names are the same in any case."""
+        return command.resolve_names({query.name.casefold(): query.name for query in self.queries})
 
-    def apply_command(self, do: str, arguments: Mapping[str, Any], generation: int) -> PipelineConfig:
-        """The plan after a command: add, derive, drop, migrate, policy, shed (by the pipeline itself), or an order."""
-        if do in ("add", "derive"):
-            new = QuerySpec(**arguments, since=generation, derived=do == "derive")
-            return replace(self, queries=(*self.queries, self._check_new_query(new)))
-        if do == "drop":
-            gone = self.find_query(arguments["name"])
-            if gone.derived:
-                message = f"{gone.name} is a stream; it stays while the run lasts"
-                raise QueryError("DERIVED_STREAM", message, stream=gone.name)
-            if sum(not query.derived for query in self.queries) == 1:
-                message = f"{gone.name} is the only query; stop the run instead"
-                raise QueryError("LAST_QUERY", message, query=gone.name)
-            orders = tuple(order for order in self.orders if order.query != gone.name)
-            return replace(self, queries=tuple(query for query in self.queries if query is not gone), orders=orders)
-        if do == "migrate":
-            old = self.find_query(arguments["name"])
-            return self._replace_query(replace(old, plan=arguments["plan"]))
-        if do == "policy":
-            return self._replace_query(replace(self.find_query(arguments["name"]), state=arguments["state"]))
-        if do == "shed":
-            return self._replace_query(replace(self.find_query(arguments["name"]), shed=arguments["limit"]))
-        if do == "budget":
-            own = tuple((key, value) for key, value in arguments.items() if key != "query")
-            if arguments.get("query") is not None:
-                return self._replace_query(replace(self.find_query(arguments["query"]), bound=own, shed=None))
-            freed = tuple(replace(query, bound=(), shed=None) for query in self.queries)
-            return replace(self, queries=freed)._add_order(EngineOrder(do, own))
-        return self._add_order(EngineOrder(do, tuple(arguments.items())))
+    # ── changes by commands, see `penstock.adapt.commands` ───────────────────────────────────────────────────────
+
+    def add_query(
+        self, name: str, text: str, plan: str | None, state: str | None, *, since: int, derived: bool
+    ) -> PipelineConfig:
+        if any(name.casefold() == other.name.casefold() for other in self.queries):
+            raise QueryError("DUPLICATE_NAME", f"there is a query {name} already", query=name)
+        new = QuerySpec(name, text, plan, since, state=state, derived=derived)
+        return replace(self, queries=(*self.queries, new))
+
+    def drop_query(self, name: str) -> PipelineConfig:
+        gone = self.find_query(name)
+        if gone.derived:
+            message = f"{gone.name} is a stream; it stays while the run lasts"
+            raise QueryError("DERIVED_STREAM", message, stream=gone.name)
+        if sum(not query.derived for query in self.queries) == 1:
+            message = f"{gone.name} is the only query; stop the run instead"
+            raise QueryError("LAST_QUERY", message, query=gone.name)
+        orders = tuple(order for order in self.orders if order.query != gone.name)
+        return replace(self, queries=tuple(query for query in self.queries if query is not gone), orders=orders)
+
+    def change_query(self, name: str, **changes: Any) -> PipelineConfig:
+        old = self.find_query(name)
+        return replace(self, queries=tuple(replace(old, **changes) if each is old else each for each in self.queries))
+
+    def lift_own_budgets(self) -> PipelineConfig:
+        return replace(self, queries=tuple(replace(query, bound=None, shed=None) for query in self.queries))
+
+    def set_order(self, order: EngineOrder) -> PipelineConfig:
+        """With an order in place of those that it replaces: orders of its type for its query, or for all queries."""
+        kept = (other for other in self.orders if other.key != order.key or order.query not in (None, other.query))
+        return replace(self, orders=(*kept, order))
 
     def clear_shedding(self) -> PipelineConfig:
         """The plan of a run that begins: overload is still to be seen."""
         return replace(self, queries=tuple(replace(query, shed=None) for query in self.queries))
 
-    def _replace_query(self, changed: QuerySpec) -> PipelineConfig:
-        queries = tuple(changed if query.name == changed.name else query for query in self.queries)
-        return replace(self, queries=queries)
-
-    def _add_order(self, order: EngineOrder) -> PipelineConfig:
-        """With an order in the place of those that it makes void: for one query, or for all."""
-        others = tuple(other for other in self.orders if other.do != order.do or order.query not in (None, other.query))
-        return replace(self, orders=(*others, order))
-
-    def _check_new_query(self, query: QuerySpec) -> QuerySpec:
-        if not isinstance(query.name, str) or not query.name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {query.name!r}")
-        if any(query.name.casefold() == other.name.casefold() for other in self.queries):
-            raise QueryError("DUPLICATE_NAME", f"there is a query {query.name} already", query=query.name)
-        return query
-
     def as_json(self) -> dict[str, Any]:
         return {
             "queries": [asdict(query) for query in self.queries],
-            "orders": [[order.do, dict(order.arguments)] for order in self.orders],
+            "orders": [list(encode_command(order)) for order in self.orders],
         }
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> PipelineConfig:
-        orders = (EngineOrder(do, tuple(arguments.items())) for do, arguments in entry["orders"])
-        queries = (
-            QuerySpec(**{
-                **query,
-                "labels": tuple(query["labels"]),
-                "bound": tuple((key, value) for key, value in query.get("bound", ())),
-            })
-            for query in entry["queries"]
-        )  # fmt: skip
-        return cls(tuple(queries), tuple(orders))
+        orders = (decode_order(key, arguments) for key, arguments in entry["orders"])
+        return cls(tuple(map(QuerySpec.from_json, entry["queries"])), tuple(orders))
+
+
+def list_changes(before: PipelineConfig, after: PipelineConfig) -> list[QueryCommand]:
+    """The commands that turn an engine with one config into an engine with another, in their order.
+
+    A query is the same while its name and `since` are. The budget of all queries comes before those of single queries;
+    a derived stream before its readers; a query with a budget of its own before queries that could share its join.
+    """
+    old = {(query.name, query.since): query for query in before.queries}
+    new = {(query.name, query.since): query for query in after.queries}
+    orders = [order for order in after.orders if order not in before.orders]
+    added = sorted((query for key, query in new.items() if key not in old), key=_rank_query)
+    return [
+        *(DropQuery(name) for name, _ in old.keys() - new.keys()),
+        *(order for order in orders if isinstance(order, SetBudget)),
+        *(command for query in added for command in query.list_start_commands()),
+        *(order for order in orders if not isinstance(order, SetBudget)),
+        *(command for key in old.keys() & new.keys() for command in new[key].list_changes(old[key])),
+    ]
+
+
+def _rank_query(query: QuerySpec) -> tuple[bool, bool]:
+    return not query.derived, query.budget is None
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,20 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from penstock.cql import build_schema
 from penstock.cql.catalog import Stream
 from penstock.errors import DataError, QueryError
+from penstock.spark.blobs import join_blobs, split_blobs
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.session import apply_query_settings
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
-from penstock.spark.table_codec import decode_table, encode_table, join_blobs, split_blobs
 from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.spark.worker.pack import route_rows
 from penstock.spark.worker.processor import OUTPUT_TYPE, open_segment_state
 from penstock.spark.worker.segments import build_segment
+from penstock.state.arrow import decode_table, encode_table, flatten_table
 
 _STATE_FOLDER = "seed"
 _FIRST_VERSION = 1
@@ -146,7 +147,7 @@ def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTa
         if table is None:
             continue
         table = table.select(inlet.schema.names)
-        columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
+        columns = flatten_table(table)
         for cell, chosen in route_rows(inlet.route, table, columns, np.arange(table.num_rows)):
             cells[cell][inlet.number] = table.take(pa.array(chosen))
     return cells

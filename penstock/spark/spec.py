@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.adapt.commands import EngineOrder
 from penstock.cql import Catalog, bind_query
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Table
 from penstock.cql.types import format_type
-from penstock.spark.pipeline_config import EngineOrder, PipelineConfig, QuerySpec
-from penstock.spark.table_codec import encode_table
+from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.state.arrow import encode_table
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 

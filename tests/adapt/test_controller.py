@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +25,25 @@ from inspect_engine import (
 
 import penstock as ps
 from penstock.adapt import decision_thread, sampler
+from penstock.adapt.commands import (
+    AddQuery,
+    AdvanceStream,
+    Begin,
+    Command,
+    DeriveStream,
+    DropQuery,
+    EndStreams,
+    Migrate,
+    QueryCommand,
+    Reslice,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    ShedLoad,
+    decode_command,
+    encode_command,
+)
 from penstock.adapt.decide import (
-    AdaptCommand,
     Decision,
     DecisionHistory,
     Rules,
@@ -138,7 +156,7 @@ def test_pair_counts_require_all_classes_equal() -> None:
 def test_join_order_proposes_cheaper_tree() -> None:
     found = propose_join_order(seen("((A B) C)", SWAPPED), DecisionHistory(), Rules())
     assert found is not None
-    assert found.value == "(A (B C))"
+    assert found.command.value == "(A (B C))"
     assert found.numbers["cost"] > 1.25 * found.numbers["proposed"]
     assert propose_join_order(seen("(A (B C))", SWAPPED), DecisionHistory(), Rules()) is None
 
@@ -148,7 +166,7 @@ def test_join_order_keeps_other_joins_of_query() -> None:
         seen("((A B) C)", SWAPPED, shapes=("(X Y)", "((A B) C)"), join_index=1), DecisionHistory(), Rules()
     )
     assert found is not None
-    assert found.value == "(X Y); (A (B C))"
+    assert found.command.value == "(X Y); (A (B C))"
 
 
 @pytest.mark.parametrize("rules", [Rules(margin=1e4), Rules(least=1e9)])
@@ -169,7 +187,7 @@ def test_join_order_greedy_for_many_streams() -> None:
         tree = f"({tree} {alias})"
     found = propose_join_order(seen(tree, pairs), DecisionHistory(), Rules())
     assert found is not None
-    assert "(K L)" in str(found.value)
+    assert "(K L)" in str(found.command.value)
 
 
 def test_state_policy_proposes_auto() -> None:
@@ -178,7 +196,7 @@ def test_state_policy_proposes_auto() -> None:
 
     def asked(state: str, pairs: dict[str, float]) -> str | None:
         found = propose_state_policy(seen("((A B) C)", pairs, state=state), DecisionHistory(), Rules())
-        return None if found is None else found.value
+        return None if found is None else found.command.value
 
     assert [asked(state, sparse) for state in ("eager", "lazy", "jit", "auto", "none")] == ["auto", "auto"] + [None] * 3
     assert [asked(state, dense) for state in ("eager", "lazy", "jit", "auto", "none")] == [None, None, "auto"] + [
@@ -192,7 +210,7 @@ def test_budget_set_on_overload_and_lifted_after() -> None:
 
     def asked(limit: float | None, **changes: Any) -> tuple[bool, str | None]:
         found = propose_budget(seen("((A B) C)", SWAPPED, **changes), DecisionHistory(budget_limit=limit), Rules())
-        return found is not None, None if found is None else found.value
+        return found is not None, None if found is None else found.command.value
 
     assert asked(None, push_stats=late, sheddable=True) == (True, "1000 ms")
     assert asked(None, push_stats=late, sheddable=True, join_count=4) == (True, "1000 ms")  # the whole push is timed
@@ -210,7 +228,7 @@ def test_budget_on_heavy_overload_without_confirmation() -> None:
         return decide(late, DecisionHistory(), Rules())[1]
 
     assert first_look(15.0) == []
-    assert [decision.command for decision in first_look(25.0)] == [AdaptCommand("q", "budget", "1000 ms")]
+    assert [decision.command for decision in first_look(25.0)] == [ShedLoad("q", "1000 ms")]
 
 
 def test_budget_waits_for_pending_migration() -> None:
@@ -227,7 +245,7 @@ def sliced(chain: SliceChain, wanted: float, rate: float) -> str | None:
     windows = SharedWindows(tuple(map(float, range(1, 31))), (1.0, *[wanted] * 29))
     known = SliceSample(chain or windows.ends, windows, Rates(rate, rate, 0.01))
     found = propose_slices(seen("(A B)", {"AB": 0.5}, slices=known), DecisionHistory(), Rules(least=100))
-    return None if found is None else found.value
+    return None if found is None else found.command.value
 
 
 def test_slices_merged_when_cheaper() -> None:
@@ -278,7 +296,7 @@ def test_decisions_slow_oscillation_rate_limited() -> None:
 
 def test_decisions_lasting_change_acted_once() -> None:
     (only,) = acts(iter([("", SWAPPED)] * 100), Rules())
-    assert only.command == AdaptCommand("q", "migrate", "(A (B C))")
+    assert only.command == Migrate("q", "(A (B C))")
     assert only.time == 2.5  # the second look
 
 
@@ -310,7 +328,7 @@ def test_adapt_migrates_and_keeps_results() -> None:
     engine = started(adapt=EAGER)
     assert answers(engine) == answers(started())
     (decision,) = engine.decisions()
-    assert decision.command == AdaptCommand("q", "migrate", "(A (B C))")
+    assert decision.command == Migrate("q", "(A (B C))")
     assert engine.metrics("q")["plan"] == "(A (B C))"
     assert decision.push is not None
     assert decision.push > 30
@@ -447,7 +465,7 @@ def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPa
 
 def test_command_for_dropped_query_fails() -> None:
     engine = started(adapt=EAGER)
-    decisions = [Decision(AdaptCommand("gone", "migrate", "(A B)"), 0.0, {})]
+    decisions = [Decision(Migrate("gone", "(A B)"), 0.0, {})]
     deliver_decisions(engine, decisions)
     engine.push(tuples(0))
     assert "UNKNOWN_QUERY" in str(engine.decisions()[0].error) or "no query gone" in str(engine.decisions()[0].error)
@@ -483,12 +501,53 @@ def test_closed_engine_runs_without_adaptation() -> None:
     started().close()
 
 
+EVERY_COMMAND: tuple[Command, ...] = (
+    AddQuery("q", "SELECT A.x FROM A", None, "jit"), DeriveStream("q", "SELECT A.x FROM A"), DropQuery("q"),
+    Migrate("q", "(A B)"), SetPolicy("q", "jit"), ShedLoad("q", None), SetBudget("5 ms", "lp", "q", 3),
+    SetSchedule("bfs", "q"), Reslice("cpu-opt", "q"), Begin(), AdvanceStream("A", 5), EndStreams(),
+)  # fmt: skip
+
+
 def test_command_json_round_trip() -> None:
-    command = AdaptCommand("q", "budget", None)
-    assert AdaptCommand.from_json(command.to_json()) == command
-    for text in ("{", "[]", '{"query": "q", "do": "erase", "value": null}', '{"query": "q"}'):
-        with pytest.raises(ps.QueryError, match="command"):
-            AdaptCommand.from_json(text)
+    assert {type(command) for command in EVERY_COMMAND} == set(get_args(Command))
+    for command in EVERY_COMMAND:
+        key, arguments = json.loads(json.dumps(encode_command(command)))
+        assert decode_command(key, arguments) == command
+    for key, arguments in (("erase", {}), ("drop", {}), ("drop", {"name": "q", "plan": "(A B)"})):
+        with pytest.raises(ps.QueryError, match="BAD_COMMAND"):
+            decode_command(key, arguments)
+
+
+def test_commands_apply_to_an_engine() -> None:
+    engine = started()
+    text = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
+    for command in (
+        AddQuery("new", text), DeriveStream("some", "SELECT A.x FROM A WHERE A.x > 1"), SetSchedule("bfs"),
+        SetPolicy("new", "eager"), Migrate("new", "(B A)"), Reslice("cpu-opt"), SetBudget(100.0), SetBudget(None),
+        ShedLoad("new", None),
+    ):  # fmt: skip
+        command.check()
+        command.apply(engine)
+    assert "plan (B A)" in engine.explain("new")
+    DropQuery("new").apply(engine)
+    with pytest.raises(ps.QueryError, match="UNKNOWN_QUERY"):
+        engine.explain("new")
+
+
+@pytest.mark.parametrize(
+    ("command", "condition"),
+    [
+        (AddQuery("", "SELECT"), "BAD_NAME"),
+        (DeriveStream(7, "SELECT"), "BAD_NAME"),  # type: ignore[arg-type]
+        (SetPolicy("q", "warm"), "unknown state policy"),
+        (SetBudget(-1.0), "BAD_BUDGET"),
+        (SetBudget(5.0, sample=-1), "BAD_SAMPLE"),
+        (Reslice("thin"), "unknown slicing"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_commands_refused(command: QueryCommand, condition: str) -> None:
+    with pytest.raises(ps.QueryError, match=condition):
+        command.check()
 
 
 BAD_RULES: list[dict[str, Any]] = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.adapt.decide import AdaptCommand, Decision
+from penstock.adapt.commands import SetPolicy, ShedLoad
+from penstock.adapt.decide import Decision
 from penstock.lab.adapt.experiments import (
     NAMES,
     AdaptScale,
@@ -27,13 +28,19 @@ def test_report_checks_and_figure() -> None:
     assert report.figures["adapt.png"].startswith(b"\x89PNG")
 
 
-def decision(push: int, value: str | None = None, do: str = "budget") -> Decision:
-    return Decision(AdaptCommand("q", do, value), float(push), {}, push)  # type: ignore[arg-type]
+def decision(push: int, limit: str | None = None) -> Decision:
+    return Decision(ShedLoad("q", limit), float(push), {}, push)
 
 
 def test_overload_spans_of_decisions() -> None:
     assert find_overloads([], 10) == set()
-    both = [decision(2, "5 ms"), decision(3, "6 ms"), decision(4, "auto", "policy"), decision(5), decision(8, "5 ms")]
+    both = [
+        decision(2, "5 ms"),
+        decision(3, "6 ms"),
+        Decision(SetPolicy("q", "auto"), 4.0, {}, 4),
+        decision(5),
+        decision(8, "5 ms"),
+    ]
     assert find_overloads(both, 10) == {2, 3, 4, 8, 9}
 
 

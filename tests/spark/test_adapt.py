@@ -17,7 +17,8 @@ from drift import CHAIN, PLAN, SCHEMA, make_rows, run_embedded
 from spark_support import wait_until
 
 import penstock as ps
-from penstock.adapt.decide import ACTIONS, AdaptCommand, Rules
+from penstock.adapt.commands import ACTIONS, AdaptCommand, Migrate
+from penstock.adapt.decide import Rules
 from penstock.adapt.monitor import JoinSample, PushStats
 from penstock.adapt.sample_merger import SampleMerger, merge_samples
 from penstock.cql.catalog import Stream
@@ -133,12 +134,8 @@ class AdaptiveCluster(Cluster):
         return {"batchId": self.batch, "durationMs": {"triggerExecution": 500}}
 
     def give(self, command: AdaptCommand, done: Callable[[int], None]) -> None:
-        do = {"budget": "shed"}.get(command.do, command.do)
-        what = {"migrate": "plan", "policy": "state", "budget": "limit"}[command.do]
         spec = self.layout.spec
-        self.layout = Layout(
-            spec.with_config(spec.config.apply_command(do, {"name": command.query, what: command.value}, 0))
-        )
+        self.layout = Layout(spec.with_config(command.configure(spec.config, 0)))
         done(self.batch + 1)
 
     def next(self) -> list[OutputRow]:
@@ -159,7 +156,7 @@ def test_adapt_migrates_all_cells_and_keeps_results() -> None:
     out = [row for _ in range(14) for row in cluster.next()]
     cluster.steering.close()
     (decision,) = cluster.steering.decisions()
-    assert decision.command == AdaptCommand("q", "migrate", "(A (B C))")
+    assert decision.command == Migrate("q", "(A (B C))")
     assert decision.push is not None
     assert decision.push > 6
     assert cluster.layout.spec.queries[0].plan == "(A (B C))"
@@ -251,7 +248,7 @@ def test_pipeline_adapts_across_restart(spark: Any, tmp_path: Path) -> None:
         decisions = run.decisions()
     finally:
         run.stop()
-    assert [each.command for each in decisions] == [AdaptCommand("q", "migrate", "(A (B C))")]
+    assert [each.command for each in decisions] == [Migrate("q", "(A (B C))")]
     assert decisions[0].error is None
     ledger = CheckpointMetadata.read(Folder(str(tmp_path)))
     assert ledger is not None

@@ -100,5 +100,5 @@ def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
         run.stop()
     assert ledger is not None
     assert [(query.name, query.plan) for query in ledger.schedule.last.queries] == [("Q", case.plan)]
-    assert [order.do for order in ledger.schedule.last.orders] == ["schedule"]
+    assert [order.key for order in ledger.schedule.last.orders] == ["schedule"]
     assert difference(pa.concat_tables([answers["q"].table(), more["Q"].table()]), case.expected) is None

@@ -16,9 +16,9 @@ from penstock.spark import sinks
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import encode_table
 from penstock.spark.worker.batch import CellBatch
 from penstock.spark.worker.pack import Packer
+from penstock.state.arrow import encode_table
 
 X = pa.schema([("x", pa.int64())])
 TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])

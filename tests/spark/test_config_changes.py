@@ -11,6 +11,17 @@ from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
 import penstock as ps
+from penstock.adapt.commands import (
+    AddQuery,
+    DropQuery,
+    Migrate,
+    QueryCommand,
+    Reslice,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    ShedLoad,
+)
 from penstock.cql.catalog import Stream
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
@@ -20,36 +31,36 @@ from penstock.testing import Case, Push, another_query, difference, random_case
 
 def test_plan_changes() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"),))
-    more = plan.apply_command("add", {"name": "b", "text": "B", "plan": None}, 3)
+    more = AddQuery("b", "B").configure(plan, 3)
     assert more.find_query("b") == QuerySpec("b", "B", None, 3)
-    assert more.apply_command("migrate", {"name": "a", "plan": "(x y)"}, 4).find_query("a").plan == "(x y)"
-    assert more.apply_command("drop", {"name": "a"}, 4).queries == (more.find_query("b"),)
-    slow = more.apply_command("schedule", {"strategy": "bfs"}, 5).apply_command("schedule", {"strategy": "rr"}, 6)
-    assert [dict(order.arguments) for order in slow.orders] == [{"strategy": "rr"}]
-    cut = more.apply_command("reslice", {"slicing": "cpu-opt", "query": "a"}, 5)
-    cut = cut.apply_command("reslice", {"slicing": "mem-opt", "query": "b"}, 6)
+    assert Migrate("a", "(x y)").configure(more, 4).find_query("a").plan == "(x y)"
+    assert DropQuery("a").configure(more, 4).queries == (more.find_query("b"),)
+    slow = SetSchedule("rr").configure(SetSchedule("bfs").configure(more, 5), 6)
+    assert slow.orders == (SetSchedule("rr"),)
+    cut = Reslice("cpu-opt", "a").configure(more, 5)
+    cut = Reslice("mem-opt", "b").configure(cut, 6)
     assert [order.query for order in cut.orders] == ["a", "b"]
-    assert [order.query for order in cut.apply_command("drop", {"name": "a"}, 7).orders] == ["b"]
-    assert [order.query for order in cut.apply_command("reslice", {"slicing": "mem-opt"}, 7).orders] == [None]
-    for do, arguments, condition in (
-        ("add", {"name": "a", "text": "A"}, "DUPLICATE_NAME"),
-        ("add", {"name": "A", "text": "A"}, "DUPLICATE_NAME"),
-        ("add", {"name": 7, "text": "A"}, "BAD_NAME"),
-        ("drop", {"name": "c"}, "UNKNOWN_QUERY"),
-        ("drop", {"name": "a"}, "LAST_QUERY"),
-        ("migrate", {"name": "c", "plan": ""}, "UNKNOWN_QUERY"),
-    ):
+    assert [order.query for order in DropQuery("a").configure(cut, 7).orders] == ["b"]
+    assert [order.query for order in Reslice("mem-opt").configure(cut, 7).orders] == [None]
+    wrong: tuple[tuple[QueryCommand, str], ...] = (
+        (AddQuery("a", "A"), "DUPLICATE_NAME"),
+        (AddQuery("A", "A"), "DUPLICATE_NAME"),
+        (DropQuery("c"), "UNKNOWN_QUERY"),
+        (DropQuery("a"), "LAST_QUERY"),
+        (Migrate("c", ""), "UNKNOWN_QUERY"),
+    )
+    for command, condition in wrong:
         with pytest.raises(ps.QueryError, match=condition):
-            plan.apply_command(do, arguments, 1)
+            command.configure(plan, 1)
 
 
 def test_names_are_case_insensitive() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("Bé", "B")))
     assert plan.find_query("BÉ").text == "B"
-    assert plan.resolve_names("migrate", {"name": "bÉ", "plan": "x"}) == {"name": "Bé", "plan": "x"}
-    assert plan.resolve_names("reslice", {"slicing": "cpu-opt", "query": "A"}) == {"slicing": "cpu-opt", "query": "a"}
-    assert plan.resolve_names("drop", {"name": "c"}) == {"name": "c"}
-    assert plan.resolve_names("budget", {"probes": 3, "query": None}) == {"probes": 3, "query": None}
+    assert plan.resolve_names(Migrate("bÉ", "x")) == Migrate("Bé", "x")
+    assert plan.resolve_names(Reslice("cpu-opt", "A")) == Reslice("cpu-opt", "a")
+    assert plan.resolve_names(DropQuery("c")) == DropQuery("c")
+    assert plan.resolve_names(SetBudget(3)) == SetBudget(3)
 
 
 def test_repeated_micro_batch_finds_its_plan() -> None:
@@ -61,22 +72,28 @@ def test_repeated_micro_batch_finds_its_plan() -> None:
     assert ConfigSchedule.decode(schedule.encode()) == schedule
 
 
+def test_config_of_the_version_before_is_read() -> None:
+    query = {"name": "a", "text": "A", "plan": None, "since": 2, "labels": [1], "state": None,
+             "bound": [["probes", 5.0], ["policy", "lp"]], "shed": None, "derived": False}  # fmt: skip
+    orders = [["budget", {"probes": "9 ms"}], ["reslice", {"slicing": "cpu-opt", "query": "a"}]]
+    config = PipelineConfig.from_json({"queries": [query, {**query, "name": "b", "bound": []}], "orders": orders})
+    assert config.orders == (SetBudget("9 ms"), Reslice("cpu-opt", "a"))
+    assert [each.bound for each in config.queries] == [SetBudget(5.0, "lp", "a"), None]
+    assert PipelineConfig.from_json(config.as_json()) == config
+
+
 def test_plan_budgets_and_policies() -> None:
     plan = PipelineConfig((QuerySpec("a", "A"), QuerySpec("b", "B")))
-    own = plan.apply_command("shed", {"name": "a", "limit": "9 ms"}, 1).apply_command(
-        "policy", {"name": "b", "state": "jit"}, 2
-    )
+    own = SetPolicy("b", "jit").configure(ShedLoad("a", "9 ms").configure(plan, 1), 2)
     assert (own.find_query("a").shed, own.find_query("b").state) == ("9 ms", "jit")
     assert own.clear_shedding().find_query("a").shed is None
-    bound = own.apply_command("budget", {"probes": 5.0, "policy": "lp", "query": "a"}, 3)
-    assert (bound.find_query("a").bound, bound.find_query("a").shed) == ((("probes", 5.0), ("policy", "lp")), None)
+    bound = SetBudget(5.0, "lp", "a").configure(own, 3)
+    assert (bound.find_query("a").bound, bound.find_query("a").shed) == (SetBudget(5.0, "lp", "a"), None)
     assert bound.orders == ()
     assert ConfigSchedule.decode(ConfigSchedule(((0, bound),)).encode()).last == bound
-    general = bound.apply_command(
-        "budget", {"probes": "1 second"}, 4
-    )  # takes the place of all others, as in the engine
-    assert general.find_query("a").bound == ()
-    assert [dict(order.arguments) for order in general.orders] == [{"probes": "1 second"}]
+    general = SetBudget("1 second").configure(bound, 4)  # takes the place of all others, as in the engine
+    assert general.find_query("a").bound is None
+    assert general.orders == (SetBudget("1 second"),)
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
@@ -88,14 +105,13 @@ def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
     cluster = Cluster(build_spec(case, dict.fromkeys(order, text), 2))
     found: dict[str, list[int]] = {"a": [], "b": []}
     changes = {
-        3: {"probes": 4.0, "query": "a"}, 9: {"probes": None, "query": "a"}, 12: {"probes": 3.0},
-        15: {"probes": None},
+        3: SetBudget(4.0, query="a"), 9: SetBudget(None, query="a"), 12: SetBudget(3.0), 15: SetBudget(None),
     }  # fmt: skip
     ways = []
     for number in range(20):
         if number in changes:
             spec = cluster.layout.spec
-            cluster.layout = Layout(spec.with_config(spec.config.apply_command("budget", changes[number], number)))
+            cluster.layout = Layout(spec.with_config(changes[number].configure(spec.config, number)))
         if number in (6, 13):
             cluster.caches[0] = CellCache()
         rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
@@ -123,20 +139,20 @@ def test_query_changes_under_faults(seed: int) -> None:
     spec = build_spec(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
     cluster = Cluster(spec, workers=2)
     steps = list_pushes(case)
-    changes = [
-        (len(steps) // 4, "add", {"name": "q1", "text": names["q1"], "plan": None}),
-        (len(steps) // 3, "migrate", {"name": "q", "plan": case.plan}),
-        (len(steps) // 2, "drop", {"name": "q0"}),
-        (2 * len(steps) // 3, "add", {"name": "q2", "text": names["q2"], "plan": None}),
+    changes: list[tuple[int, AddQuery | Migrate | DropQuery]] = [
+        (len(steps) // 4, AddQuery("q1", names["q1"])),
+        (len(steps) // 3, Migrate("q", case.plan)),
+        (len(steps) // 2, DropQuery("q0")),
+        (2 * len(steps) // 3, AddQuery("q2", names["q2"])),
     ]
     outputs: list[OutputRow] = []
     for number, step in enumerate(steps):
-        for generation, (at, do, arguments) in enumerate(changes, 1):
+        for generation, (at, command) in enumerate(changes, 1):
             if at == number:
                 spec = cluster.layout.spec
-                cluster.layout = Layout(spec.with_config(spec.config.apply_command(do, arguments, generation)))
+                cluster.layout = Layout(spec.with_config(command.configure(spec.config, generation)))
         outputs += push_until_committed(cluster, step, rng)
-    begun = {arguments["name"]: at for at, do, arguments in changes if do == "add"}
+    begun = {command.name: at for at, command in changes if isinstance(command, AddQuery)}
     ended = {"q0": len(steps) // 2}
     for name, text in {"q": case.query, **names}.items():
         part = steps[begun.get(name, 0) : ended.get(name, len(steps))]

@@ -10,8 +10,8 @@ import pytest
 from cell_support import Cluster
 
 from penstock.cql.catalog import Stream
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS
 from penstock.spark.worker.key_stats import HotCell, KeyStats

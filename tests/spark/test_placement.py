@@ -14,8 +14,10 @@ import pytest
 from penstock.cql import Catalog, bind_query
 from penstock.cql.catalog import Stream, Table
 from penstock.expr.nodes import Column, find_columns
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
-from penstock.spark.placement import HashCoordinate, Placement, Route, find_cell_keys, place_query
+from penstock.spark.placement import Placement, place_query
+from penstock.spark.route import HashCoordinate, Route
 from penstock.testing import random_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])

@@ -16,15 +16,16 @@ import pytest
 from inspect_spark import deliver_to_waiting_batch, last_command_number
 
 import penstock as ps
-from penstock.adapt.decide import AdaptCommand as Decided
+from penstock.adapt.commands import AdaptCommand, DropQuery, Migrate, QueryCommand
 from penstock.adapt.decide import Decision, Rules
 from penstock.cql.catalog import Stream
 from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
+from penstock.spark.driver.started_pipeline import StartedPipeline
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.spark.run import Run, StartedPipeline
+from penstock.spark.run import Run
 from penstock.spark.sinks import Sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
@@ -62,11 +63,11 @@ class Declared:
     def __init__(self, plan: PipelineConfig) -> None:
         self.plan = plan
 
-    def change(self, do: str, given: Mapping[str, Any], sink: Sink | None, cells: int) -> Mapping[str, Any]:
+    def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
         del sink, cells
-        arguments = self.plan.resolve_names(do, given)
-        self.plan = self.plan.apply_command(do, arguments, 0)
-        return arguments
+        command = self.plan.resolve_names(given)
+        self.plan = command.configure(self.plan, 0)
+        return command
 
 
 class CallingSink:
@@ -175,10 +176,10 @@ def test_commands_while_opening_sink_refused(batches: Batches) -> None:
 def test_thread_waits_again_after_its_micro_batch(batches: Batches) -> None:
     """Threads are used again: only while the micro-batch runs is it inside of it."""
     batches.play()
-    command = batches.outlets.submit(lambda: batches.desk.append("drop", name="q"), None, None)
-    assert not batches.outlets.wait(command.number, 0)
+    number = batches.outlets.submit(DropQuery("q"), batches.desk)
+    assert not batches.outlets.wait(number, 0)
     batches.play()
-    assert batches.outlets.wait(command.number, 0)
+    assert batches.outlets.wait(number, 0)
 
 
 def test_threads_change_and_read_during_micro_batches(batches: Batches) -> None:
@@ -230,9 +231,9 @@ def test_threads_change_and_read_during_micro_batches(batches: Batches) -> None:
 def test_unwritable_command_releases_micro_batch() -> None:
     """With `wait` the micro-batch waits for the decisions: also if giving one of them raises."""
 
-    def give(_command: Decided, _done: Callable[[int], None]) -> None:
+    def give(_command: AdaptCommand, _done: Callable[[int], None]) -> None:
         raise OSError("no folder")
 
     steering = AdaptiveRun(Rules(), ("migrate",), 1, BatchTiming(None, 1), lambda: None, give)
-    assert deliver_to_waiting_batch(steering, [Decision(Decided("q", "migrate", "(B A)"), 0.0, {})])
+    assert deliver_to_waiting_batch(steering, [Decision(Migrate("q", "(B A)"), 0.0, {})])
     assert [decision.error for decision in steering.decisions()] == ["OSError: no folder"]

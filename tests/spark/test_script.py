@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli import app
 from penstock.spark import sinks
-from penstock.spark.placement import find_cell_keys
+from penstock.spark.cell_keys import find_cell_keys
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("location", pa.int32()), ("value", pa.float64())])
 START = datetime.datetime(2026, 1, 1)

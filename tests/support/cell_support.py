@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.control import ControlCommand
 from penstock.spark.layout import ALWAYS, Layout
 from penstock.spark.pipeline_config import QuerySpec
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell_state import METRICS, CellCache, CellState, OutputRow
 from penstock.spark.worker.pack import COMMAND, Packer
+from penstock.state.arrow import decode_table
 from penstock.testing import Case, Push
 
 StageHook = Callable[[str, int, int], None]

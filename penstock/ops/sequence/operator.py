@@ -28,6 +28,7 @@ from penstock.ops.protocol import Batch, Inlet, Outlet, concat, merge_changes
 from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.ops.time_merge import clamp_time, find_cut, has_ready
 from penstock.plan.query import SequenceStep
+from penstock.state.arrow import flatten_column, flatten_table
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.windows import compute_expirations
@@ -260,7 +261,7 @@ class SequenceOperator:
         self._left, self._right = (
             replace(side, since=first) for side, first in zip((self._left, self._right), since, strict=True)
         )
-        saved = {name: _combine_chunks(tables["waiting"], name) for name in tables["waiting"].column_names}
+        saved = flatten_table(tables["waiting"])
         times, numbers, dies = (saved[name].to_numpy() for name in ("_time", "_number", "_dies"))
         stored = {name.removeprefix("column "): column for name, column in saved.items() if name[0] != "_"}
         self._buffer_left(_InputTuples(times, numbers, dies, stored))
@@ -268,11 +269,11 @@ class SequenceOperator:
             return None
         living = tables["living"]
         names = [name for name, _ in self._step.outputs or ()]
-        shown = {name: _combine_chunks(living, place) for place, name in enumerate(names)}
+        shown = {name: flatten_column(living.column(place)) for place, name in enumerate(names)}
         count = living.num_rows
         born = Batch(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
         self._next_number = count
-        self._track_expiration(_combine_chunks(living, len(names)).to_numpy(), born)
+        self._track_expiration(flatten_column(living.column(len(names))).to_numpy(), born)
         return born
 
 
@@ -286,8 +287,3 @@ def _living_as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], 
     if mortal is not None:
         dies[: len(mortal)] = mortal.times
     return pa.Table.from_arrays([*whole.columns.values(), pa.array(dies)], schema=schema)
-
-
-def _combine_chunks(table: pa.Table, column: str | int) -> pa.Array:
-    chunked = table.column(column)
-    return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)

@@ -15,8 +15,9 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from penstock.adapt.commands import Action, AdaptCommand
 from penstock.adapt.controller import LOG_SIZE
-from penstock.adapt.decide import Action, AdaptCommand, Decision, Rules
+from penstock.adapt.decide import Decision, Rules
 from penstock.adapt.decision_thread import DecisionThread, make_analysis
 from penstock.adapt.monitor import JoinSample, PushStats
 from penstock.adapt.sample_merger import SampleMerger

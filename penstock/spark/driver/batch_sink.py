@@ -13,20 +13,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand, SetBudget
 from penstock.adapt.monitor import JoinSample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
-from penstock.spark.driver.control import ControlCommand
+from penstock.spark.driver.control import CommandLog
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import SUMMED_METRICS
 from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
 from penstock.spark.worker.key_stats import KeyStats
+from penstock.state.arrow import decode_table
 
 OutputKey = tuple[str, str]
 """A kind of output (result, late, dead) and the query or stream it belongs to."""
@@ -55,7 +56,7 @@ class BatchSink:
         self._sinks = dict(sinks)
         self._publish = publish
         self.adaptive: AdaptiveRun | None = None
-        self._pending: dict[int, tuple[ControlCommand, Sink | None, EffectCallback | None]] = {}
+        self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
         self._changed = threading.Condition()
         self._batch = -1
         self._cells: dict[int, dict[str, Any]] = {}
@@ -134,16 +135,17 @@ class BatchSink:
         open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
 
     def submit(
-        self, give: Callable[[], ControlCommand], sink: Sink | None, done: EffectCallback | None
-    ) -> ControlCommand:
-        """Give a command about queries; with `add`, where the results go; `done` is told of its effect.
+        self, command: QueryCommand, log: CommandLog, sink: Sink | None = None, done: EffectCallback | None = None
+    ) -> int:
+        """Write a command to the log and return its number. `sink`: where the results of an added query go.
 
-        No micro-batch ends between the two: one that had read the command would not know of it.
+        `done` is called with the micro-batch from which on it counts. No micro-batch ends between the write and the
+        entry here: one that had read the command would not find it.
         """
         with self._changed:
-            command = give()
-            self._pending[command.number] = command, sink, done
-        return command
+            number = log.append(command).number
+            self._pending[number] = command, sink, done
+        return number
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
@@ -166,11 +168,11 @@ class BatchSink:
             command, sink, done = self._pending.pop(number)
             if done is not None:
                 done(batch + 1)
-            plan = plan.apply_command(command.do, command.arguments, self._metadata.generation + 1)
-            if sink is not None:
-                self._sinks[RESULT, command.arguments["name"]] = sink
-            if command.do == "drop":
-                del self._sinks[RESULT, command.arguments["name"]]
+            plan = command.configure(plan, self._metadata.generation + 1)
+            if isinstance(command, AddQuery) and sink is not None:
+                self._sinks[RESULT, command.name] = sink
+            if isinstance(command, DropQuery):
+                del self._sinks[RESULT, command.name]
         self._metadata.change_config(batch + 1, plan)
         self.layout = Layout(self.layout.spec.with_config(plan))
         self._publish(self._metadata.schedule.encode())
@@ -238,9 +240,8 @@ class BatchSink:
 
 def _list_budgets(layout: Layout) -> dict[str, str]:
     plan = layout.spec.config
-    general = [order.arguments for order in plan.orders if order.do == "budget"]
-    found = {query.name: dict(query.budget or next(iter(general), ())) for query in plan.queries}
-    asked = {name: arguments.get("probes") for name, arguments in found.items()}
+    general = next((order for order in plan.orders if isinstance(order, SetBudget)), SetBudget(None))
+    asked = {query.name: (query.budget or general).probes for query in plan.queries}
     return {
         name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
         for name, probes in asked.items()

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.errors import InternalError
+from penstock.adapt.commands import Begin, Command, TimeCommand, decode_command, encode_command
+from penstock.errors import InternalError, QueryError
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.layout import ALWAYS
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.storage import Folder
 from penstock.spark.worker.pack import COMMAND, PACKED_SCHEMA
 
@@ -28,23 +28,21 @@ FIRST_FILE = "00000000.json"
 
 @dataclass(frozen=True)
 class ControlCommand:
-    """`advance` (stream, time): no row of the stream before the time will come. `end`: no row of any stream.
-
-    `add`, `drop`, `migrate` and the orders to engines: see `plans`.
-    """
+    """A command with its number in the control stream."""
 
     number: int
-    do: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    command: Command
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        key, arguments = encode_command(self.command)
+        return json.dumps({"number": self.number, "do": key, "arguments": arguments}).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> ControlCommand:
         try:
-            return cls(**json.loads(blob))
-        except (ValueError, TypeError) as error:
+            entry = json.loads(blob)
+            return cls(entry["number"], decode_command(entry["do"], entry["arguments"]))
+        except (ValueError, TypeError, KeyError, QueryError) as error:
             raise InternalError("BAD_COMMAND", f"a file in the control folder is not a command: {error}") from error
 
 
@@ -54,7 +52,7 @@ class CommandLog:
     def __init__(self, checkpoint: Folder) -> None:
         self._folder = checkpoint.child(CONTROL_FOLDER)
         if not self._folder.list_names():
-            self._folder.write(FIRST_FILE, ControlCommand(0, "begin").encode())
+            self._folder.write(FIRST_FILE, ControlCommand(0, Begin()).encode())
         self._last_number = max(int(name.split(".")[0]) for name in self._folder.list_names() if name[0].isdigit())
         self._lock = threading.Lock()
 
@@ -62,24 +60,21 @@ class CommandLog:
     def path(self) -> str:
         return self._folder.path
 
-    def append(self, do: str, **arguments: Any) -> ControlCommand:
+    def append(self, command: Command) -> ControlCommand:
         with self._lock:
             self._last_number += 1
-            command = ControlCommand(self._last_number, do, arguments)
-            self._folder.write(f"{command.number:08d}.json", command.encode())
-        return command
+            numbered = ControlCommand(self._last_number, command)
+            self._folder.write(f"{numbered.number:08d}.json", numbered.encode())
+        return numbered
 
 
 def read_frontiers(
-    commands: Iterable[ControlCommand], seen: int, streams: Iterable[str], end: int
+    commands: Iterable[ControlCommand], seen: int, streams: Sequence[str], end: int
 ) -> Iterator[tuple[str, int]]:
     """What the commands that were not seen yet promise, in order."""
-    for command in sorted(commands, key=lambda command: command.number):
-        if command.number > seen:
-            if command.do == "advance":
-                yield command.arguments["stream"], command.arguments["time"]
-            elif command.do == "end":
-                yield from ((stream, end) for stream in streams)
+    for each in sorted(commands, key=lambda each: each.number):
+        if each.number > seen and isinstance(each.command, TimeCommand):
+            yield from each.command.list_frontiers(streams, end)
 
 
 def build_command_map(cells: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from penstock.spark.driver.control import ControlCommand, read_frontiers
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.pack import BAD_ROWS, COMMAND, OWN_COLUMN
+from penstock.state.arrow import decode_table, flatten_column
 from penstock.state.instants import to_ticks
 
 PackedRow = tuple[int, int, int, int, int, bytes | None]
@@ -66,7 +66,7 @@ class CellBatch:
 
     def _split_late(self, inlet: StreamInlet, table: pa.Table, frontier: int, owner: bool) -> None:
         place = table.column_names.index(inlet.stream.time)
-        times = to_ticks(pa.concat_arrays(table.column(place).chunks))
+        times = to_ticks(flatten_column(table.column(place)))
         late = times < frontier
         if is_stamped(inlet.stream) and late.any():  # a clock that goes back is not followed
             now = pa.array(np.maximum(times, frontier)).cast(inlet.stream.time_type)

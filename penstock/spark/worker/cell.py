@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from penstock.adapt.commands import AddQuery, DeriveStream, QueryCommand
 from penstock.adapt.monitor import JoinSample, compare_codes
 from penstock.adapt.sampler import Sampler
 from penstock.engine import Engine
-from penstock.errors import QueryError, UnsupportedError
-from penstock.spark.layout import MAX_LATENESS, Layout, StreamInlet
-from penstock.spark.pipeline_config import EngineOrder, QuerySpec
+from penstock.errors import UnsupportedError
+from penstock.spark.layout import Layout, StreamInlet
+from penstock.spark.pipeline_config import PipelineConfig, list_changes
 
 
 class Cell:
@@ -28,67 +29,39 @@ class Cell:
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table)
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)
-        orders = layout.spec.orders
-        self._apply_orders(order for order in orders if order.do == "budget")  # those of single queries come after it
-        self._add_queries(layout, layout.inlets, layout.spec.queries)
-        self._apply_orders(order for order in orders if order.do != "budget")
+        self._declare_inlets(layout.inlets)
+        self._apply(layout, list_changes(PipelineConfig(()), layout.spec.config))
 
-    def _add_queries(self, layout: Layout, inlets: Iterable[StreamInlet], queries: Iterable[QuerySpec]) -> None:
+    def _declare_inlets(self, inlets: Iterable[StreamInlet]) -> None:
         for inlet in inlets:
-            self._engine.stream(inlet.name, inlet.schema, inlet.stream.time, MAX_LATENESS)
-        for query in sorted(queries, key=_rank_query):
-            begin = self._engine.derive if query.derived else self._engine.query
-            begin(query.name, layout.rewrite_query(query.name), query.plan, query.state)
-            self._apply_query_budget(query)
+            self._engine.declare(inlet.declaration)
 
-    def _apply_query_budget(self, query: QuerySpec) -> None:
-        """The budget of a query alone."""
-        if query.budget:
-            self._apply_orders([EngineOrder("budget", (*query.budget, ("query", query.name)))])
-
-    def _apply_orders(self, orders: Iterable[EngineOrder]) -> None:
-        for order in orders:
-            try:
-                getattr(self._engine, order.do)(**dict(order.arguments))
-            except TypeError as error:
-                raise QueryError("BAD_ORDER", f"{order.do} does not take these arguments: {error}") from error
+    def _apply(self, layout: Layout, commands: Iterable[QueryCommand]) -> None:
+        for command in commands:
+            if isinstance(command, AddQuery | DeriveStream):
+                command.start(self._engine, layout.read_inlets(command.name))
+            else:
+                command.apply(self._engine)
 
     def change_layout(self, layout: Layout) -> bool:
         """Go on under another layout; False if what stays would not be as it was, and the cell must be built anew."""
         before, after = self.layout.spec, layout.spec
         schemas = {inlet.number: inlet.schema for inlet in self.layout.inlets}
-        old = {(query.name, query.since): query for query in before.queries}
-        new = {(query.name, query.since): query for query in after.queries}
-        added = [query for key, query in new.items() if key not in old]
+        old = {(query.name, query.since) for query in before.queries}
+        added = [query for query in after.queries if (query.name, query.since) not in old]
         other = before.sampling != after.sampling or before.derived_streams != after.derived_streams
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
         returning = any(query.since <= self._newest_change for query in added)  # a query that ran before comes back
         if reshaped or other or returning:
             return False
-        for name, _ in old.keys() - new.keys():
-            self._engine.drop(name)
-        orders = [order for order in after.orders if order not in before.orders]
-        self._apply_orders(order for order in orders if order.do == "budget")
-        self._add_queries(layout, [inlet for inlet in layout.inlets if inlet.number not in schemas], added)
-        self._apply_orders(order for order in orders if order.do != "budget")
+        self._declare_inlets(inlet for inlet in layout.inlets if inlet.number not in schemas)
         try:
-            for key in old.keys() & new.keys():
-                self._change_query(old[key], new[key])
+            self._apply(layout, list_changes(before.config, after.config))
         except UnsupportedError:  # a query that shares its join is to have a budget of its own
             return False
         self.layout = layout
         self._newest_change = max([self._newest_change, *(query.since for query in added)])
         return True
-
-    def _change_query(self, old: QuerySpec, new: QuerySpec) -> None:
-        """Go on with what is new of a query that runs."""
-        if new.plan is not None and new.plan != old.plan:
-            self._engine.migrate(new.name, new.plan)
-        if new.state is not None and new.state != old.state:
-            self._engine.policy(new.name, new.state)
-        if new.budget != old.budget:
-            self._engine.unbind(new.name)
-            self._apply_query_budget(new)
 
     def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
         """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""
@@ -128,11 +101,6 @@ class Cell:
     def metrics(self) -> dict[str, dict[str, float]]:
         """By query: what it holds, and what it was kept from under a budget."""
         return {query.name: _sum_metrics(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
-
-
-def _rank_query(query: QuerySpec) -> tuple[bool, bool]:
-    """Streams come before their readers; who is bound alone comes before those who would share a join with it."""
-    return not query.derived, not query.budget
 
 
 SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")

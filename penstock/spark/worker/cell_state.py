@@ -24,12 +24,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.adapt.monitor import JoinSample
+from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
-from penstock.spark.table_codec import decode_table, encode_table, join_blobs, split_blobs
 from penstock.spark.worker.batch import CellBatch, PackedRow
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.key_stats import TopKey, find_top_key
 from penstock.spark.worker.segments import Segment, build_segment, choose_rewrite, drop_dead_rows, find_needed_inlets
+from penstock.state.arrow import decode_table, encode_table
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 OutputRow = tuple[int, str, str, int, bytes]

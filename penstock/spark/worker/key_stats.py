@@ -18,6 +18,7 @@ from penstock.expr.evaluate import evaluate
 from penstock.expr.nodes import Column
 from penstock.expr.sql import to_sql
 from penstock.spark.layout import Layout, StreamInlet
+from penstock.state.arrow import flatten_column
 
 _SAMPLE_ROWS = 256
 _DECAY = 0.9
@@ -37,10 +38,10 @@ def find_top_key(inlet: StreamInlet, table: pa.Table) -> TopKey | None:
     terms = [step.coordinate.term for step in inlet.route.dimensions if step.coordinate is not None]
     found: list[TopKey] = []
     chosen = np.unique(np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64))
-    rows = table.take(pa.array(chosen)).combine_chunks()
+    rows = table.take(pa.array(chosen))
 
     def read(column: Column) -> pa.Array:
-        return pa.concat_arrays(rows.column(column.name).chunks)
+        return flatten_column(rows.column(column.name))
 
     for term in terms:
         if term is not None:

@@ -18,12 +18,13 @@ from penstock.cql.catalog import Stream
 from penstock.engine.ingest import fit_columns
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
-from penstock.spark.placement import Route, find_cell_keys
+from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table, encode_table
 from penstock.spark.worker.setup import freeze_gc, read_task_spec
+from penstock.state.arrow import decode_table, encode_table, flatten_column
 
 ReadColumn = Callable[[Column], pa.Array]
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -122,11 +123,11 @@ def route_rows(
             copies = (copies[:, None] + offset * np.arange(step.share)).ravel()
             continue
         if step.coordinate.term is None:
-            content = [table.column(name).combine_chunks() for name in table.column_names if name != OWN_COLUMN]
-            words = hash_rows([_flatten(column) for column in content], table.num_rows)
+            content = [flatten_column(table.column(name)) for name in table.column_names if name != OWN_COLUMN]
+            words = hash_rows(content, table.num_rows)
         else:
             values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
-            words = hash_column(_flatten(values), salt + 1)
+            words = hash_column(flatten_column(values), salt + 1)
             if values.null_count and not step.coordinate.keeps_nulls:  # NULL equals nothing: no cell needs the row
                 valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
                 chosen, cell = chosen[valid], cell[valid]
@@ -139,10 +140,6 @@ def route_rows(
     for number, rows in zip(cells, np.split(chosen[order], starts[1:]), strict=True):
         for copy in copies:
             yield int(number + copy), rows
-
-
-def _flatten(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:

@@ -13,8 +13,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
+from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.layout import get_layout
-from penstock.spark.placement import find_cell_keys
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.batch import PackedRow
 from penstock.spark.worker.cell_state import CellState

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.spark.layout import StreamInlet
+from penstock.state.arrow import flatten_column, flatten_table
 from penstock.state.instants import to_ticks
 from penstock.state.maintenance import Maintenance
 
@@ -47,8 +48,7 @@ def _compute_span(table: pa.Table, time: str) -> tuple[int, int, int]:
 
 
 def _read_times(table: pa.Table, time: str) -> NDArray[np.int64]:
-    column = table.column(time)
-    return to_ticks(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
+    return to_ticks(flatten_column(table.column(time)))
 
 
 def find_needed_inlets(
@@ -132,11 +132,9 @@ def _count_followers(
 ) -> NDArray[np.int64]:
     """For each row, how many rows of its partition come after it and before `bound`."""
     if partition:
-        grouped = table.select(list(dict.fromkeys(partition))).combine_chunks()
         codes = np.zeros(times.size, np.int64)
-        for column in grouped.columns:
-            words = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-            part = words.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        for column in flatten_table(table.select(list(dict.fromkeys(partition)))).values():
+            part = column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
             codes = np.unique(codes * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
     else:
         codes = np.zeros(times.size, np.int64)

@@ -6,19 +6,31 @@ What a pipeline cannot do while it runs (`alter`, `history`, break nodes) is lef
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pyarrow as pa
 from cell_support import Cluster
 
+from penstock.adapt.commands import (
+    AddQuery,
+    AdvanceStream,
+    DropQuery,
+    EndStreams,
+    Migrate,
+    QueryCommand,
+    Reslice,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    TimeCommand,
+)
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.driver.control import ControlCommand
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.table_codec import decode_table
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, CellCache
+from penstock.state.arrow import decode_table
 from penstock.state.maintenance import SHIPPED, SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import to_ticks
@@ -69,13 +81,13 @@ class CellRun(StormRun):
             if isinstance(step, Push):
                 self._push(step)
             elif step is None:
-                self._push(Push({}), "end")
+                self._push(Push({}), EndStreams())
             else:
                 assert isinstance(step, Advance)
-                self._push(Push({}), "advance", stream=step.stream, time=to_ticks(step.value))
+                self._push(Push({}), AdvanceStream(step.stream, to_ticks(step.value)))
 
-    def _push(self, push: Push, *do: str, **arguments: Any) -> None:
-        commands = [ControlCommand(self._next_generation(), name, arguments) for name in do]
+    def _push(self, push: Push, *given: TimeCommand) -> None:
+        commands = [ControlCommand(self._next_generation(), command) for command in given]
         worker = self.rng.randrange(WORKERS) if self.rng.random() < 0.2 else 0
         for cell, kind, name, _, data in self.cluster.push(push, lambda: worker, commands=commands):
             if kind == RESULT and name in self.running:
@@ -100,12 +112,12 @@ class CellRun(StormRun):
         if event.action == "restart":
             self.cluster.caches = [CellCache() for _ in range(WORKERS)]
             return
-        do, arguments = self._build_command(event)
-        if not do or (event.query and event.action != "query" and event.query not in self.running):
+        command = self._build_command(event)
+        if command is None or (event.query and event.action != "query" and event.query not in self.running):
             return
         before = self.cluster.layout
         try:
-            plan = before.spec.config.apply_command(do, arguments, self._next_generation())
+            plan = command.configure(before.spec.config, self._next_generation())
             layout = Layout(before.spec.with_config(plan))
             Cell(layout)  # a pipeline refuses here what its cells would refuse
             self.cluster.layout = layout
@@ -113,32 +125,31 @@ class CellRun(StormRun):
             if not isinstance(error, UnsupportedError) and error.condition != "LAST_QUERY":
                 raise
             return
-        if do == "add":
+        if isinstance(command, AddQuery):
             self._start_period(event.query, number)
-        elif do == "drop":
+        elif isinstance(command, DropQuery):
             self.running.pop(event.query).last = number
 
-    def _build_command(self, event: Event) -> tuple[str, dict[str, Any]]:
+    def _build_command(self, event: Event) -> QueryCommand | None:
         """The command of a pipeline for an event, if it has one."""
-        name = {"name": event.query}
         match event.action, event.args:
             case "query", (plan, _, _) if event.query not in self.running:
-                return "add", {**name, "text": self.scenario.texts[event.query].text, "plan": plan}
+                return AddQuery(event.query, self.scenario.texts[event.query].text, plan)
             case "drop", _:
-                return "drop", name
+                return DropQuery(event.query)
             case "migrate", (str(plan), _):
-                return "migrate", {**name, "plan": plan}
+                return Migrate(event.query, plan)
             case "policy", (state, _):
-                return "policy", {**name, "state": state}
+                return SetPolicy(event.query, state)
             case "schedule", (strategy,) if not event.query:
-                return "schedule", {"strategy": strategy}
+                return SetSchedule(strategy)
             case "reslice", (slicing,):
-                return "reslice", {"slicing": slicing}
+                return Reslice(slicing)
             case "budget", (probes, policy, sample):
-                return "budget", {"probes": probes, "policy": policy, "sample": sample}
+                return SetBudget(probes, policy, sample=sample)
             case "lift", _:
-                return "budget", {"probes": None}
-        return "", {}
+                return SetBudget(None)
+        return None
 
 
 def find_cells_fault(scenario: Scenario) -> str | None:

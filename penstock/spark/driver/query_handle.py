@@ -1,0 +1,69 @@
+"""The part of a run that is Spark's StreamingQuery, with the errors of this package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import PenstockError
+from penstock.spark.driver.failures import translate_error
+
+
+class QueryHandle:
+    """A Spark streaming query under Spark's own names."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    @property
+    def id(self) -> str:
+        return self._query.id
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - Spark's names here and below
+        return self._query.runId
+
+    @property
+    def name(self) -> str:
+        return self._query.name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        return self._query.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self._query.status)
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802
+        return self._query.lastProgress
+
+    @property
+    def recentProgress(self) -> list[Any]:  # noqa: N802
+        return list(self._query.recentProgress)
+
+    def exception(self) -> PenstockError | None:
+        """Why the run failed; its `__cause__` is Spark's own exception."""
+        failure = self._query.exception()
+        return None if failure is None else translate_error(failure)
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
+        """Wait for the end of the run, or so many seconds; True if it has ended. A failure of the run is raised."""
+        try:
+            return self._query.awaitTermination(timeout)
+        except StreamingQueryException as error:
+            raise translate_error(error) from error
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Wait until all data that are available now have been processed."""
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException as error:
+            raise translate_error(error) from error
+
+    def stop(self) -> None:
+        """Stop the run; it can be started again from its checkpoint."""
+        self._query.stop()

@@ -1,0 +1,38 @@
+"""A started pipeline: the Spark streaming query, its sink, its command log and its settings, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.adapt.commands import Action
+from penstock.adapt.decide import Rules
+from penstock.spark.driver.adaptive import BatchTiming
+from penstock.spark.driver.batch_sink import BatchSink
+from penstock.spark.driver.control import CommandLog
+
+
+@dataclass(frozen=True)
+class AdaptSettings:
+    """What a pipeline may decide by itself, and when."""
+
+    rules: Rules
+    actions: Collection[Action]
+    timing: BatchTiming
+
+
+@dataclass(frozen=True)
+class StartedPipeline:
+    """A Spark streaming query with what it writes through and what it reads commands from."""
+
+    query: StreamingQuery
+    batch_sink: BatchSink
+    command_log: CommandLog
+    checkpoint: str
+    adapt_settings: AdaptSettings | None
+
+    @property
+    def cells(self) -> int:
+        return self.batch_sink.layout.spec.cells

@@ -1,0 +1,177 @@
+"""Grid dimensions: by which terms the work of a query can be cut into cells.
+
+A join is cut by its equality classes, and by a hash of the whole tuple for a stream that is in none of them. GROUP BY
+and DISTINCT are cut by their keys alone, a sequence by a key in which all tuples that pair agree, the sides of EXCEPT
+by a column of their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.cql.bound import QueryBody, Select, Source
+from penstock.expr.nodes import Expr, find_columns
+from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
+from penstock.spark.route import HashCoordinate, strip_alias
+
+
+@dataclass(frozen=True)
+class GridDimension:
+    """Something to cut by: the aliases that have a coordinate in it."""
+
+    coordinates: Mapping[str, HashCoordinate]
+
+
+def list_selects(body: QueryBody) -> Iterator[Select]:
+    """The SELECTs of a query, from left to right."""
+    if isinstance(body, Select):
+        yield body
+    else:
+        yield from list_selects(body.left)
+        yield from list_selects(body.right)
+
+
+def list_select_streams(body: Select) -> list[Source]:
+    return [source for source in body.sources if not source.is_table]
+
+
+def has_except(body: QueryBody) -> bool:
+    return not isinstance(body, Select) and (body.kind == "except" or has_except(body.left) or has_except(body.right))
+
+
+def list_dimensions(body: QueryBody) -> Iterator[tuple[Select, tuple[GridDimension, ...]]]:
+    """The SELECTs of a query that can be cut, each with what it can be cut by."""
+    sides = list(list_selects(body))
+    compared = find_except_dimensions(sides) if has_except(body) else None
+    if compared is None:
+        yield from ((side, tuple(_list_select_dimensions(side))) for side in sides)
+    else:
+        yield from ((side, (dimension,)) for side, dimension in zip(sides, compared, strict=True))
+
+
+def find_except_dimensions(sides: Sequence[Select]) -> list[GridDimension] | None:
+    """A column of the answers by which every side can be cut, as each side sees it; None if there is none."""
+    for place_ in range(len(sides[0].items)):
+        found = [_build_item_dimension(side, side.items[place_].expr) for side in sides]
+        dimensions = [dimension for dimension in found if dimension is not None]
+        if len(dimensions) == len(sides):
+            return dimensions
+    return None
+
+
+def _build_item_dimension(select: Select, item: Expr) -> GridDimension | None:
+    keys = find_grouping_keys(select)
+    if select.sequence is not None or (keys is not None and item not in keys):
+        return None
+    return next(list_key_dimensions((item,), select), None)
+
+
+def find_grouping_keys(body: Select) -> tuple[Expr, ...] | None:
+    """What is equal in rows that belong together; None if each stands for itself."""
+    if body.group_by is None and not body.distinct:
+        return None
+    shown = [item.expr for item in body.items]
+    if body.group_by is None:
+        return tuple(shown)
+    return tuple(key for key in body.group_by if key in shown or not body.distinct)
+
+
+def find_sequence_key(body: Select) -> dict[str, Expr] | None:
+    """For each item of a SEQ a term that is equal in tuples that pair; None if there is none.
+
+    Each step must ask for it by itself: what follows only from a later condition is not known when a tuple chooses. The
+    items of one stream must have one term, for their tuples are ordered by their arrival.
+    """
+    names, keys = [source.alias for source in body.sources], find_grouping_keys(body)
+    equal = [sides for term in body.where if (sides := match_equality(term)) is not None]
+    links = [link for one, two in equal for link in ((one, two), (two, one))]
+    for start in dict.fromkeys(term for (alias, term), _ in links if alias == names[0]):
+        found = {names[0]: start}
+        for name in names[1:]:
+            linked = (term for other, (alias, term) in links if alias == name and other in found.items())
+            if (term := next(linked, None)) is not None:
+                found[name] = term
+        terms = {(source.relation.name, strip_alias(found[source.alias])) for source in body.sources
+                 if source.alias in found}  # fmt: skip
+        grouped = keys is None or not set(keys).isdisjoint(found.values())
+        if len(found) == len(names) and len(terms) == len({name for name, _ in terms}) and grouped:
+            return found
+    return None
+
+
+def can_partition(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> bool:
+    terms = [
+        *(term for _, term in graph.terms_of(source.alias)),
+        *(key for key in keys if _find_owner(key) == source.alias),
+    ]
+    return any(is_covered(source, term) for term in terms)
+
+
+def is_covered(source: Source, term: Expr) -> bool:
+    """Whether tuples that count together agree in the term: always, but for ROWS windows."""
+    window = source.window
+    return not window.counted or {column.name for column in find_columns(term)} <= set(window.partition)
+
+
+def _list_select_dimensions(body: Select) -> Iterator[GridDimension]:
+    keys = find_grouping_keys(body)
+    if body.sequence is not None:
+        terms = find_sequence_key(body) or {}
+        yield GridDimension({alias: HashCoordinate(strip_alias(term)) for alias, term in terms.items()})
+    elif keys is not None:
+        yield from list_key_dimensions(keys, body)
+    else:
+        yield from _list_join_dimensions(body)
+
+
+def _list_join_dimensions(body: Select) -> Iterator[GridDimension]:
+    """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
+    graph, own = (
+        build_join_graph(tuple(source.alias for source in body.sources), body.where),
+        list_select_streams(body),
+    )
+    within: set[str] = set()
+    for class_ in graph.classes:
+        dimension = _build_class_dimension(class_, own)
+        if dimension.coordinates:
+            within |= dimension.coordinates.keys()
+            yield dimension
+    for source in own:
+        if source.alias not in within and not source.window.counted:
+            yield GridDimension({source.alias: HashCoordinate(None)})
+
+
+def _build_class_dimension(class_: EqualityClass, own: Sequence[Source]) -> GridDimension:
+    by_alias = {source.alias: source for source in own}
+    return GridDimension({
+        alias: HashCoordinate(strip_alias(term))
+        for alias, term in class_.terms
+        if alias in by_alias and is_covered(by_alias[alias], term)
+    })  # fmt: skip
+
+
+def list_key_dimensions(keys: Sequence[Expr], body: Select) -> Iterator[GridDimension]:
+    """Every key that tells of one stream: with the class it is in, or by itself."""
+    graph, own = (
+        build_join_graph(tuple(source.alias for source in body.sources), body.where),
+        list_select_streams(body),
+    )
+    by_alias = {source.alias: source for source in own}
+    classes: set[int] = set()
+    for key in dict.fromkeys(keys):
+        owner = _find_owner(key)
+        class_ = next((each for each in graph.classes if (owner, key) in each.terms), None)
+        if class_ is not None:
+            dimension = _build_class_dimension(class_, own)
+            if dimension.coordinates and class_.id not in classes:
+                classes.add(class_.id)
+                yield dimension
+        elif owner in by_alias and is_covered(by_alias[owner], key):
+            yield GridDimension({owner: HashCoordinate(strip_alias(key), keeps_nulls=True)})
+
+
+def _find_owner(key: Expr) -> str | None:
+    """The one FROM item of which a key tells, if it does."""
+    aliases = {column.alias for column in find_columns(key)}
+    return aliases.pop() if len(aliases) == 1 else None
