@@ -53,7 +53,11 @@ class BudgetCase:
         rng = random.Random(self.case.seed)
         engine, twin = (self._build_engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        window = max((leaf.source.window.size or 0) for leaf in twin._registry["q"].plan.leaves if leaf.source.window)
+        window = max(
+            (leaf.source.window.size or 0)
+            for leaf in twin._registry["q"].joins[0].tree.plan.leaves
+            if leaf.source.window
+        )
         istream = twin._registry["q"].query.emit == "istream"
         exact_from: float | None = float("-inf")
         self.shed_rows = self.compared_rows = 0

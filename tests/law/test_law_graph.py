@@ -45,10 +45,10 @@ def make_edits(case: Case, seed: int) -> Callable[[], Any]:
         def event(current: Any, _step: int) -> None:
             def watch(_node: Any, _done: int) -> None:
                 if rng.random() < 0.3:
-                    with current._guard.nest():
+                    with current._guard.allow_nesting():
                         edit_graph(rng, current, text)
 
-            current._cycle.watch = watch
+            current._scheduler.on_step = watch
             edit_graph(rng, current, text)
 
         return event
@@ -81,10 +81,10 @@ def test_query_added_during_push_sees_later_tuples(chunk: int) -> None:
             def watch(_node: Any, _done: int) -> None:
                 if step >= push and not added and next(turns, None) == turn:
                     added.append(step)
-                    with current._guard.nest():
+                    with current._guard.allow_nesting():
                         current.query("other", text)
 
-            current._cycle.watch = watch
+            current._scheduler.on_step = watch
 
         answers = run_all(lambda options=options: make_engine(**options), case, plan=plan, events=add)
         try:

@@ -363,7 +363,7 @@ def test_adapt_sheds_shared_join_with_freshness() -> None:
         engine.push(tuples(second))
         if second == 85:
             assert [name in engine._budgets._query_scopes for name in ("q", "p")] == [True, True]
-            assert engine._budgets.dump(engine._controller.budgeted_queries)["single"] == {}
+            assert engine._budgets.dump(engine._steering.controller.budgeted_queries)["single"] == {}
     budgets = [d for d in engine.decisions() if d.command.do == "budget"]
     assert [(d.command.value, d.error) for d in budgets] == [("1000 ms", None), (None, None)]
     assert engine._budgets._query_scopes == {}
@@ -414,11 +414,11 @@ def test_snapshot_keeps_adaptation() -> None:
     for second in range(35):
         engine.push(tuples(second))
     again = ps.Engine.restore(engine.snapshot())
-    assert again._controller.rules == EAGER
+    assert again._steering.controller.rules == EAGER
     assert answers(again, range(35, 100)) == answers(engine, range(35, 100))
     assert [d.command.do for d in again.decisions()] == ["migrate"]
     assert again.decisions()[0].push > 35
-    assert ps.Engine.restore(started().snapshot())._controller is None
+    assert ps.Engine.restore(started().snapshot())._steering.controller is None
 
 
 def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,8 +440,8 @@ def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPa
 def test_command_for_dropped_query_fails() -> None:
     engine = started(adapt=EAGER)
     decisions = [Decision(AdaptCommand("gone", "migrate", "(A B)"), 0.0, {})]
-    engine._controller._outbox.put((decisions, 0.0))
-    engine._controller._pending = True
+    engine._steering.controller._outbox.put((decisions, 0.0))
+    engine._steering.controller._pending = True
     engine.push(tuples(0))
     assert "UNKNOWN_QUERY" in str(engine.decisions()[0].error) or "no query gone" in str(engine.decisions()[0].error)
     twin = started()
@@ -455,7 +455,7 @@ def test_decision_thread_ends_with_engine(end: Callable[[ps.Engine], None]) -> N
     engine = started(adapt=EAGER)
     for second in range(40):
         engine.push(tuples(second))
-    thread, gone = engine._controller.decision_thread.thread, weakref.ref(engine)
+    thread, gone = engine._steering.controller.decision_thread.thread, weakref.ref(engine)
     assert isinstance(thread, threading.Thread)
     assert thread.daemon
     end(engine)

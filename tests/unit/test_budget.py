@@ -12,7 +12,6 @@ import pytest
 import penstock as ps
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.budget import as_budget
-from penstock.engine.budgets import Budgets
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.plan.tree import JoinPair, Leaf
 
@@ -289,13 +288,14 @@ def test_metrics_shortage_of_freshness() -> None:
 class Clock:
     """A clock on which a probe takes a while."""
 
-    def __init__(self, engine: ps.Engine, per_probe: float) -> None:
-        self.engine, self.per_probe = engine, per_probe
+    def __init__(self, per_probe: float) -> None:
+        self.engine: ps.Engine | None = None
+        self.per_probe = per_probe
         self.now, self.spent = 0.0, 0
 
     def __call__(self) -> float:
-        keeper = self.engine._budgets._engine_scope
-        spent = 0 if keeper is None else sum(over.shedding.probes_spent for over in keeper.join_budgets.values())
+        scope = None if self.engine is None else self.engine._budgets._engine_scope
+        spent = 0 if scope is None else sum(over.shedding.probes_spent for over in scope.join_budgets.values())
         self.now += (spent - self.spent) * self.per_probe
         self.spent = spent
         return self.now
@@ -303,9 +303,8 @@ class Clock:
 
 @pytest.mark.parametrize("per_probe", [1e-4, 1e-3])
 def test_time_budget_converted_to_probes(per_probe: float) -> None:
-    engine = started(batch=40)
-    clock = Clock(engine, per_probe)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(per_probe)
+    engine = clock.engine = started(batch=40, timer=clock)
     engine.budget("100 ms")
     taken = []
     for second in range(60):
@@ -319,9 +318,8 @@ def test_time_budget_converted_to_probes(per_probe: float) -> None:
 
 def test_time_budget_margin_for_slow_probes() -> None:
     """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
-    engine = started()
-    clock = Clock(engine, 1e-4)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(1e-4)
+    engine = clock.engine = started(timer=clock)
     engine.budget("100 ms")
     rng = np.random.default_rng(1)
     taken = []
@@ -336,9 +334,8 @@ def test_time_budget_margin_for_slow_probes() -> None:
 
 def test_time_budget_stops_between_joins() -> None:
     """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
-    engine = started()
-    clock = Clock(engine, 1e-5)
-    engine._budgets = Budgets(engine._registry, clock)
+    clock = Clock(1e-5)
+    engine = clock.engine = started(timer=clock)
     engine.budget("100 ms")
     fed(engine, range(30))
     unprobed = engine.metrics("q")["unprobed"].get("(A B)", 0)
@@ -349,9 +346,8 @@ def test_time_budget_stops_between_joins() -> None:
 
 def test_time_budget_stops_between_blocks_of_matches() -> None:
     """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
-    engine = started(PAIR.format(5))
-    engine._budgets = Budgets(
-        engine._registry, lambda: sum(o.shedding._partners_found for o in engine.overloads("q")) * 1e-6
+    engine = started(
+        PAIR.format(5), timer=lambda: sum(o.shedding._partners_found for o in engine.overloads("q")) * 1e-6
     )
     engine.budget("500 ms")
     crowd = pa.table({"ts": np.zeros(1000, int), "x": np.zeros(1000, int), "y": np.zeros(1000, int)})

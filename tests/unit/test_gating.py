@@ -111,4 +111,4 @@ def test_demand_option_validated() -> None:
     with pytest.raises(ps.QueryError, match="jit and auto"):
         engine.query("other", "SELECT ts FROM A", state="eager", demand="bloom")
     engine = ps.Engine(demand="bloom", state="eager")
-    assert ps.Engine.restore(engine.snapshot())._builder.demand == "bloom"
+    assert ps.Engine.restore(engine.snapshot())._components.options.demand == "bloom"

@@ -45,7 +45,6 @@ from penstock.lab.papers.query_graph.graphs import (
 from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
 from penstock.lab.report import Report, Section, check_at_least, check_at_most, check_equals
 from penstock.lab.workloads import build_steady
-from penstock.ops.source import SourceOperator
 from penstock.progress import show_progress
 from penstock.state.kernels import I64
 
@@ -305,9 +304,7 @@ def _build_join() -> TimedGraph:
         stretch = streams.generate_between(push * PUSH_ROWS, (push + 1) * PUSH_ROWS)
         for name, table in stretch.items():
             columns = {column: table.column(column).combine_chunks() for column in table.column_names}
-            source = graph[f"source {name}"].operator
-            assert isinstance(source, SourceOperator)
-            source.feed(columns["ts"].to_numpy(), columns)
+            engine._relations.streams[name].feed(columns["ts"].to_numpy(), columns)
 
     return TimedGraph(graph, feed, lambda: sum(len(harvest) for harvest in join.take_matches()))
 
