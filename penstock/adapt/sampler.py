@@ -88,7 +88,7 @@ class Sampler:
         self, join: JoinOperator, running: Callable[[str], Q], budgets: ObservedBudgets[Q], joins: int
     ) -> Iterator[JoinSample]:
         last = self._last_samples[join.id]
-        query = running(join.shared_join.members[0].name.rpartition(": ")[0])
+        query = running(join.shared_join.members[0].id.query)
         _, places = query.list_shapes(join)
         if len(places) == 1:  # a query that joins the same streams twice has no single shape to change
             effort = PushStats(self._pushes - last.pushes, self._seconds - last.seconds, last.span)

@@ -65,7 +65,7 @@ class Budgets:
         found, waiting = {running.name}, [running]
         while waiting:
             yield (each := waiting.pop())
-            others = {member.query for join in each.joins for member in join.shared_join.members} - found
+            others = {member.id.query for join in each.joins for member in join.shared_join.members} - found
             found |= others
             waiting += [self._registry[name] for name in sorted(others)]
 
@@ -225,7 +225,7 @@ def has_freshness(running: RunningQuery) -> bool:
 
 def _check_sharers(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
     """Refuse a budget for a query that probes nothing, or shares a join with one that cannot do without results."""
-    if not any(map(_is_probing, list_join_parts(only.logical_plan))):
+    if not any(map(_is_probing, list_join_parts(only.plan.logical_plan))):
         message = f"{only.name} joins nothing: it does not probe, and a budget would change nothing"
         raise UnsupportedError("NOTHING_TO_BUDGET", message, query=only.name)
     others = sorted(each.name for each in chosen if each is not only and not has_freshness(each))
@@ -242,7 +242,7 @@ def _check_query(running: RunningQuery) -> None:
     for join in running.joins:
         if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
             raise make_eddy_budget_error(running.name)
-    _check_part(running.name, running.logical_plan, derives=running.derived_stream is not None)
+    _check_part(running.name, running.plan.logical_plan, derives=running.derived_stream is not None)
 
 
 def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:

@@ -1,25 +1,34 @@
 """From the plan of a query to operators in the graph.
 
-A plan is a tree of parts; each becomes a stage: an operator (a sequence: one a step) behind the stages of its inputs.
-A stage below others writes changes: rows that enter with +1 and, where `ends` are asked for, rows that leave with -1,
-and with `whole` only whole instants. A stage asked for no ends writes the rows that enter, and nothing else.
+A plan is a tree of parts. Each becomes an operator (a sequence: one operator a step) behind the operators of its
+inputs. An operator below others writes changes: rows that enter with sign +1 and, with `ends`, rows that leave with
+sign -1; with `whole` only whole instants. Without `ends` it writes the rows that enter and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any
 
-import pyarrow as pa
-
-from penstock.cql.bound import Emit, Source
-from penstock.engine.join_registry import JoinRegistry, SharingTerms
-from penstock.engine.parts import JoinQueryPart, OperatorQueryPart, QueryPart, SequenceQueryPart
+from penstock.cql.bound import Source
+from penstock.cql.catalog import Stream
+from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
+from penstock.engine.parts import (
+    BufferedJoinPart,
+    JoinQueryPart,
+    OperatorQueryPart,
+    PartOperator,
+    QueryPart,
+    ReadablePart,
+)
+from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput
+from penstock.engine.query_spec import QuerySpec
+from penstock.engine.relations import Relations
+from penstock.engine.streams import StreamNode
+from penstock.expr.nodes import Expr
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinInput, JoinOperator
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_needs import StartPoint
@@ -27,215 +36,280 @@ from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateO
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.protocol import Operator
+from penstock.ops.operator_id import OperatorId
+from penstock.ops.protocol import CHANGES, INSERTS, OutputMode
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
-from penstock.ops.source import LatentSource, SourceOperator
-from penstock.ops.time_merge import clamp_time
 from penstock.ops.union import UnionOperator
-from penstock.plan.join_sharing import derive_requirement
-from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, PlanPart, SequencePart, UnionPart
-from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.plan.join_sharing import JoinRequirement, derive_requirement
+from penstock.plan.query import (
+    DifferencePart,
+    DistinctPart,
+    GroupPart,
+    JoinPart,
+    PlanPart,
+    SequencePart,
+    UnionPart,
+)
+from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import Maintenance
+
+MakeOperator = Callable[[str, list[Reader], Buffer], PartOperator]
+"""Creates an operator, given its name in the graph, the readers of its inputs and its outlet."""
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """The operators of a query: all parts, inputs first, and those of them that a new plan changes."""
+
+    parts: tuple[QueryPart, ...]
+    joins: tuple[JoinQueryPart, ...]
+    differences: tuple[DifferenceOperator, ...]
+    output: QueryOutput
 
 
 @dataclass
 class Compiler:
-    """Places the operators of one query.
+    """Adds the operators of one query to the graph. `joins` decides which running joins it shares."""
 
-    `classes` are the user-defined aggregates, `groups` the joins it may share; `planned`: its plan was asked for;
-    `history`: it looks back at what the windows of a join it shares hold.
-    """
-
-    name: str
+    spec: QuerySpec
     graph: Graph
-    tables: Mapping[str, pa.Table]
-    state: str
-    demand: DemandFilter
-    aggregate_classes: Mapping[str, type]
-    join_registry: JoinRegistry
-    plan_given: bool
-    history: bool
+    relations: Relations
+    joins: JoinPlacement
     maintenance: Maintenance
-    parts: list[QueryPart] = field(default_factory=list)
+    _parts: list[QueryPart] = field(default_factory=list)
+    _joins: list[JoinQueryPart] = field(default_factory=list)
+    _differences: list[DifferenceOperator] = field(default_factory=list)
 
-    def compile_query(self, part: PlanPart, emit: Emit, *, read_on: bool) -> QueryPart:
-        """The stage whose rows are the query's results; `read_on` if operators will read them."""
+    def compile_query(self) -> CompiledQuery:
+        output = self._compile_output(self.spec.derived_stream)
+        return CompiledQuery(tuple(self._parts), tuple(self._joins), tuple(self._differences), output)
+
+    def _compile_output(self, stream: Stream | None) -> QueryOutput:
+        if stream is not None:
+            return self._compile_derived(self._compile_answer(), stream)
+        if self.spec.query.emit == "istream" and isinstance(self.spec.plan, JoinPart):
+            return self._compile_last_join(self.spec.plan)
+        return BufferedOutput(self._compile_answer().outlet.open())
+
+    def _compile_answer(self) -> ReadablePart:
+        """The part whose rows are the results of the query."""
+        emit, plan = self.spec.query.emit, self.spec.plan
         if emit == "istream":
-            if isinstance(part, JoinPart):
-                return self._compile_join(part, ends=False, whole=False, pull=not read_on)
-            return self._compile_part(part, ends=False, whole=False)
-        below = self._compile_part(part, ends=True, whole=emit == "rstream")
+            return self._compile_part(plan, INSERTS)
+        below = self._compile_part(plan, OutputMode(ends=True, whole=emit == "rstream"))
         kind = DStreamOperator if emit == "dstream" else RStreamOperator
         return self._append_operator(emit, [below], lambda id_, arcs, outlet: kind(id_, arcs[0], outlet))
 
-    def compile_derived(self, stage: QueryPart, operator: Any) -> QueryPart:
-        """The operator others read a query's results from."""
-        return self._append_operator("", [stage], lambda _, arcs, outlet: operator(arcs[0], outlet))
+    def _compile_derived(self, answer: ReadablePart, stream: Stream) -> DerivedOutput:
+        """The operator that other queries read the results from."""
+        arc, outlet = answer.outlet.open(), Buffer()
+        writer = DerivedStreamOperator(stream, arc, outlet)
+        node = self.graph.add(writer, outlet, {arc: answer.node})
+        self._parts.append(OperatorQueryPart(self._make_id("stream"), node, writer, (answer,), (arc,)))
+        return DerivedOutput(StreamNode(writer, node))
 
-    def _compile_part(self, part: PlanPart, *, ends: bool, whole: bool) -> QueryPart:
+    def _compile_part(self, part: PlanPart, mode: OutputMode) -> ReadablePart:
         match part:
             case JoinPart():
-                return self._compile_join(part, ends, whole)
+                return self._compile_join(part, mode)
             case SequencePart():
-                return self._compile_sequence(part, ends, whole)
+                return self._compile_steps(part, len(part.steps) - 1, mode)
             case UnionPart():
-                below = [self._compile_part(each, ends=ends, whole=whole) for each in part.inputs]
+                below = [self._compile_part(each, mode) for each in part.inputs]
                 names = [name for name, _ in part.columns]
                 return self._append_operator(
-                    "union", below, lambda id_, arcs, outlet: UnionOperator(id_, arcs, outlet, names, whole=whole)
+                    "union", below, lambda id_, arcs, outlet: UnionOperator(id_, arcs, outlet, names, whole=mode.whole)
                 )
-        stage = self._compile_changing(part)
-        if ends:
-            return stage
+        changing = self._compile_changing(part)
+        if mode.ends:
+            return changing
         return self._append_operator(
-            "istream", [stage], lambda id_, arcs, outlet: IStreamOperator(id_, arcs[0], outlet)
+            "istream", [changing], lambda id_, arcs, outlet: IStreamOperator(id_, arcs[0], outlet)
         )
 
-    def _compile_changing(self, part: GroupPart | DistinctPart | DifferencePart) -> QueryPart:
-        """Stages that always write ends: their rows leave when others come."""
-        if isinstance(part, DifferencePart):
-            sides = [self._compile_part(side, ends=True, whole=True) for side in part.inputs]
+    # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
 
-            def subtracting(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
-                return DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order, self.maintenance)
+    def _compile_changing(self, part: GroupPart | DistinctPart | DifferencePart) -> ReadablePart:
+        match part:
+            case DifferencePart():
+                return self._compile_difference(part)
+            case DistinctPart():
+                below = [self._compile_part(part.input, CHANGES)]
+                columns = dict(part.columns)
+                return self._append_operator(
+                    "distinct",
+                    below,
+                    lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, columns, self.maintenance),
+                )
+            case GroupPart():
+                return self._compile_group(part)
 
-            return self._append_operator("except", sides, subtracting)
-        below = [self._compile_part(part.input, ends=True, whole=True)]
-        if isinstance(part, DistinctPart):
-            return self._append_operator(
-                "distinct",
-                below,
-                lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, dict(part.columns), self.maintenance),
-            )
-        plan = part.plan
+    def _compile_difference(self, part: DifferencePart) -> ReadablePart:
+        sides = [self._compile_part(side, CHANGES) for side in part.inputs]
 
-        def grouping(id_: str, arcs: list[Reader], outlet: Buffer) -> Operator:
+        def make(id_: str, arcs: list[Reader], outlet: Buffer) -> PartOperator:
+            operator = DifferenceOperator(id_, arcs, outlet, dict(part.columns), part.order, self.maintenance)
+            self._differences.append(operator)
+            return operator
+
+        return self._append_operator("except", sides, make)
+
+    def _compile_group(self, part: GroupPart) -> ReadablePart:
+        plan, classes = part.plan, self.relations.catalog.aggregates
+
+        def make(id_: str, arcs: list[Reader], outlet: Buffer) -> PartOperator:
             if plan.slide is None:
-                return AggregateOperator(id_, arcs[0], outlet, plan, self.aggregate_classes, self.maintenance)
-            return SlidingAggregateOperator(
-                id_, arcs[0], outlet, plan, self.aggregate_classes, plan.slide, self.maintenance
-            )
+                return AggregateOperator(id_, arcs[0], outlet, plan, classes, self.maintenance)
+            return SlidingAggregateOperator(id_, arcs[0], outlet, plan, classes, plan.slide, self.maintenance)
 
-        return self._append_operator("aggregate", below, grouping)
+        return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
 
-    def _compile_join(self, part: JoinPart, ends: bool, whole: bool, *, pull: bool = False) -> QueryPart:
-        """A join of its own, or a place in one that fits. `asked`: its rows may be shown when somebody asks."""
-        producers = {s.alias: self.graph[f"source {s.relation.name}"] for s in part.sources if not s.is_table}
-        agreed, counting = SharingTerms(self.state, self.demand, whole), _find_count_starts(part, producers)
-        host = self.join_registry.find_match(part, agreed, counting, plan_given=self.plan_given)
-        if host is None and pull:
-            host = self.join_registry.find_nested_match(part, agreed, counting, plan_given=self.plan_given)
-        renaming = {source.alias: source.alias for source in part.sources} if host is None else host.renaming
-        needed = derive_requirement(part, renaming, nested=host is not None and host.nested)
-        plain = needed.common_lifetime is not None and not needed.residuals and not needed.freshness_checks
-        buffer = None if pull and plain else Buffer()
-        member = Member(self._make_id("join"), needed, buffer, renaming, emits_ends=ends)
-        since = _make_since({renaming[alias]: producer for alias, producer in producers.items()})
-        if host is not None:
-            host.join.add_member(member, since, history=self.history)
-            return self._add_part(JoinQueryPart(host.node, part, host.join, member, buffer))
-        readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
-        arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
-        tables = {source.alias: self.tables[source.relation.name] for source in part.sources if source.is_table}
-        join = JoinOperator(
-            self._make_unique_id(member.name), part, member, since, arrivals, tables,
-            strict=whole, state=self.state, demand=self.demand, maintenance=self.maintenance,
+    # ── joins ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _compile_join(self, part: JoinPart, mode: OutputMode) -> ReadablePart:
+        return self._place_buffered(self._request_join(part, mode, nested=False), mode)
+
+    def _compile_last_join(self, part: JoinPart) -> QueryOutput:
+        """A join whose rows are the results. Rows that need no tests of their own are built when the user reads."""
+        seat = self._request_join(part, INSERTS, nested=True)
+        need = seat.need
+        if need.common_lifetime is None or need.residuals or need.freshness_checks:
+            return BufferedOutput(self._place_buffered(seat, INSERTS).outlet.open())
+        member = Member(self._make_id("join"), need, None, seat.renaming, emits_ends=False)
+        node, join = self._place_member(seat, member)
+        placed = JoinQueryPart(node, part, join, member)
+        self._add_join(placed)
+        return PulledOutput(placed)
+
+    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool) -> _JoinSeat:
+        streams = {s.alias: self.relations.nodes[s.relation.name] for s in part.sources if not s.is_table}
+        terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole)
+        request = JoinRequest(
+            len(self._joins), part, terms, _find_count_starts(part, streams),
+            self.spec.budget_scope, self.spec.plan_given,
         )  # fmt: skip
-        node = self.graph.add(join, Buffer(), {readers[alias]: producers[alias] for alias in readers})
-        self.join_registry.add(node, join, whole)
-        return self._add_part(JoinQueryPart(node, part, join, member, buffer))
+        match = self.joins.find_match(request)
+        if match is None and nested:
+            match = self.joins.find_nested_match(request)
+        renaming = {source.alias: source.alias for source in part.sources} if match is None else match.renaming
+        need = derive_requirement(part, renaming, nested=match is not None and match.nested)
+        return _JoinSeat(request, match, renaming, need, streams)
 
-    def _compile_sequence(self, part: SequencePart, ends: bool, whole: bool) -> QueryPart:
-        stage: QueryPart | None = None
-        for place, step in enumerate(part.steps):
-            outlet = Buffer()
-            last = step.outputs is not None
-            readers: dict[Reader, Node] = {}
-            arcs: tuple[Reader, ...] = ()
-            if stage is None:
-                left = self._open_input(part.sources[0], part.filters[0], readers)
-            else:
-                arcs = (stage.outlet.open(),)
-                left = SequenceInput(arcs[0])
-            right = self._open_input(part.sources[place + 1], part.filters[place + 1], readers)
-            operator = SequenceOperator(
-                self._make_unique_id(self._make_id("sequence")),
-                step,
-                left,
-                right,
-                outlet,
-                ends=ends and last,
-                strict=whole and last,
-                maintenance=self.maintenance,
-            )
-            producers = {**({arcs[0]: stage.node} if stage is not None else {}), **readers}
-            node = self.graph.add(operator, outlet, producers)
-            below = () if stage is None else (stage,)
-            stage = self._add_part(SequenceQueryPart(node, operator, tuple(readers), below, arcs))
-        assert stage is not None
-        return stage
-
-    def _open_input(self, source: Source, filters: tuple[Any, ...], readers: dict[Reader, Node]) -> SequenceInput:
-        producer = self.graph[f"source {source.relation.name}"]
-        reader = producer.outlet.open()
-        readers[reader] = producer
-        return SequenceInput(reader, source.alias, filters, source.window.lifetime, _count_arrivals(producer))
-
-    def _append_operator(self, what: str, below: Sequence[QueryPart], make: Any) -> QueryPart:
-        arcs = [stage.outlet.open() for stage in below]
+    def _place_buffered(self, seat: _JoinSeat, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
-        operator: Operator = make(self._make_unique_id(self._make_id(what)), arcs, outlet)
-        node = self.graph.add(operator, outlet, dict(zip(arcs, (stage.node for stage in below), strict=True)))
-        return self._add_part(OperatorQueryPart(node, tuple(below), tuple(arcs)))
+        member = Member(self._make_id("join"), seat.need, outlet, seat.renaming, emits_ends=mode.ends)
+        node, join = self._place_member(seat, member)
+        placed = BufferedJoinPart(node, seat.request.part, join, member, outlet)
+        self._add_join(placed)
+        return placed
 
-    def _add_part(self, stage: QueryPart) -> QueryPart:
-        self.parts.append(stage)
-        return stage
+    def _add_join(self, part: JoinQueryPart) -> None:
+        self._parts.append(part)
+        self._joins.append(part)
 
-    def _make_id(self, what: str) -> str:
-        """A name for an operator, numbered if the query has several of its kind."""
-        first = f"{self.name}: {what}"
-        names = [stage.member.name if isinstance(stage, JoinQueryPart) else stage.node.id for stage in self.parts]
-        taken = sum(name == first or name.startswith(f"{first} ") for name in names)
-        return f"{first} {taken + 1}" if taken else first
+    def _place_member(self, seat: _JoinSeat, member: Member) -> tuple[Node, JoinOperator]:
+        """Add the query to the join that it shares, or create one."""
+        start = _find_start({seat.renaming[alias]: stream for alias, stream in seat.streams.items()})
+        if seat.match is not None:
+            seat.match.join.add_member(member, start, history=self.spec.history)
+            return seat.match.node, seat.match.join
+        part, terms = seat.request.part, seat.request.terms
+        readers = {alias: stream.node.outlet.open() for alias, stream in seat.streams.items()}
+        arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
+        tables = {s.alias: self.relations.tables[s.relation.name] for s in part.sources if s.is_table}
+        join = JoinOperator(
+            self._make_unique_name(member.id), part, member, start, arrivals, tables,
+            strict=terms.whole_instants, state=terms.state, demand=terms.demand, maintenance=self.maintenance,
+        )  # fmt: skip
+        node = self.graph.add(join, Buffer(), {readers[alias]: seat.streams[alias].node for alias in readers})
+        self.joins.add(seat.request, node, join)
+        return node, join
 
-    def _make_unique_id(self, id_: str) -> str:
-        """A name that no operator has: a join keeps the name of the query that founded it while others share it."""
+    # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _compile_steps(self, part: SequencePart, place: int, mode: OutputMode) -> ReadablePart:
+        """The steps of a sequence up to `place`: the pairs of a step are the left input of the next."""
+        if place:
+            left = _read_pairs(self._compile_steps(part, place - 1, INSERTS))
+        else:
+            left = self._read_stream(part.sources[0], part.filters[0])
+        right = self._read_stream(part.sources[place + 1], part.filters[place + 1])
+        id_, outlet = self._make_id("sequence"), Buffer()
+        operator = SequenceOperator(
+            self._make_unique_name(id_), part.steps[place], left.input, right.input, outlet, mode, self.maintenance
+        )
+        node = self.graph.add(operator, outlet, {left.reader: left.node, right.reader: right.node})
+        arcs = (left.reader,) if left.pairs else ()
+        compiled = OperatorQueryPart(id_, node, operator, left.pairs, arcs)
+        self._parts.append(compiled)
+        return compiled
+
+    def _read_stream(self, source: Source, filters: tuple[Expr, ...]) -> _StepInput:
+        stream = self.relations.nodes[source.relation.name]
+        reader, since = stream.node.outlet.open(), stream.writer.arrival_count
+        input_ = SequenceInput(reader, source.alias, filters, source.window.lifetime, since)
+        return _StepInput(input_, reader, stream.node)
+
+    # ── all others ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _append_operator(self, kind: str, below: Sequence[ReadablePart], make: MakeOperator) -> ReadablePart:
+        id_, outlet = self._make_id(kind), Buffer()
+        arcs = [part.outlet.open() for part in below]
+        operator = make(self._make_unique_name(id_), arcs, outlet)
+        node = self.graph.add(operator, outlet, dict(zip(arcs, (part.node for part in below), strict=True)))
+        compiled = OperatorQueryPart(id_, node, operator, tuple(below), tuple(arcs))
+        self._parts.append(compiled)
+        return compiled
+
+    def _make_id(self, kind: str) -> OperatorId:
+        """An id that is unique in the query."""
+        return OperatorId(self.spec.name, kind, 1 + sum(part.id.kind == kind for part in self._parts))
+
+    def _make_unique_name(self, id_: OperatorId) -> str:
+        """A name that is unique in the graph: a join keeps the name of its first query after that one was dropped."""
         numbered = (f"{id_} {number}" for number in count(2))
-        return next(name for name in chain([id_], numbered) if name not in self.graph)
+        return next(name for name in chain([str(id_)], numbered) if name not in self.graph)
 
 
-def _count_arrivals(producer: Node) -> int:
-    operator = producer.operator
-    return operator.arrival_count if isinstance(operator, (SourceOperator, DerivedStreamOperator)) else 0
+@dataclass(frozen=True)
+class _JoinSeat:
+    """The place of a query in a join: `match` is the running join that it shares; None: it needs a new one."""
+
+    request: JoinRequest
+    match: JoinMatch | None
+    renaming: Mapping[str, str]
+    need: JoinRequirement
+    streams: Mapping[str, StreamNode]
 
 
-def _find_count_starts(part: JoinPart, producers: Mapping[str, Node]) -> dict[str, int]:
-    """The items with a ROWS window on a stream that holds tuples back, and the first arrival that counts for them.
+@dataclass(frozen=True)
+class _StepInput:
+    """An input of a sequence step, and the node that it reads. `pairs`: the step before, if it reads one."""
 
-    What is held back does not count for a new query, but may stand between tuples that do.
+    input: SequenceInput
+    reader: Reader
+    node: Node
+    pairs: tuple[ReadablePart, ...] = ()
+
+
+def _read_pairs(pairs: ReadablePart) -> _StepInput:
+    reader = pairs.outlet.open()
+    return _StepInput(SequenceInput(reader), reader, pairs.node, (pairs,))
+
+
+def _find_count_starts(part: JoinPart, streams: Mapping[str, StreamNode]) -> dict[str, int]:
+    """The items with a ROWS window on a source that holds rows back, and the first arrival that counts for them.
+
+    Rows that are held back do not count for a new query, but may lie between rows that do.
     """
     counted = [s.alias for s in part.sources if s.window.counted]
-    operators = {alias: producers[alias].operator for alias in counted}
-    return {
-        alias: source.arrival_count
-        for alias, source in operators.items()
-        if isinstance(source, SourceOperator) and source.held_rows() is not None
-    }
+    writers = {alias: streams[alias].writer for alias in counted}
+    return {alias: writer.arrival_count for alias, writer in writers.items() if writer.holds_rows()}
 
 
-def _make_since(producers: Mapping[str, Node]) -> StartPoint:
-    """From now on: what has arrived so far does not count, also what its source still holds back."""
-    numbers = {alias: _count_arrivals(producer) for alias, producer in producers.items()}
-    drained = [_find_newest_time(producer) for alias, producer in producers.items() if numbers[alias]]
+def _find_start(streams: Mapping[str, StreamNode]) -> StartPoint:
+    """From now on: rows that have arrived do not count, nor do those that a source still holds back."""
+    writers = {alias: stream.writer for alias, stream in streams.items()}
+    numbers = {alias: writer.arrival_count for alias, writer in writers.items()}
+    drained = [writer.find_newest_time() for alias, writer in writers.items() if numbers[alias]]
     return StartPoint(tuple(sorted(numbers.items())), max(drained, default=int(ALWAYS)))
-
-
-def _find_newest_time(producer: Node) -> int:
-    """A time not before that of any tuple that has arrived; those of a latent stream have none yet."""
-    operator = producer.operator
-    if isinstance(operator, LatentSource):
-        return int(FOREVER)
-    if isinstance(operator, SourceOperator):
-        return clamp_time(operator.frontier + operator.stream.lateness)
-    return producer.outlet.frontier

@@ -6,7 +6,6 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from time import perf_counter
 from typing import get_args
@@ -14,7 +13,6 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.adapt.budget import Timer, as_budget
-from penstock.adapt.controller import Controller, DecisionReplay
 from penstock.adapt.decide import Decision, Rules, as_rules
 from penstock.adapt.join_budget import JoinBudget
 from penstock.adapt.monitor import JoinSample
@@ -22,24 +20,29 @@ from penstock.adapt.sampler import Sampler
 from penstock.cql.bound import Query
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.engine.budgets import Budgets
-from penstock.engine.build import QueryBuilder, require_plan
+from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
+from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.join_registry import JoinRegistry
-from penstock.engine.parts import DumpedJoins
+from penstock.engine.options import EngineOptions
+from penstock.engine.persistence import Persistence, read_options
+from penstock.engine.push_cycle import PushCycle
 from penstock.engine.query_changes import QueryChanges
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Duration, Relations, describe_stream
-from penstock.engine.snapshot import SnapshotArchive, refuse_bad_content
+from penstock.engine.reports import Reports
+from penstock.engine.results import Results
+from penstock.engine.snapshot import Snapshot, refuse_bad_content
+from penstock.engine.steering import Steering
 from penstock.engine.streams import Clock
-from penstock.errors import QueryError, ResourceError, require_known
+from penstock.errors import QueryError, require_known
 from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.scheduler import GraphScheduler
-from penstock.graph.timestamps import find_awaited_time
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import Migration
 from penstock.join.sharing.shared_join import Slicing
-from penstock.plan.explain import ExplainNode, as_mermaid, as_text
+from penstock.plan.explain import ExplainNode
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
 
@@ -82,39 +85,23 @@ class Engine:
         measured, by some `Rules`; see docs/adapt.md. `timer` tells the seconds that pushes take, for `adapt` and for
         budgets per push. `maintenance`: when state is reorganised, which no result depends on.
         """
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise QueryError("BAD_BATCH", f"batch is the number of tuples per turn, at least 1, not {batch!r}")
-        if isinstance(max_queries, bool) or not isinstance(max_queries, int) or max_queries < 1:
-            raise QueryError("BAD_LIMIT", f"max_queries is a number of queries, at least 1, not {max_queries!r}")
-        require_known(slicing, get_args(Slicing), "slicing")
         rules = as_rules(adapt)
-        self._batch = batch
-        self._share = share
-        self._max_queries = max_queries
-        self._maintenance = maintenance
-        self._graph = Graph()
-        self._cycle = GraphScheduler(self._graph, batch)
+        options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance)
         self._guard = Guard()
+        self._graph = Graph()
+        self._scheduler = GraphScheduler(self._graph, batch)
         self._relations = Relations(self._graph, clock, self._guard)
         self._join_registry = JoinRegistry(share=share, slicing=slicing, nest=rules is None)
         self._registry = QueryRegistry(self._guard)
         self._budgets = Budgets(self._registry, timer)
-        self._builder = QueryBuilder(
-            state,
-            demand,
-            self._graph,
-            self._relations,
-            self._join_registry,
-            self._registry,
-            self._budgets,
-            maintenance,
-            self._guard,
+        self._components = EngineComponents(
+            options, self._guard, self._graph, self._relations, self._join_registry, self._registry, self._budgets
         )
-        self._changes = QueryChanges(self._relations, self._registry, self._join_registry, self._builder, self._guard)
-        self._controller = None if rules is None else Controller(rules, timer)
-        self._replay: DecisionReplay | None = None
-        self._pushes = 0
-        self._schedule = schedule
+        self._changes = QueryChanges(self._components, QueryBuilder(self._components))
+        self._steering = Steering(rules, timer)
+        self._cycle = PushCycle(self._components, self._scheduler, self._steering)
+        self._reports = Reports(self._components)
+        self._persistence = Persistence(self._components, self._changes, self._cycle, self._steering)
         self.schedule(schedule)
 
     @property
@@ -176,11 +163,7 @@ class Engine:
         `history` a query that can share a running join also sees what its windows hold; the metric `complete_since`
         says from when on it lacks nothing.
         """
-        self._registry.require_free(name)
-        if len(self._registry.queries) >= self._max_queries:
-            message = f"{self._max_queries} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
-            raise ResourceError("TOO_MANY_QUERIES", message, limit=self._max_queries)
-        self._registry.add(self._builder.build_query(name, text, plan, state, demand, history=history))
+        self._changes.start(QueryRequest(name, text, plan, state, demand, history=history))
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
@@ -188,7 +171,7 @@ class Engine:
         Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
         goes on as it was.
         """
-        self._changes.alter(name, text, plan, state, self._budgets)
+        self._changes.alter(name, text, plan, state)
 
     def derive(
         self,
@@ -199,25 +182,11 @@ class Engine:
         demand: DemandFilter | None = None,
     ) -> None:
         """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
-        self._relations.require_free(name)
-        self._registry.require_free(name)
-        try:
-            running = self._builder.build_query(name, text, plan, state, demand, derives=True)
-        except QueryError as error:
-            if (
-                error.condition == "UNKNOWN_RELATION"
-                and str(error.parameters.get("relation")).casefold() == name.casefold()
-            ):
-                message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
-                raise QueryError("DERIVED_CYCLE", message, stream=name) from error
-            raise
-        self._registry.add(running)
-        assert running.derived_stream is not None
-        self._relations.register_stream(running.derived_stream)
+        self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
-        self._changes.drop(name, self._budgets)
+        self._changes.drop(name)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Go on with another plan, without losing or repeating a result.
@@ -236,7 +205,7 @@ class Engine:
 
     def push(
         self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
-    ) -> dict[str, pa.Table]:
+    ) -> Results:
         """Give tuples to streams; returns what became certain, per query in temporal order.
 
         `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
@@ -249,7 +218,7 @@ class Engine:
                 rows.feed()
             for source, frontier in promises:
                 source.advance(frontier)
-            return self._run_cycle()
+            return self._cycle.run(self)
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """No tuple of the stream before `time` will come.
@@ -259,28 +228,12 @@ class Engine:
         for source, frontier in self._relations.streams.resolve_frontiers({name: time}):
             source.advance(frontier)
 
-    def flush(self) -> dict[str, pa.Table]:
+    def flush(self) -> Results:
         """The end of every stream."""
         with self._guard.change():
             for source in self._relations.streams:
                 source.advance(int(FOREVER))
-            return self._run_cycle()
-
-    def _run_cycle(self) -> dict[str, pa.Table]:
-        for steering in (self._replay, self._controller):
-            if steering is not None:
-                with self._guard.allow_nesting():
-                    steering.before_push(self, self._pushes)
-                self._guard.require_intact()
-        self._budgets.begin()
-        self._cycle.run()
-        self._budgets.end()
-        self._pushes += 1
-        if self._controller is not None:
-            self._controller.after_push(self._join_registry, self._registry.__getitem__, self._budgets)
-        joins = list(self._join_registry)
-        self._registry.warn_failures(joins)
-        return self._registry.collect_results(joins)
+            return self._cycle.run(self)
 
     def failures(self) -> dict[str, QueryError]:
         """The queries and derived streams that stopped, because an expression or an aggregate of theirs raised.
@@ -299,7 +252,6 @@ class Engine:
         require_known(strategy, tuple(STRATEGIES), "schedule")
         ids = [] if part is None else [node.id for node in self._registry.find_nodes(part, self._graph)]
         with self._guard.change():
-            self._schedule = strategy if part is None else self._schedule
             self._graph.schedule(strategy, *ids)
 
     def break_after(self, operator: str) -> None:
@@ -320,30 +272,26 @@ class Engine:
         (a seed) a random choice. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
-        self._changes.set_budget(budget, query, self._budgets)
+        self._changes.set_budget(budget, query)
 
     def unbind(self, name: str) -> None:
         """Take back a query's own budget: it is bound as all others are; see `budget`."""
-        self._changes.remove_budget(name, self._budgets)
+        self._changes.remove_budget(name)
 
     def decisions(self) -> list[Decision]:
         """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
 
         What could not be carried out has an `error`.
         """
-        return [*(self._replay.log if self._replay else ()), *(self._controller.log if self._controller else ())]
+        return self._steering.decisions
 
     def replay(self, decisions: Iterable[Decision]) -> None:
         """Repeat the decisions of another engine, each after as many pushes as there."""
-        if self._controller is not None:
-            raise QueryError("ADAPTS_ITSELF", "an engine that adapts makes its own decisions; replay in Engine()")
-        self._replay = DecisionReplay(decisions)
+        self._steering.replay(decisions)
 
     def awaits(self, name: str) -> int | None:
         """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
-        return min(
-            (time for node in self._registry[name].nodes if (time := find_awaited_time(node)) is not None), default=None
-        )
+        return self._reports.awaits(name)
 
     def take_samples(self, sampler: Sampler) -> list[JoinSample]:
         """What somebody who adapts the queries from outside sees of the joins; see `adapt.sampler`."""
@@ -351,8 +299,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop adapting. Queries can go on as they are."""
-        if self._controller is not None:
-            self._controller.close()
+        self._steering.close()
 
     def overloads(self, name: str) -> list[JoinBudget]:
         """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
@@ -360,23 +307,7 @@ class Engine:
 
     def explain(self, name: str, format: str = "text") -> str:
         """The plan of a query; as "table", the state table by which its part of the graph is run."""
-        running = self._registry[name]
-        if format == "table":
-            part = {
-                other.id
-                for node in self._registry.find_nodes(name, self._graph)
-                for other in self._graph.list_upstream(node)
-            }
-            return self._graph.table.restrict_to(part).as_text()
-        picture = running.build_description(self._budgets.format_allowances(running))
-        if format == "mermaid":
-            return as_mermaid(picture)
-        if format != "text":
-            raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format!r}")
-        plan = "" if running.plan_text is None else f", plan {running.plan_text}"
-        with self._guard.change():  # to tell the slices sums up their counts
-            shared = running.format_sharing()
-        return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *shared])
+        return self._reports.explain(name, format)
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
         """How joins that queries share keep tuples, all of them or that of one query.
@@ -388,26 +319,15 @@ class Engine:
 
     def slices(self, name: str) -> pa.Table:
         """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
-        running = self._registry[name]
-        running.check_single_join()
-        with self._guard.change():  # sums up the counts of slices
-            return running.slices()
+        return self._reports.slices(name)
 
     def picture(self, name: str) -> ExplainNode:
         """What a query does, as a tree to draw."""
-        return self._registry[name].build_description()
+        return self._reports.picture(name)
 
     def metrics(self, name: str) -> dict[str, object]:
         """What a query has read, holds and has written, and what its streams turned away."""
-        running = self._registry[name]
-        streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
-        with self._guard.change():  # sums up the counts of slices
-            told = running.metrics()
-        return {
-            **told,
-            **self._budgets.metrics(running),
-            "streams": {stream: self._graph[f"source {stream}"].operator.metrics() for stream in streams},
-        }
+        return self._reports.metrics(name)
 
     def late(self, name: str) -> pa.Table:
         """Tuples of a stream that came too late to be joined (the newest million of them)."""
@@ -421,24 +341,7 @@ class Engine:
 
     def snapshot(self) -> bytes:
         """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
-        parts = SnapshotArchive()
-        parts.add_options({
-            "state": self._builder.state, "demand": self._builder.demand, "schedule": self._schedule,
-            "batch": self._batch, "share": self._share, "slicing": self._join_registry.slicing,
-            "max_queries": self._max_queries,
-            "budgets": self._budgets.dump(self._controller.budgeted_queries if self._controller else ()),
-            "adapt": asdict(self._controller.rules) if self._controller else None, "pushes": self._pushes,
-            "maintenance": asdict(self._maintenance),
-        })  # fmt: skip
-        for name, table in self._relations.tables.items():
-            parts.add_table(name, table)
-        for source in self._relations.streams:
-            parts.add_source(source, self._graph[source.id].outlet, self._graph.run_settings(source.id))
-        parts.add_names(self._relations.stream_order, list(self._relations.catalog.aggregates))
-        shared: DumpedJoins = {}
-        for running in self._registry:
-            parts.add_query(running, shared)
-        return parts.to_bytes()
+        return self._persistence.take_snapshot().to_bytes()
 
     @classmethod
     def restore(cls, blob: bytes, clock: Clock | None = None, aggregates: Mapping[str, type] | None = None) -> Engine:
@@ -446,33 +349,8 @@ class Engine:
 
         A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
         """
-        parts = SnapshotArchive.from_bytes(blob)
+        snapshot = Snapshot.from_bytes(blob)
         with refuse_bad_content():
-            return cls._restore_archive(parts, clock, aggregates or {})
-
-    @classmethod
-    def _restore_archive(cls, parts: SnapshotArchive, clock: Clock | None, aggregates: Mapping[str, type]) -> Engine:
-        options = parts.options()
-        budgets, rules, pushes = (options.pop(name, None) for name in ("budgets", "adapt", "pushes"))
-        upkeep = Maintenance(**options.pop("maintenance", {}))
-        engine = cls(**options, clock=clock, adapt=Rules(**rules) if rules else False, maintenance=upkeep)
-        engine._pushes = pushes or 0
-        for name, table in parts.tables():
-            engine.table(name, table)
-        for saved in parts.sources():
-            source, outlet = engine._relations.streams.add(saved.stream)
-            saved.apply(source, outlet)
-            engine._graph.restore_settings(source.id, saved.entry["run_settings"])
-            engine._relations.register_stream(saved.stream)
-        engine._relations.restore(*parts.names(), aggregates)
-        queries = list(parts.queries())
-        engine._join_registry.assign_join_ids(seat for query in queries for seat in query.join_ids)
-        for query in queries:
-            start = engine.derive if query.derived else engine.query
-            start(query.name, query.text, query.plan, query.state, query.demand)
-        for query in queries:  # a join comes back when all who share it are there
-            query.apply(engine._registry[query.name])
-        engine._join_registry.assign_join_ids(None)
-        if budgets is not None:
-            engine._budgets.restore(budgets)
+            engine = cls(**read_options(snapshot), clock=clock)
+            engine._persistence.restore(snapshot, aggregates or {})
         return engine

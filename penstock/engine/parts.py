@@ -1,36 +1,27 @@
-"""Stages: the parts of a running query in the graph, what they tell of themselves, and how they rest.
+"""The parts of a running query in the graph: operators of its own, and places in joins that queries share.
 
-A stage is an operator of the graph, or a place in a join that queries share. It rests as base data only (windows,
-waiting tuples, unread tuples of arcs between operators); `revive` rebuilds everything else from the rows that live,
-stage by stage.
+A snapshot holds base data only: windows, rows that wait for time, and unread rows of arcs between operators. `restore`
+rebuilds everything else from the current rows, part by part, inputs first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import pyarrow as pa
-
-from penstock.cql.durations import format_duration
-from penstock.engine.join_registry import dump_join, restore_join
+from penstock.engine.join_registry import JoinRegistry
+from penstock.engine.saved_arcs import dump_arcs, restore_arcs
+from penstock.engine.saved_join import dump_join, restore_join
+from penstock.errors import QueryError
 from penstock.graph.buffers import Buffer, Reader
-from penstock.graph.graph import Node
+from penstock.graph.graph import Graph, Node
 from penstock.join.join_metrics import describe_nodes
-from penstock.join.match_batch import MatchBatch
 from penstock.join.operator import JoinOperator, Migration
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_join import Slice
-from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
-from penstock.ops.changelog import as_batch, as_table, undo
-from penstock.ops.difference import DifferenceOperator
-from penstock.ops.distinct import DistinctOperator
-from penstock.ops.emit import DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.protocol import Batch
-from penstock.ops.sequence.operator import SequenceOperator
-from penstock.ops.union import UnionOperator
-from penstock.plan.explain import Properties
+from penstock.ops.operator_id import OperatorId
+from penstock.ops.protocol import Batch, Operator, SavedState
+from penstock.plan.explain import ExplainNode, Properties, describe_join
 from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import (
@@ -45,94 +36,178 @@ from penstock.plan.tree import (
 )
 from penstock.state.kernels import ALWAYS
 
-_MAX_LISTED = 10
-
 DumpedJoins = dict[tuple[JoinOperator, frozenset[str] | None], int]
-"""The numbers of joins that were dumped; those who read only a node of one rest apart, as a join of their own."""
-
-
-@dataclass(frozen=True)
-class SavedState:
-    """A stage at rest: plain values and tables."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-
-    def with_values(self, **values: Any) -> SavedState:
-        """With some values more."""
-        return SavedState({**self.values, **values}, self.tables)
+"""The numbers of the joins dumped so far. The queries that read one node of a join are saved as a join of their own."""
 
 
 class QueryPart(Protocol):
     """A part of a query in the graph."""
 
     @property
+    def id(self) -> OperatorId: ...
+
+    @property
+    def name(self) -> str:
+        """What metrics call it."""
+
+    @property
     def node(self) -> Node: ...
 
     @property
-    def inputs(self) -> tuple[QueryPart, ...]: ...
+    def inputs(self) -> tuple[ReadablePart, ...]:
+        """The parts of the query that it reads."""
+
+    @property
+    def failure(self) -> QueryError | None:
+        """Why it stopped; None while it runs."""
+
+    def metrics(self) -> dict[str, object]:
+        """The metrics of its operator, in the aliases of the query."""
+
+    def find_complete_since(self, since: int) -> int:
+        """The time from which on it lacks no row, if its input lacks none from `since` on."""
+
+    def dump(self, dumped: DumpedJoins) -> SavedState:
+        """The saved state; a join that is in `dumped` already is saved as its number."""
+
+    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:
+        """Continue from a dump, given the current rows of the inputs; returns its own, None if they are not known."""
+
+    def remove(self, graph: Graph, joins: JoinRegistry) -> None:
+        """Remove it from the graph."""
+
+
+class ReadablePart(QueryPart, Protocol):
+    """A part that writes to a buffer, for other operators or for the user."""
 
     @property
     def outlet(self) -> Buffer: ...
 
+
+class PartOperator(Operator, Protocol):
+    """An operator of one query; see `QueryOperator`."""
+
+    failure: QueryError | None
+
+    def dump(self) -> SavedState: ...
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None: ...
+    def find_complete_since(self, since: int) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorQueryPart:
+    """An operator of its own. `arcs` are its readers of the `inputs`."""
+
+    id: OperatorId
+    node: Node
+    operator: PartOperator
+    inputs: tuple[ReadablePart, ...]
+    arcs: tuple[Reader, ...]
+
+    @property
+    def name(self) -> str:
+        return self.node.id
+
+    @property
+    def outlet(self) -> Buffer:
+        return self.node.outlet
+
+    @property
+    def failure(self) -> QueryError | None:
+        return self.operator.failure
+
     def metrics(self) -> dict[str, object]:
-        """The metrics of its operator, as the query sees them."""
+        return self.operator.metrics()
 
-    def dump(self, shared: DumpedJoins) -> SavedState:
-        """`shared` numbers the joins that were dumped already."""
+    def find_complete_since(self, since: int) -> int:
+        return self.operator.find_complete_since(since)
 
-    def restore(self, saved: SavedState, living: Sequence[Batch | None]) -> Batch | None:
-        """Come back from a dump, given the living rows of the inputs; returns those of the stage, None if unknown."""
+    def dump(self, dumped: DumpedJoins) -> SavedState:  # noqa: ARG002
+        state = self.operator.dump()
+        values, tables = dump_arcs(self.arcs)
+        failure = _dump_failure(self.failure)
+        return SavedState({**state.values, **values, "failure": failure}, {**state.tables, **tables})
+
+    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:
+        seen = restore_arcs(self.arcs, saved.values, saved.tables, current)
+        known = [batch for batch in seen if batch is not None]
+        rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
+        if saved.values["failure"] is not None:
+            self.operator.failure = QueryError(*saved.values["failure"])
+        return rows
+
+    def remove(self, graph: Graph, joins: JoinRegistry) -> None:  # noqa: ARG002
+        graph.remove(self.node)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class JoinQueryPart:
-    """A query's place in a join over its sources, which others may share."""
+    """A query's place in a join that other queries may share. Its rows are built when the user reads them."""
 
     node: Node
     plan_part: JoinPart
     join: JoinOperator
     member: Member
-    buffer: Buffer | None
-    """Where the member writes; None if it shows its rows when asked."""
-    inputs: tuple[QueryPart, ...] = ()
 
     @property
-    def outlet(self) -> Buffer:
-        assert self.buffer is not None, "nothing is read behind a query that shows its rows when asked"
-        return self.buffer
+    def id(self) -> OperatorId:
+        return self.member.id
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    @property
+    def inputs(self) -> tuple[ReadablePart, ...]:
+        return ()
+
+    @property
+    def failure(self) -> QueryError | None:
+        return self.join.find_failure(self.member)
+
+    # ── its plan ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def own_aliases(self) -> dict[str, str]:
         """The query's alias for each of the join's."""
         return {theirs: mine for mine, theirs in self.member.renaming.items()}
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether the query reads a node of the join, not all of it."""
+        return self.member.need.scope is not None
+
     def own_tree(self) -> PlanShape:
-        """The shape of the join in the query's own aliases."""
-        tapped = self.join.tree.early_node if self.member.need.scope is not None else None
-        return rename_leaves(self.join.tree.plan.tree if tapped is None else tapped.plan.tree, self.own_aliases)
+        """The shape of the join in the query's aliases."""
+        early = self.join.tree.early_node if self.is_nested else None
+        return rename_leaves(self.join.tree.plan.tree if early is None else early.plan.tree, self.own_aliases)
 
     def build_plan(self, tree: PlanShape) -> JoinPlan:
-        """The plan of the join in another shape, given in the query's own aliases."""
+        """The plan of the join in another shape, given in the query's aliases."""
         shape = rename_leaves(tree, self.member.renaming)
-        if self.member.need.scope is not None:
+        if self.is_nested:
             shape = replace_subtree(require_tree(self.join.tree.plan.tree), require_tree(shape))
         return self.join.shared_join.needs.build_plan(shape)
 
     def migrate(self, tree: PlanShape, how: Migration) -> None:
-        """Go on with another shape, given in the query's own aliases, for all who share the join."""
+        """Change the shape of the join, given in the query's aliases, for all queries that share it."""
         self.join.migrate(self.build_plan(tree), how)
 
     def would_break(self, tree: PlanShape) -> bool:
-        """Whether others read a node that the join has not in another shape, given in the query's own aliases."""
-        tap = self.join.tree.early_aliases
-        if tap is None or self.member.need.scope is not None:
-            return tap is not None and isinstance(tree, Eddy)
+        """Whether a shape, given in the query's aliases, lacks a node that other queries read."""
+        early = self.join.tree.early_aliases
+        if early is None or self.is_nested:
+            return early is not None and isinstance(tree, Eddy)
         nodes = () if isinstance(tree, Eddy) else list_joins(rename_leaves(tree, self.member.renaming))
-        return tap not in {frozenset(list_leaves(node)) for node in nodes}
+        return early not in {frozenset(list_leaves(node)) for node in nodes}
 
-    def notes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
-        """What the parts of the join keep and did, by their text in the query's own aliases, and how they may probe."""
+    # ── what it reports ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def explain(self, allowances: Mapping[Tree, str]) -> ExplainNode:
+        """The join as it runs now; `allowances`: how often the rows of a node may probe."""
+        return describe_join(self.plan_part.replan(str(self.own_tree())), self._describe_nodes(allowances))
+
+    def _describe_nodes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
         found = describe_nodes(self.join.tree, self.own_aliases)
         for tree, allowed in allowances.items():
             name = str(rename_leaves(tree, self.own_aliases))
@@ -148,144 +223,41 @@ class JoinQueryPart:
         }
         return {**self.join.metrics(self.own_aliases), **own_figures}
 
-    def slices(self) -> list[Slice]:
-        """The slices of the join, with the query's own aliases."""
-        own = self.own_aliases
-        return [
-            replace(each, rows={own[alias]: rows for alias, rows in each.rows.items() if alias in own})
-            for each in self.join.shared_join.list_slices(self.join.done)
-        ]
+    def find_complete_since(self, since: int) -> int:
+        return since
 
-    def format_readers(self) -> Iterator[str]:
-        """Who reads a node of the join, as lines."""
-        tapped, members = self.join.tree.early_node, self.join.shared_join.members
-        if tapped is None:
-            return
-        readers = _format_queries([member.name for member in members if member.need.scope is not None])
-        if self.member.need.scope is None:
-            yield f"{rename_leaves(tapped.plan.tree, self.own_aliases)} is read by {readers}"
-        else:
-            whole = _format_queries([member.name for member in members if member.need.scope is None])
-            yield f"reads a node of the join of {whole}; it is read by {readers}"
+    # ── saved state ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def format_slices(self, time_type: pa.DataType) -> Iterator[str]:
-        """The slices as lines: the first ones, and how many more there are."""
-        found = self.slices()
-        for each in found[:_MAX_LISTED]:
-            ages = f"{format_duration(each.low, time_type)} to {format_duration(each.high, time_type)}"
-            held = ", ".join(f"{alias} {rows}" for alias, rows in each.rows.items())
-            yield f"age {ages}: tuples {held}; results {each.results}; up to here read {_format_queries(each.readers)}"
-        if len(found) > _MAX_LISTED:
-            yield f"and {len(found) - _MAX_LISTED} slices more"
-
-    def results(self, match_batches: Sequence[MatchBatch]) -> list[Batch]:
-        """What the member shows of harvests."""
-        shown = (self.member.build_output(each) for each in match_batches if each.scope == self.member.need.scope)
-        return [batch for batch in shown if batch is not None]
-
-    def dump(self, shared: DumpedJoins) -> SavedState:
-        """The join as it rests is told by the first of those who share it."""
+    def dump(self, dumped: DumpedJoins) -> SavedState:
+        """The first query that is dumped also saves the join."""
         place = self.join, self.member.need.scope
-        if place in shared:
-            return SavedState({"join_id": shared[place]})
-        shared[place] = len(shared)
-        values, tables = dump_join(self.join, self.member, self.plan_part)
-        return SavedState({"join_id": shared[place], **values}, tables)
+        known = place in dumped
+        number = dumped.setdefault(place, len(dumped))
+        values, tables = ({}, {}) if known else dump_join(self.join, self.member, self.plan_part)
+        return SavedState({**values, "join_id": number, "failure": _dump_failure(self.failure)}, tables)
 
-    def restore(self, saved: SavedState, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
         if "members" in saved.values:
             restore_join(self.join, saved.values, saved.tables)
-        return self.join.build_live_rows(self.member)
+        rows = self.join.build_live_rows(self.member)
+        if saved.values["failure"] is not None:
+            self.member.failure = QueryError(*saved.values["failure"])
+        return rows
+
+    def remove(self, graph: Graph, joins: JoinRegistry) -> None:
+        """Leave the join; the last query that leaves removes it."""
+        self.join.remove_member(self.member)
+        if not self.join.shared_join.members:
+            joins.remove(self.join)
+            graph.remove(self.node)
 
 
-def _format_queries(members: Sequence[str]) -> str:
-    """The queries of some members, the first of them by name."""
-    names = [name.rpartition(": ")[0] for name in members]
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[:_MAX_LISTED]) + more
+@dataclass(frozen=True, eq=False)
+class BufferedJoinPart(JoinQueryPart):
+    """A query's place in a join, whose rows are written to a buffer as they are found."""
+
+    outlet: Buffer
 
 
-@dataclass(frozen=True)
-class _OwnOperatorPart:
-    """A stage that is an operator of its own."""
-
-    node: Node
-
-    @property
-    def outlet(self) -> Buffer:
-        return self.node.outlet
-
-    def metrics(self) -> dict[str, object]:
-        return self.node.operator.metrics()
-
-
-@dataclass(frozen=True)
-class SequenceQueryPart(_OwnOperatorPart):
-    """One step of a sequence; `readers` are those of its streams."""
-
-    operator: SequenceOperator
-    readers: tuple[Reader, ...]
-    inputs: tuple[QueryPart, ...]
-    arcs: tuple[Reader, ...]
-
-    def dump(self, shared: DumpedJoins) -> SavedState:  # noqa: ARG002
-        values = {"unread": [reader.waiting() for reader in self.readers], "since": self.operator.since()}
-        return SavedState({**values, **_dump_frontiers(self.arcs)}, {**self.operator.dump(), **_dump_unread(self.arcs)})
-
-    def restore(self, saved: SavedState, living: Sequence[Batch | None]) -> Batch | None:
-        for reader, rows in zip(self.readers, saved.values["unread"], strict=True):
-            reader.rewind(rows)
-        _restore_arcs(self.arcs, saved, living)
-        return self.operator.restore(saved.tables, saved.values["since"])
-
-
-@dataclass(frozen=True)
-class OperatorQueryPart(_OwnOperatorPart):
-    """An operator that reads other stages only."""
-
-    inputs: tuple[QueryPart, ...]
-    arcs: tuple[Reader, ...]
-
-    def dump(self, shared: DumpedJoins) -> SavedState:  # noqa: ARG002
-        return SavedState(_dump_frontiers(self.arcs), _dump_unread(self.arcs))
-
-    def restore(self, saved: SavedState, living: Sequence[Batch | None]) -> Batch | None:
-        before = _restore_arcs(self.arcs, saved, living)
-        if None in before:
-            return None
-        known = [batch for batch in before if batch is not None]
-        match self.node.operator:
-            case UnionOperator() | DifferenceOperator() as merging:
-                return merging.restore(known)
-            case AggregateOperator() | SlidingAggregateOperator() | DistinctOperator() as changing:
-                return changing.restore(known[0])
-            case IStreamOperator() | DStreamOperator() | RStreamOperator() as emitting:
-                emitting.restore(known[0])
-        return None
-
-
-def _dump_unread(arcs: Sequence[Reader]) -> dict[str, pa.Table]:
-    """What waits on arcs between the operators of a query."""
-    waiting = {f"arc {place}": arc.buffer.unread() for place, arc in enumerate(arcs)}
-    return {name: as_table(batch) for name, batch in waiting.items() if batch is not None}
-
-
-def _dump_frontiers(arcs: Sequence[Reader]) -> dict[str, list[int]]:
-    """How far the producers of arcs have come: what merges them by time goes on from there."""
-    return {"frontiers": [arc.frontier for arc in arcs]}
-
-
-def _restore_arcs(arcs: Sequence[Reader], saved: SavedState, living: Sequence[Batch | None]) -> list[Batch | None]:
-    """Put back what waited on the arcs; returns what lived, by input, when the reader stopped."""
-    for arc, frontier in zip(arcs, saved.values["frontiers"], strict=True):
-        arc.buffer.advance(frontier)
-    before = list(living)
-    for place, (arc, rows) in enumerate(zip(arcs, living, strict=True)):
-        table = saved.tables.get(f"arc {place}")
-        if table is None:
-            continue
-        unread = as_batch(table)
-        if rows is not None:
-            before[place], unread = undo(rows, unread)
-        arc.buffer.append(unread)
-    return before
+def _dump_failure(failure: QueryError | None) -> tuple[str, str] | None:
+    return None if failure is None else (failure.condition, failure.message)

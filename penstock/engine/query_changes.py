@@ -1,19 +1,17 @@
-"""Changes of running queries: their texts, plans, policies, budgets and slices, and their end.
+"""Changes of the queries of an engine: start, end, and changes of text, plan, policy, budget and slices.
 
-Law: a change is checked first, then made inside the guard's `change`. So one that is refused has changed nothing that
+Law: a change is checked first, then made inside the guard's `change`. A change that is refused changes nothing that
 results depend on. Queries that read a node of another query's join may have got a join of their own by then.
 """
 
 from __future__ import annotations
 
 from penstock.adapt.budget import Budget
-from penstock.engine.budgets import Budgets
-from penstock.engine.build import QueryBuilder
-from penstock.engine.guard import Guard
-from penstock.engine.join_registry import JoinRegistry
-from penstock.engine.registry import QueryRegistry
-from penstock.engine.relations import Relations
-from penstock.errors import QueryError
+from penstock.engine.build import QueryBuilder, QueryRequest
+from penstock.engine.components import EngineComponents
+from penstock.engine.join_registry import JoinPlacement
+from penstock.engine.query_output import DerivedOutput
+from penstock.errors import QueryError, ResourceError
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import Migration
 from penstock.join.sharing.shared_join import Slicing
@@ -22,94 +20,117 @@ from penstock.join.sharing.shared_join import Slicing
 class QueryChanges:
     """Makes changes in one engine."""
 
-    def __init__(
-        self,
-        relations: Relations,
-        registry: QueryRegistry,
-        join_registry: JoinRegistry,
-        builder: QueryBuilder,
-        guard: Guard,
-    ) -> None:
-        self._relations = relations
-        self._registry = registry
-        self._join_registry = join_registry
+    def __init__(self, components: EngineComponents, builder: QueryBuilder) -> None:
+        self._options = components.options
+        self._guard = components.guard
+        self._relations = components.relations
+        self._joins = components.joins
+        self._queries = components.queries
+        self._budgets = components.budgets
         self._builder = builder
-        self._guard = guard
 
-    def alter(self, name: str, text: str, plan: str | None, state: str | None, budgets: Budgets) -> None:
-        """Let a query go on with another text."""
-        running = self._registry[name]
+    def start(self, request: QueryRequest, joins: JoinPlacement | None = None) -> None:
+        """Start a query, or declare a derived stream; `joins` decides which joins it shares."""
+        if request.derives:
+            self._relations.require_free(request.name)
+        self._queries.require_free(request.name)
+        if not request.derives and len(self._queries.queries) >= self._options.max_queries:
+            limit = self._options.max_queries
+            message = f"{limit} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
+            raise ResourceError("TOO_MANY_QUERIES", message, limit=limit)
+        try:
+            running = self._builder.build_query(request, joins)
+        except QueryError as error:
+            if request.derives and _is_unknown_relation(error, request.name):
+                name = request.name
+                message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
+                raise QueryError("DERIVED_CYCLE", message, stream=name) from error
+            raise
+        self._queries.add(running)
+        if isinstance(running.output, DerivedOutput):
+            stream = running.output.stream
+            self._relations.register_stream(stream.writer.stream, stream)
+
+    def alter(self, name: str, text: str, plan: str | None, state: str | None) -> None:
+        """Replace the text of a query."""
+        running = self._queries[name]
         if running.derived_stream is not None:
-            message = f"{running.name} is a stream that others may read; drop it and declare it again"
+            message = f"{running.name} is a stream that other queries may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
-        demand = running.demand if state is None and running.keeps_demand else None
-        altered = self._builder.build_query(running.name, text, plan, state or running.state, demand, history=True)
+        demand = running.own_demand if state is None else None
+        request = QueryRequest(running.name, text, plan, state or running.state, demand, history=True)
+        altered = self._builder.build_query(request)
         with self._guard.change():
-            self._registry.replace(altered)
-            budgets.release_joins(running)
+            self._queries.replace(altered)
+            self._budgets.release_joins(running)
             running.remove()
 
-    def drop(self, name: str, budgets: Budgets) -> None:
-        """Take a query, or a derived stream without readers, out of the engine."""
-        running = self._registry[name]
-        readers = self._registry.list_readers(running) if running.derived_stream is not None else []
+    def drop(self, name: str) -> None:
+        """Remove a query, or a derived stream without readers."""
+        running = self._queries[name]
+        readers = self._queries.list_readers(running)
         if readers:
             message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
             raise QueryError("STREAM_IN_USE", message, stream=running.name)
         with self._guard.change():
             if running.derived_stream is not None:
                 self._relations.unregister_stream(running.derived_stream)
-            budgets.remove_query(running)
-            self._registry.remove(running)
+            self._budgets.remove_query(running)
+            self._queries.remove(running)
             running.remove()
         self._builder.separate_readers(
             join for join in running.joins if len(join.early_members) == len(join.shared_join.members)
         )
 
     def migrate(self, name: str, plan: str, how: Migration) -> None:
-        """Let a query go on with another plan."""
-        self._builder.separate_readers(self._registry[name].list_broken_joins(plan))
-        running = self._registry[name]
-        running.check_migration(plan, how)
+        """Change the plan of a query."""
+        self._builder.separate_readers(self._queries[name].plan.list_broken_joins(plan))
+        running = self._queries[name]
+        running.plan.check_migration(plan, how)
         with self._guard.change():
-            running.migrate(plan, how)
+            running.plan.migrate(plan, how)
 
     def set_policy(self, name: str, state: str, node: str | None, demand: DemandFilter | None) -> None:
-        """Let the joins of a query, or one node of them, keep something else."""
-        state, kept = self._builder.choose_policy(state, demand)
-        self._builder.separate_readers(self._registry[name].joins)
-        running = self._registry[name]
+        """Change the state policy of a query's joins, or of one node of them."""
+        state, kept = self._options.choose_policy(state, demand)
+        self._builder.separate_readers(self._queries[name].joins)
+        running = self._queries[name]
         kept = running.demand if demand is None else kept
-        place = None if node is None else running.find_node(node)
+        place = None if node is None else running.plan.find_node(node)
         with self._guard.change():
             if place is None:
                 running.set_policy(state, kept)
             else:
                 place[0].set_policy(state, kept, place[1])
 
-    def set_budget(self, budget: Budget | None, query: str | None, budgets: Budgets) -> None:
-        """Give all queries a budget, or one of them and those that share its joins; None lifts it."""
+    def set_budget(self, budget: Budget | None, query: str | None) -> None:
+        """Set the budget of all queries, or of one of them and those that share its joins; None lifts it."""
         if query is not None:
-            self._registry[query]  # a wrong name is refused before anything changes
-        self._builder.separate_readers(self._join_registry)
-        running = None if query is None else self._registry[query]
+            self._queries[query]  # a wrong name is refused before anything changes
+        self._builder.separate_readers(self._joins)
+        running = None if query is None else self._queries[query]
         if budget is not None:
-            budgets.check_set(running)
+            self._budgets.check_set(running)
         with self._guard.change():
-            budgets.set(budget, running)
+            self._budgets.set(budget, running)
 
-    def remove_budget(self, name: str, budgets: Budgets) -> None:
-        """Take back a query's own budget."""
-        running = self._registry[name]
-        budgets.check_free(running)
+    def remove_budget(self, name: str) -> None:
+        """Remove a query's own budget."""
+        running = self._queries[name]
+        self._budgets.check_free(running)
         with self._guard.change():
-            budgets.free(running)
+            self._budgets.free(running)
 
     def reslice(self, slicing: Slicing, query: str | None) -> None:
-        """Let all joins keep tuples by other slices, or those of one query."""
-        joins = [] if query is None else self._registry[query].joins
+        """Change the slices of all joins, or of those of one query."""
+        joins = [] if query is None else self._queries[query].joins
         with self._guard.change():
             if query is None:
-                self._join_registry.reslice(slicing)
+                self._joins.reslice(slicing)
             for join in joins:
                 join.reslice(slicing)
+
+
+def _is_unknown_relation(error: QueryError, name: str) -> bool:
+    relation = str(error.parameters.get("relation"))
+    return error.condition == "UNKNOWN_RELATION" and relation.casefold() == name.casefold()

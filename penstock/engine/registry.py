@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from penstock.cql.catalog import NameMap
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
+from penstock.engine.query_output import BufferedOutput, DerivedOutput
 from penstock.engine.results import Results
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
@@ -53,7 +54,7 @@ class QueryRegistry:
             return
         self.queries.add(running)
         self._by_name[running.name] = running
-        if running.pull_part is None:
+        if isinstance(running.output, BufferedOutput):
             self._buffered.append(running)
 
     def replace(self, running: RunningQuery) -> None:
@@ -68,11 +69,13 @@ class QueryRegistry:
 
     def _reindex(self) -> None:
         self._by_name = {running.name: running for running in self.queries.values()}
-        self._buffered = [running for running in self.queries.values() if running.pull_part is None]
+        self._buffered = [running for running in self.queries.values() if isinstance(running.output, BufferedOutput)]
 
     def list_readers(self, running: RunningQuery) -> list[str]:
         """Who reads a derived stream."""
-        return [each.name for node in running.last_node.successors for each in self if node in each.nodes]
+        if not isinstance(running.output, DerivedOutput):
+            return []
+        return [each.name for node in running.output.stream.node.successors for each in self if node in each.nodes]
 
     def find_nodes(self, name: str, graph: Graph) -> list[Node]:
         """The operators of a query, or the one of a name."""
@@ -85,11 +88,10 @@ class QueryRegistry:
         return found
 
     def collect_results(self, joins: list[JoinOperator]) -> Results:
-        """What every query found: taken at once, or from the joins that will be asked for it."""
-        results = Results(self._by_name, {join: join.take_matches() for join in joins}, self._guard, self._warn_once)
-        for running in self._buffered:
-            results[running.name] = running.results()
-        return results
+        """What every query found, read from its buffer now, or from the matches of its join later."""
+        matches = {join: join.take_matches() for join in joins}
+        buffered = {running.name: running.results(matches) for running in self._buffered}
+        return Results(self._by_name, buffered, matches, self._guard, self._warn_once)
 
     def failures(self) -> dict[str, QueryError]:
         return {each.name: each.failure for each in self if each.failure is not None}

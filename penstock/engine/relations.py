@@ -12,7 +12,7 @@ from penstock.cql import build_schema, find_time_column, parse_duration
 from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
 from penstock.engine.guard import Guard
 from penstock.engine.ingest import fit_columns
-from penstock.engine.streams import Clock, StreamRegistry
+from penstock.engine.streams import Clock, StreamNode, StreamRegistry
 from penstock.errors import DataError, QueryError, require_known
 from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.functions import NAMED_FUNCTIONS
@@ -44,10 +44,11 @@ class Relations:
     """All that was declared. `order` has the streams as they were: this orders tuples of one time."""
 
     def __init__(self, graph: Graph, clock: Clock | None, guard: Guard) -> None:
-        self._graph = graph
         self._guard = guard
         self.catalog = Catalog()
         self.streams = StreamRegistry(graph, self.catalog, clock)
+        self.nodes: dict[str, StreamNode] = {}
+        """The streams in the graph, sources and derived ones, by name."""
         self.tables: dict[str, pa.Table] = {}
         self.stream_order: list[str] = []
 
@@ -66,20 +67,21 @@ class Relations:
     def add_stream(self, stream: Stream) -> None:
         """Declare a stream, with a source of its own."""
         self.require_free(stream.name)
-        source, outlet = self.streams.make_source(stream)
+        source = self.streams.make_source(stream)
         with self._guard.change():
-            self._graph.add(source, outlet)
-            self.register_stream(stream)
+            self.register_stream(stream, self.streams.add(source))
 
-    def register_stream(self, stream: Stream) -> None:
-        """A stream whose tuples come from a source or from a query that is in the graph already."""
+    def register_stream(self, stream: Stream, node: StreamNode) -> None:
+        """Declare a stream whose source, or whose query, is in the graph already."""
         self.catalog.relations.add(stream)
+        self.nodes[stream.name] = node
         if stream.name not in self.stream_order:
             self.stream_order.append(stream.name)
 
     def unregister_stream(self, stream: Stream) -> None:
-        """A derived stream is gone; if it comes again, it has its place again."""
+        """Forget a derived stream. If it is declared again, it has the same place in `stream_order`."""
         self.catalog.relations.remove(stream.name)
+        del self.nodes[stream.name]
 
     def add_table(self, name: str, table: pa.Table) -> None:
         self.require_free(name)

@@ -1,96 +1,89 @@
-"""What a push returns: a table for every query, made when it is first looked at.
+"""What a push returns: a table for every query, built when it is first read.
 
-Ten thousand queries that share a join find their results at once; what each of them shows costs something only if
-somebody looks. Tables that nobody has looked at are dropped with the mapping that holds them.
+Ten thousand queries that share a join find their results at once. What each of them shows costs something only when it
+is read. Tables that were not read are dropped with the mapping.
 
-A table is made from the engine's windows, so that reading one waits for calls of the engine that are running. If it
-raises, the table can be read again; after the engine broke, tables that were not made before are refused.
+A table is built from the engine's windows, so reading one waits for running calls of the engine. If building it raises,
+it can be read again. After the engine broke, tables that were not built before are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.join.match_batch import MatchBatch
-from penstock.join.operator import JoinOperator
+from penstock.engine.query_output import Matches
 
 
-class Results(dict[str, pa.Table]):
-    """A dictionary of tables by query."""
+class Results(Mapping[str, pa.Table]):
+    """Tables by query. It compares, prints and pickles as the dictionary of its tables."""
 
     def __init__(
         self,
         queries: Mapping[str, RunningQuery],
-        match_batches: Mapping[JoinOperator, list[MatchBatch]],
+        buffered: Mapping[str, pa.Table],
+        matches: Matches,
         guard: Guard,
         warn: Callable[[RunningQuery], None],
     ) -> None:
-        """`queries` in their order; those that ask a join for their rows find them in its harvests.
+        """`queries` in their order; `buffered` are tables that were read already, all others come from `matches`.
 
-        `warn` is called with a query that stopped before its table is given.
+        `warn` is called with a query that has stopped when its table is built.
         """
-        super().__init__(queries)
-        self._match_batches = match_batches
+        self._entries: dict[str, pa.Table | RunningQuery] = {**queries, **buffered}
+        self._matches = matches
         self._guard = guard
         self._warn = warn
 
     def __getitem__(self, name: str) -> pa.Table:
-        value = super().__getitem__(name)
-        return self._make_table(name) if isinstance(value, RunningQuery) else value
-
-    def _make_table(self, name: str) -> pa.Table:
-        with self._guard.enter("reading results"):
-            value = super().__getitem__(name)
-            if isinstance(value, RunningQuery):  # else another thread was faster
-                running = value
-                value = running.results(
-                    self._match_batches.get(running.pull_part.join, ()) if running.pull_part else ()
-                )
-                if running.failure is not None:
-                    self._warn(running)
-                super().__setitem__(name, value)
-            return value
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401 - this is that get
-
-    def pop(self, name: str, *default: Any) -> Any:
-        value = self.get(name, *default) if default else self[name]
-        super().pop(name, None)
-        return value
+        entry = self._entries[name]
+        return self._build_table(name) if isinstance(entry, RunningQuery) else entry
 
     def __iter__(self) -> Iterator[str]:
-        return super().__iter__()
+        return iter(self._entries)
 
-    def items(self) -> ItemsView[str, pa.Table]:  # type: ignore[override]
-        return dict.items(self._make_all())
+    def __len__(self) -> int:
+        return len(self._entries)
 
-    def values(self) -> ValuesView[pa.Table]:  # type: ignore[override]
-        return dict.values(self._make_all())
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """A table, which is removed from the mapping; `default` for an unknown name."""
+        if default and name not in self._entries:
+            return default[0]
+        table = self[name]
+        del self._entries[name]
+        return table
 
     def copy(self) -> dict[str, pa.Table]:
-        return dict.copy(self._make_all())
+        """All tables as a dictionary."""
+        return {name: self[name] for name in self._entries}
 
     def __eq__(self, other: object) -> bool:
-        return dict.__eq__(self._make_all(), other)
+        return self.copy() == (other.copy() if isinstance(other, Results) else other)
 
-    __hash__ = dict.__hash__
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return dict.__repr__(self._make_all())
+        return repr(self.copy())
 
-    def __or__(self, other: Any) -> Any:
-        return self.copy() | other
+    def __or__(self, other: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        return {**self.copy(), **other}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (self.copy(),)
 
-    def _make_all(self) -> Results:
-        for name in list(self):
-            self[name]
-        return self
+    def _build_table(self, name: str) -> pa.Table:
+        with self._guard.enter("reading results"):
+            entry = self._entries[name]
+            if isinstance(entry, RunningQuery):  # else another thread has built it
+                table = entry.results(self._matches)
+                if entry.failure is not None:
+                    self._warn(entry)
+                self._entries[name] = entry = table
+            return entry

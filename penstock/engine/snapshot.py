@@ -1,8 +1,8 @@
 """Snapshots: an engine's declarations, queries, frontiers and base windows as bytes.
 
 Intermediate results are not saved: they follow from the base windows. The content is a zip of a JSON index and Arrow
-IPC streams; nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful. A header before it has
-the version, the length and a digest of the content: bytes that were damaged are never read.
+IPC streams. Nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful. A header holds the
+version, the length and a digest of the content: bytes that were damaged are never read.
 """
 
 from __future__ import annotations
@@ -11,27 +11,20 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.engine.parts import DumpedJoins, SavedState
-from penstock.engine.query import RunningQuery
 from penstock.errors import DataError
-from penstock.graph.buffers import Buffer
 from penstock.graph.graph import RunSettings
 from penstock.join.demand.gate import DemandFilter
-from penstock.ops.emit import DerivedStreamOperator
-from penstock.ops.protocol import Batch
-from penstock.ops.source import SourceOperator
-from penstock.state.arrow import decode_table, encode_table, flatten_table
-from penstock.state.instants import to_ticks
+from penstock.ops.protocol import SavedState
+from penstock.state.arrow import decode_table, encode_table
 
 _VERSION = 7
 _INDEX = "index.json"
@@ -42,172 +35,137 @@ _HEADER = struct.Struct(">8sIQ32s")
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A stream's declaration and how far it had come."""
+    """The declaration of a stream, the state of its source, and the rows that its readers have not read."""
 
     stream: Stream
-    entry: Mapping[str, Any]
-    tables: Mapping[str, pa.Table]
-
-    def apply(self, source: SourceOperator, outlet: Buffer) -> None:
-        """Put the stream back to where it was; readers opened later find the unread tuples with `unread`."""
-        source.restore(_as_batch(self.tables["held"], self.stream.time), self.entry["frontier"], self.entry["arrived"])
-        for rejects, name in ((source.late, "late"), (source.dead_letters, "dead")):
-            rejects.extend(self.tables[name])
-            rejects.count = self.entry[name]
-        unread = _as_batch(self.tables["unread"], self.stream.time)
-        if unread is not None:
-            outlet.append(unread)
+    state: SavedState
+    outlet: SavedState
+    run_settings: RunSettings
 
 
 @dataclass(frozen=True)
 class SavedQuery:
-    """A query's text and plan, and its stages at rest. A derived stream also has what its readers had not read."""
+    """The text and plan of a query, and the state of its parts."""
 
     name: str
     text: str
     plan: str | None
     state: str
     demand: DemandFilter | None
-    failed: str | None
-    saved_states: tuple[SavedState, ...]
-    derived: Mapping[str, Any] | None
-    unread: pa.Table | None
-
-    @property
-    def join_ids(self) -> list[int]:
-        """The numbers of its joins: queries that had one in common have the same."""
-        return [rest.values["join_id"] for rest in self.saved_states if "join_id" in rest.values]
-
-    def apply(self, running: RunningQuery) -> None:
-        running.restore(self.saved_states, self.failed)
-        stream = running.last_node.operator
-        if self.derived is not None and self.unread is not None and isinstance(stream, DerivedStreamOperator):
-            stream.arrival_count = self.derived["arrived"]
-            running.last_node.outlet.advance(self.derived["frontier"])
-            unread = _as_batch(self.unread, stream.stream.time)
-            if unread is not None:
-                running.last_node.outlet.append(unread)
+    parts: tuple[SavedState, ...]
+    outlet: SavedState | None
+    """The rows that the readers of a derived stream have not read; None for a query that is not derived."""
 
 
-class SnapshotArchive:
-    """The contents of a snapshot: an index of entries, and the Arrow tables they refer to by number."""
+@dataclass(frozen=True)
+class Snapshot:
+    """All that an engine needs to continue elsewhere, except code and clocks."""
 
-    def __init__(self) -> None:
-        self._index: dict[str, Any] = {
-            "options": {},
-            "tables": [],
-            "sources": [],
-            "queries": [],
-            "names": {},
-        }
-        self._tables: list[pa.Table] = []
-
-    def _add_arrow_table(self, table: pa.Table) -> int:
-        self._tables.append(table)
-        return len(self._tables) - 1
-
-    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def add_options(self, options: Mapping[str, object]) -> None:
-        self._index["options"] = dict(options)
-
-    def add_table(self, name: str, table: pa.Table) -> None:
-        self._index["tables"].append({"name": name, "table": self._add_arrow_table(table)})
-
-    def add_source(self, source: SourceOperator, outlet: Buffer, run_settings: RunSettings) -> None:
-        stream = source.stream
-        declared = {key: value for key, value in asdict(stream).items() if key not in ("schema", "connector")}
-        tables = {
-            "held": _as_table(source.held_rows(), stream.schema),
-            "unread": _as_table(outlet.unread(), stream.schema),
-            "late": source.late.with_reasons(),
-            "dead": source.dead_letters.with_reasons(),
-        }
-        self._index["sources"].append({
-            "stream": declared,
-            "frontier": source.frontier,
-            "arrived": source.arrival_count,
-            "late": source.late.count,
-            "dead": source.dead_letters.count,
-            "run_settings": run_settings,
-            "tables": {key: self._add_arrow_table(table) for key, table in tables.items()},
-        })  # fmt: skip
-
-    def add_names(self, order: Sequence[str], aggregates: Sequence[str]) -> None:
-        """The streams in the order of their declaration, and the names of user-defined aggregates."""
-        self._index["names"] = {"order": list(order), "aggregates": list(aggregates)}
-
-    def add_query(self, running: RunningQuery, shared: DumpedJoins) -> None:
-        derived = unread = None
-        stream = running.last_node.operator
-        if isinstance(stream, DerivedStreamOperator):
-            outlet = running.last_node.outlet
-            derived = {"arrived": stream.arrival_count, "frontier": outlet.frontier}
-            unread = self._add_arrow_table(_as_table(outlet.unread(), stream.stream.schema))
-        self._index["queries"].append(
-            {
-                "name": running.name,
-                "text": running.query.text,
-                "plan": running.plan_text,
-                "state": running.state,
-                "demand": running.demand if running.keeps_demand else None,
-                "failed": None if running.failure is None else running.failure.message,
-                "saved_states": [
-                    {
-                        "values": rest.values,
-                        "tables": {name: self._add_arrow_table(table) for name, table in rest.tables.items()},
-                    }
-                    for rest in running.dump(shared)
-                ],
-                "derived": derived,
-                "unread": unread,
-            }
-        )
+    options: Mapping[str, Any]
+    adapt: Mapping[str, Any] | None
+    pushes: int
+    budgets: Mapping[str, Any]
+    stream_order: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    tables: Mapping[str, pa.Table]
+    sources: tuple[SavedSource, ...]
+    queries: tuple[SavedQuery, ...]
 
     def to_bytes(self) -> bytes:
-        out = io.BytesIO()
+        """The snapshot as bytes, with a header."""
+        out, writer = io.BytesIO(), _TableWriter()
+        index = _describe(self, writer)
         with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr(_INDEX, json.dumps(self._index))
-            for number, table in enumerate(self._tables):
+            archive.writestr(_INDEX, json.dumps(index))
+            for number, table in enumerate(writer.tables):
                 archive.writestr(f"{number}.arrow", encode_table(table))
         return add_header(out.getvalue())
 
-    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
-
     @classmethod
-    def from_bytes(cls, blob: bytes) -> SnapshotArchive:
-        parts, content = cls(), _read_content(blob)
+    def from_bytes(cls, blob: bytes) -> Snapshot:
+        """The snapshot in some bytes; DataError if they are damaged or of another version."""
+        content = _read_content(blob)
         with refuse_bad_content(), zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts._index = json.loads(archive.read(_INDEX))
+            index = json.loads(archive.read(_INDEX))
             count = len(archive.namelist()) - 1
-            parts._tables = [decode_table(archive.read(f"{n}.arrow")) for n in range(count)]
-        return parts
+            tables = [decode_table(archive.read(f"{number}.arrow")) for number in range(count)]
+            return _build(index, tables)
 
-    def options(self) -> dict[str, Any]:
-        return dict(self._index["options"])
 
-    def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        for entry in self._index["tables"]:
-            yield entry["name"], self._tables[entry["table"]]
+# ── the index: plain values, with the numbers of tables ──────────────────────────────────────────────────────────────
 
-    def sources(self) -> Iterator[SavedSource]:
-        for entry in self._index["sources"]:
-            tables = {key: self._tables[number] for key, number in entry["tables"].items()}
-            schema = tables["late"].schema.remove(len(tables["late"].schema) - 1)
-            yield SavedSource(Stream(schema=schema, **entry["stream"]), entry, tables)
 
-    def names(self) -> tuple[list[str], list[str]]:
-        """The streams in the order of their declaration, and the names of user-defined aggregates."""
-        return self._index["names"]["order"], self._index["names"]["aggregates"]
+@dataclass(frozen=True)
+class _TableWriter:
+    """Collects tables and gives them numbers."""
 
-    def queries(self) -> Iterator[SavedQuery]:
-        for entry in self._index["queries"]:
-            saved_states = tuple(
-                SavedState(rest["values"], {name: self._tables[number] for name, number in rest["tables"].items()})
-                for rest in entry["saved_states"]
-            )
-            unread = None if entry["unread"] is None else self._tables[entry["unread"]]
-            yield SavedQuery(**{**entry, "saved_states": saved_states, "unread": unread})
+    tables: list[pa.Table] = field(default_factory=list)
+
+    def add(self, table: pa.Table) -> int:
+        self.tables.append(table)
+        return len(self.tables) - 1
+
+    def add_state(self, state: SavedState) -> dict[str, Any]:
+        return {"values": state.values, "tables": {name: self.add(table) for name, table in state.tables.items()}}
+
+
+def _describe(snapshot: Snapshot, writer: _TableWriter) -> dict[str, Any]:
+    plain = ("options", "adapt", "pushes", "budgets", "stream_order", "aggregates")
+    return {
+        **{name: getattr(snapshot, name) for name in plain},
+        "tables": {name: writer.add(table) for name, table in snapshot.tables.items()},
+        "sources": [_describe_source(source, writer) for source in snapshot.sources],
+        "queries": [_describe_query(query, writer) for query in snapshot.queries],
+    }
+
+
+def _describe_source(source: SavedSource, writer: _TableWriter) -> dict[str, Any]:
+    declared = {key: value for key, value in asdict(source.stream).items() if key not in ("schema", "connector")}
+    return {
+        "stream": declared,
+        "schema": writer.add(source.stream.schema.empty_table()),
+        "state": writer.add_state(source.state),
+        "outlet": writer.add_state(source.outlet),
+        "run_settings": source.run_settings,
+    }
+
+
+def _describe_query(query: SavedQuery, writer: _TableWriter) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "text": query.text,
+        "plan": query.plan,
+        "state": query.state,
+        "demand": query.demand,
+        "parts": [writer.add_state(part) for part in query.parts],
+        "outlet": None if query.outlet is None else writer.add_state(query.outlet),
+    }
+
+
+def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
+    def state(entry: Mapping[str, Any]) -> SavedState:
+        return SavedState(entry["values"], {name: tables[number] for name, number in entry["tables"].items()})
+
+    def source(entry: Mapping[str, Any]) -> SavedSource:
+        stream = Stream(schema=tables[entry["schema"]].schema, **entry["stream"])
+        return SavedSource(stream, state(entry["state"]), state(entry["outlet"]), entry["run_settings"])
+
+    def query(entry: Mapping[str, Any]) -> SavedQuery:
+        parts = tuple(map(state, entry["parts"]))
+        outlet = None if entry["outlet"] is None else state(entry["outlet"])
+        return SavedQuery(**{**entry, "parts": parts, "outlet": outlet})
+
+    return Snapshot(
+        **{
+            **index,
+            "tables": {name: tables[number] for name, number in index["tables"].items()},
+            "sources": tuple(map(source, index["sources"])),
+            "queries": tuple(map(query, index["queries"])),
+        }
+    )
+
+
+# ── the header ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_header(content: bytes) -> bytes:
@@ -216,32 +174,39 @@ def add_header(content: bytes) -> bytes:
 
 
 def _read_content(blob: object) -> bytes:
-    """The content of a snapshot, if it is whole and of this version."""
+    """The content of a snapshot, if it is complete and of this version."""
     if not isinstance(blob, bytes | bytearray | memoryview):
-        raise DataError(
-            "BAD_SNAPSHOT", f"a snapshot is the bytes that Engine.snapshot gave, not a {type(blob).__name__}"
-        )
+        message = f"a snapshot is the bytes that Engine.snapshot returned, not a {type(blob).__name__}"
+        raise DataError("BAD_SNAPSHOT", message)
     found = bytes(blob)
     if found.startswith(b"PK"):
-        message = f"a snapshot of version 5 or older, or another zip file; this engine reads version {_VERSION}"
-        raise DataError("BAD_SNAPSHOT", message)
+        raise _make_version_error("5 or older, or another zip file")
     if len(found) < _HEADER.size or not found.startswith(_MAGIC):
         raise DataError("BAD_SNAPSHOT", "this is not a snapshot of an engine, or only a part of one")
     _, version, length, digest = _HEADER.unpack_from(found)
     if version != _VERSION:
-        raise DataError("BAD_SNAPSHOT", f"a snapshot of version {version}; this engine reads version {_VERSION}")
+        raise _make_version_error(str(version))
     content = found[_HEADER.size :]
     if len(content) != length:
         message = f"this is not a whole snapshot of an engine: it has {len(content)} bytes of content, not {length}"
         raise DataError("BAD_SNAPSHOT", message)
     if sha256(content).digest() != digest:
-        raise DataError("BAD_SNAPSHOT", "this snapshot of an engine was damaged: its content does not fit its digest")
+        message = "this snapshot of an engine was damaged: its content does not fit its digest"
+        raise DataError("BAD_SNAPSHOT", message)
     return content
+
+
+def _make_version_error(version: str) -> DataError:
+    message = (
+        f"a snapshot of version {version}; this engine reads version {_VERSION}: "
+        "restore it with the version of Penstock that wrote it, or start anew"
+    )
+    return DataError("BAD_SNAPSHOT", message)
 
 
 @contextmanager
 def refuse_bad_content() -> Iterator[None]:
-    """Name a snapshot whose content is whole, but not what an engine writes."""
+    """Refuse a snapshot that is complete but whose content is not what an engine writes."""
     try:
         yield
     except MemoryError:
@@ -255,21 +220,3 @@ _CONTENT_ERRORS = (
     zipfile.BadZipFile, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
     NotImplementedError, RecursionError, EOFError, StopIteration, pa.ArrowException,
 )  # fmt: skip
-
-_NUMBER = "_number"
-
-
-def _as_table(batch: Batch | None, schema: pa.Schema) -> pa.Table:
-    """Tuples of a stream with their arrival numbers."""
-    schema = schema.append(pa.field(_NUMBER, pa.int64()))
-    if batch is None or batch.numbers is None:
-        return schema.empty_table()
-    return pa.table([*(batch.columns[name] for name in schema.names[:-1]), pa.array(batch.numbers)], schema=schema)
-
-
-def _as_batch(table: pa.Table, time: str) -> Batch | None:
-    if not table.num_rows:
-        return None
-    columns = flatten_table(table)
-    numbers = np.asarray(columns.pop(_NUMBER))
-    return Batch(to_ticks(columns[time]), columns, numbers=numbers)

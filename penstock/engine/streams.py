@@ -1,4 +1,4 @@
-"""The streams of an engine: their sources in the graph, the clock they are promised by, and what arrives at them."""
+"""The streams of an engine: their sources, the clock that advances them, and the rows that are pushed to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from penstock.cql.catalog import Catalog, Stream
 from penstock.engine.ingest import fit_columns, split_null_times, to_tick
 from penstock.errors import DataError, QueryError
 from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Graph
+from penstock.graph.graph import Graph, Node
+from penstock.ops.operator_id import make_stream_id
+from penstock.ops.protocol import StreamWriter
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
 from penstock.state.code_set import Mask
 from penstock.state.instants import to_ticks
@@ -23,6 +25,22 @@ from penstock.state.kernels import ALWAYS, FOREVER, I64
 Clock = Callable[[], int | datetime]
 
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class StreamNode:
+    """A stream in the graph: the operator that writes it, a source or a query, and its node."""
+
+    writer: StreamWriter
+    node: Node
+
+
+@dataclass(frozen=True)
+class NewSource:
+    """A source that is not in the graph yet, and the buffer that it writes to."""
+
+    operator: SourceOperator
+    outlet: Buffer
 
 
 @dataclass(frozen=True)
@@ -49,36 +67,36 @@ class StreamRegistry:
         self._catalog = catalog
         self._clock: Clock = clock or (lambda: time_ns() // 1000)
         self._clock_in_ticks = clock is not None and isinstance(clock(), int)
+        self._sources: dict[str, SourceOperator] = {}
 
     def __iter__(self) -> Iterator[SourceOperator]:
-        return (node.operator for node in self._graph if isinstance(node.operator, SourceOperator))
+        return iter(self._sources.values())
 
     def __getitem__(self, name: str) -> SourceOperator:
         relation = self._catalog.relations.get(name)
         if isinstance(relation, Stream):
-            operator = self._graph[f"source {relation.name}"].operator
-            if not isinstance(operator, SourceOperator):
+            if relation.name not in self._sources:
                 message = f"{relation.name} is derived from a query; its tuples come from there"
                 raise DataError("DERIVED_STREAM", message, stream=name)
-            return operator
+            return self._sources[relation.name]
         known = ", ".join(source.stream.name for source in self) or "none"
         if relation is not None:
             raise DataError("NOT_A_STREAM", f"{relation.name} is a static table; streams: {known}", stream=name)
         raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}", stream=name)
 
-    def add(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
-        """Put the source of a stream into the graph."""
-        source, outlet = self.make_source(stream)
-        self._graph.add(source, outlet)
-        return source, outlet
+    def add(self, source: NewSource) -> StreamNode:
+        """Add a source to the graph."""
+        node = self._graph.add(source.operator, source.outlet)
+        self._sources[source.operator.stream.name] = source.operator
+        return StreamNode(source.operator, node)
 
-    def make_source(self, stream: Stream) -> tuple[SourceOperator, Buffer]:
-        """The source of a stream, and the buffer it writes to."""
-        outlet, id_ = Buffer(), f"source {stream.name}"
-        clocked = stream.timestamps != "external" or stream.skew or stream.idle_after is not None
+    def make_source(self, stream: Stream) -> NewSource:
+        """The source of a stream; QueryError if it needs a clock that the engine does not have."""
+        outlet, id_ = Buffer(), make_stream_id(stream.name)
+        if stream.timestamps == "external" and not stream.skew and stream.idle_after is None:
+            return NewSource(SourceOperator(id_, stream, outlet), outlet)
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
-        clock = self._choose_clock(stream) if clocked else None
-        return (SourceOperator(id_, stream, outlet) if clock is None else kind(id_, stream, outlet, clock)), outlet
+        return NewSource(kind(id_, stream, outlet, self._choose_clock(stream)), outlet)
 
     def _choose_clock(self, stream: Stream) -> Callable[[], int]:
         """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""

@@ -84,7 +84,12 @@ class Graph:
         self._breaks.discard(node.id)
         self._table = None
 
-    # ── the way it is run ────────────────────────────────────────────────────────────────────────────────────────
+    # ── how it is run ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def strategy(self) -> str:
+        """The strategy of operators that have none of their own."""
+        return self._strategy
 
     @property
     def table(self) -> StateTable:

@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, concat
+from penstock.ops.protocol import Batch, Inlet, Outlet, QueryOperator, SavedState, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 
-class DifferenceOperator:
+class DifferenceOperator(QueryOperator):
     """EXCEPT of all other inputs from the first, asked in `order`. The columns are called as in `columns`."""
 
     def __init__(
@@ -72,9 +72,11 @@ class DifferenceOperator:
             "emitted": self._emitted,
         }
 
-    def restore(self, living: Sequence[Batch]) -> Batch:
-        """Start from the inputs' living rows; returns the answer."""
-        sides = [[Batch(np.full(len(side), ALWAYS + 1), side.columns, side.signs)] for side in living]
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        """The state follows from the current rows of the inputs."""
+        if current is None:
+            return None
+        sides = [[Batch(np.full(len(side), ALWAYS + 1), side.columns, side.signs)] for side in current]
         changed = self._apply_changes(sides)
         return make_empty_changes(self._types) if changed is None else changed
 

@@ -7,18 +7,18 @@ State: how often each row is in the input's answer. Cost: O(n log n) to sort a b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, concat
+from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 
-class DistinctOperator(FrontierBypass):
+class DistinctOperator(QueryOperator, FrontierBypass):
     """DISTINCT over columns of given types."""
 
     def __init__(
@@ -49,9 +49,12 @@ class DistinctOperator(FrontierBypass):
     def metrics(self) -> dict[str, object]:
         return {"rows": int(np.count_nonzero(self._counts.counts)), "emitted": self._emitted}
 
-    def restore(self, living: Batch) -> Batch:
-        """Start from the input's living rows; returns the answer."""
-        changed = self._apply_changes(Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs))
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        """The state follows from the current rows of the input."""
+        if current is None:
+            return None
+        (rows,) = current
+        changed = self._apply_changes(Batch(np.full(len(rows), ALWAYS + 1), rows.columns, rows.signs))
         return make_empty_changes(self._types) if changed is None else changed
 
     def _apply_changes(self, changes: Batch) -> Batch | None:

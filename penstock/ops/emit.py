@@ -9,15 +9,18 @@ State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.cql.catalog import Stream
-from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, concat
+from penstock.ops.operator_id import make_stream_id
+from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
 
-class _BatchMapper(FrontierBypass):
+class _BatchMapper(QueryOperator, FrontierBypass):
     """An operator that turns every batch into another as it comes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
@@ -41,9 +44,6 @@ class _BatchMapper(FrontierBypass):
 
     def metrics(self) -> dict[str, object]:
         return {"emitted": self._emitted}
-
-    def restore(self, living: Batch) -> None:
-        """Nothing to remember: the input reports every change."""
 
     def _map_batch(self, batch: Batch) -> Batch:
         raise NotImplementedError
@@ -77,8 +77,10 @@ class RStreamOperator(_BatchMapper):
     def metrics(self) -> dict[str, object]:
         return {"answer_rows": 0 if self._current_rows is None else len(self._current_rows), **super().metrics()}
 
-    def restore(self, living: Batch) -> None:
-        self._current_rows = _sort_by_number(living)
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        if current is not None:
+            self._current_rows = _sort_by_number(current[0])
+        return None
 
     def _map_batch(self, batch: Batch) -> Batch:
         assert batch.signs is not None
@@ -112,12 +114,25 @@ class DerivedStreamOperator(_BatchMapper):
     """The results of a query as a stream: what other queries read in place of a source."""
 
     def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:
-        super().__init__(f"source {stream.name}", inlet, outlet)
+        super().__init__(make_stream_id(stream.name), inlet, outlet)
         self.stream = stream
         self.arrival_count = 0
 
     def metrics(self) -> dict[str, object]:
         return {"arrived": self.arrival_count, "frontier": self._inlet.frontier}
+
+    def holds_rows(self) -> bool:
+        return False
+
+    def find_newest_time(self) -> int:
+        return self._outlet.frontier
+
+    def dump(self) -> SavedState:
+        return SavedState({"arrived": self.arrival_count})
+
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        self.arrival_count = saved.values["arrived"]
+        return None
 
     def _map_batch(self, batch: Batch) -> Batch:
         numbers = np.arange(self.arrival_count, self.arrival_count + len(batch))

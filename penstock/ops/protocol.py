@@ -10,12 +10,14 @@ after it, or while it has risen since it was last passed on. All others take wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.cql.catalog import Stream
+from penstock.errors import QueryError
 from penstock.state.kernels import I64
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -113,6 +115,8 @@ class Inlet(Protocol):
 class Outlet(Protocol):
     """The writing end of an arc."""
 
+    @property
+    def frontier(self) -> int: ...
     def write(self, batch: Batch) -> None: ...
     def advance(self, frontier: int) -> None: ...
 
@@ -131,6 +135,76 @@ class Operator(Protocol):
         """Whether `run` could do something now."""
 
     def metrics(self) -> dict[str, object]: ...
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """The saved state of an operator: plain values and tables."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def with_values(self, **values: Any) -> SavedState:
+        """The same state with more values."""
+        return SavedState({**self.values, **values}, self.tables)
+
+
+class QueryOperator:
+    """What an operator of a query offers besides `Operator`: saved state, failure, completeness.
+
+    The defaults are those of an operator without state. An operator that keeps state overrides `restore`, and `dump` if
+    its state does not follow from the current rows of its inputs.
+    """
+
+    failure: QueryError | None = None
+    """Why the operator stopped; None while it runs."""
+
+    def dump(self) -> SavedState:
+        """The state that does not follow from the current rows of the inputs."""
+        return SavedState()
+
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        """Continue from a dump; returns the current rows of the answer, None if they are not known.
+
+        `current`: the current rows of every input, as of what the operator has read; None if an input writes no ends,
+        so that it does not keep them.
+        """
+        return None
+
+    def find_complete_since(self, since: int) -> int:
+        """The time from which on the output lacks no row, if the input lacks none from `since` on."""
+        return since
+
+
+@dataclass(frozen=True)
+class OutputMode:
+    """What an operator writes. `ends`: also rows that leave, with sign -1; `whole`: only whole instants."""
+
+    ends: bool
+    whole: bool
+
+
+INSERTS = OutputMode(ends=False, whole=False)
+"""Rows that enter, as soon as they are certain."""
+CHANGES = OutputMode(ends=True, whole=True)
+"""All changes of an instant at once."""
+
+
+class StreamWriter(Operator, Protocol):
+    """An operator that writes a declared stream, for queries to read: a source or a derived stream."""
+
+    stream: Stream
+    arrival_count: int
+    """How many rows have arrived; the next one gets this number."""
+
+    def holds_rows(self) -> bool:
+        """Whether rows have arrived that are not written yet."""
+
+    def find_newest_time(self) -> int:
+        """A time not before that of any row that has arrived."""
+
+    def dump(self) -> SavedState: ...
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None: ...
 
 
 class FrontierBypass:

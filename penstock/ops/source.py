@@ -11,15 +11,17 @@ promises what its declaration allows (`promise`). A latent stream's tuples have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.ops.protocol import Batch, Outlet, concat
+from penstock.ops.changelog import as_batch, as_table
+from penstock.ops.protocol import Batch, Outlet, SavedState, concat
 from penstock.ops.rejects import RejectedRows
-from penstock.state.kernels import ALWAYS, I64
+from penstock.ops.time_merge import clamp_time
+from penstock.state.kernels import ALWAYS, FOREVER, I64
 
 
 class SourceOperator:
@@ -91,11 +93,27 @@ class SourceOperator:
         """The tuples not yet written, in the order of their arrival."""
         return concat(self._held_batches) if self._held_batches else None
 
-    def restore(self, held: Batch | None, frontier: int, arrived: int) -> None:
-        """Go on where a snapshot stopped."""
-        self._held_batches = [] if held is None else [held]
-        self.frontier = frontier  # written to the arc with the first run, after the tuples that are held
-        self.arrival_count = arrived
+    def holds_rows(self) -> bool:
+        return bool(self._held_batches)
+
+    def find_newest_time(self) -> int:
+        return clamp_time(self.frontier + self.stream.lateness)
+
+    def dump(self) -> SavedState:
+        values = {"frontier": self.frontier, "arrived": self.arrival_count}
+        counts = {"late": self.late.count, "dead": self.dead_letters.count}
+        tables = {"late": self.late.with_reasons(), "dead": self.dead_letters.with_reasons()}
+        held = self.held_rows()
+        return SavedState({**values, **counts}, tables if held is None else {**tables, "held": as_table(held)})
+
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        self._held_batches = [as_batch(saved.tables["held"])] if "held" in saved.tables else []
+        self.frontier = saved.values["frontier"]  # the first run writes it to the arc, after the rows that are held
+        self.arrival_count = saved.values["arrived"]
+        for rejects, name in ((self.late, "late"), (self.dead_letters, "dead")):
+            rejects.extend(saved.tables[name])
+            rejects.count = saved.values[name]
+        return None
 
 
 TickClock = Callable[[], int]
@@ -164,6 +182,9 @@ class LatentSource(ClockedSource):
     def has_work(self) -> bool:
         return bool(self._held_batches) or super().has_work()
 
+    def find_newest_time(self) -> int:
+        return int(FOREVER)  # rows that are held have no time yet
+
     def run(self, budget: int) -> int:
         held = self.held_rows()
         if held is None:
@@ -174,5 +195,5 @@ class LatentSource(ClockedSource):
         self._outlet.write(Batch(times, columns, numbers=taken.numbers))
         self.advance(int(times[0]))
         self._outlet.advance(self.frontier)
-        self._released = self.frontier
+        self._released_frontier = self.frontier
         return len(taken)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, concat
+from penstock.ops.protocol import Batch, Inlet, Outlet, QueryOperator, SavedState, concat
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
 
 
-class UnionOperator:
+class UnionOperator(QueryOperator):
     """k inputs become one stream. The columns are called `names`, whatever the inputs call them."""
 
     def __init__(
@@ -64,6 +64,8 @@ class UnionOperator:
     def metrics(self) -> dict[str, object]:
         return {"waiting": [inlet.waiting() for inlet in self.inlets], "emitted": self._emitted}
 
-    def restore(self, living: Sequence[Batch]) -> Batch:
-        """Nothing to remember; the living rows of the inputs are those of the union."""
-        return concat([self.to_output(place, batch) for place, batch in enumerate(living)])
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        """No state: the current rows of the inputs are those of the union."""
+        if current is None:
+            return None
+        return concat([self.to_output(place, batch) for place, batch in enumerate(current)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -366,7 +366,7 @@ def build_snapshot(state: str) -> bytes:
 
 def run_rest(engine: ps.Engine, first: Any) -> dict[str, Counter[str]]:
     """What the queries answer to a call and to a push after it."""
-    outs = [*([first] if isinstance(first, dict) and first else []), engine.push(make_rows(5)), engine.flush()]
+    outs = [*([first] if isinstance(first, Mapping) and first else []), engine.push(make_rows(5)), engine.flush()]
     found: dict[str, Counter[str]] = {}
     for out in outs:
         for name, table in out.items():

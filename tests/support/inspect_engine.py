@@ -55,10 +55,10 @@ def watch_steps(engine: ps.Engine, watch: Callable[[], None]) -> None:
     """Call a function after each step of the scheduler; it may call methods of the engine."""
 
     def nested(_node: Any, _done: int) -> None:
-        with engine._guard.nest():
+        with engine._guard.allow_nesting():
             watch()
 
-    engine._cycle.watch = nested
+    engine._scheduler.on_step = nested
 
 
 def source_of(engine: ps.Engine, stream: str) -> SourceOperator:
@@ -69,12 +69,12 @@ def source_of(engine: ps.Engine, stream: str) -> SourceOperator:
 
 
 def maintenance_of(engine: ps.Engine) -> Maintenance:
-    return engine._maintenance
+    return engine._components.options.maintenance
 
 
 def demand_of(engine: ps.Engine) -> str:
     """How the engine's queries keep demanded keys unless they choose another way."""
-    return engine._builder.demand
+    return engine._components.options.demand
 
 
 def slicing_of(engine: ps.Engine) -> str:
@@ -100,17 +100,17 @@ def partners_found(engine: ps.Engine, query: str) -> int:
 
 
 def controller_of(engine: ps.Engine) -> Controller | None:
-    return engine._controller
+    return engine._steering.controller
 
 
 def decision_thread_of(engine: ps.Engine) -> Thread | None:
-    controller = engine._controller
+    controller = engine._steering.controller
     return None if controller is None else controller.decision_thread.thread
 
 
 def deliver_decisions(engine: ps.Engine, decisions: Sequence[Decision]) -> None:
     """Give the controller decisions as if its thread had made them; the next push carries them out."""
-    controller = engine._controller
+    controller = engine._steering.controller
     assert controller is not None
     controller._outbox.put((list(decisions), 0.0))
     controller._pending = True

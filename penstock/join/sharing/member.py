@@ -23,6 +23,7 @@ from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.ops.expirations import Expirations
+from penstock.ops.operator_id import OperatorId
 from penstock.ops.protocol import Batch, Outlet, merge_changes
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.state.alloc import gather
@@ -45,10 +46,16 @@ class Member:
     """One query's join. Without an outlet its rows are shown when somebody asks for them."""
 
     def __init__(
-        self, name: str, need: JoinRequirement, outlet: Outlet | None, renaming: Mapping[str, str], *, emits_ends: bool
+        self,
+        id_: OperatorId,
+        need: JoinRequirement,
+        outlet: Outlet | None,
+        renaming: Mapping[str, str],
+        *,
+        emits_ends: bool,
     ) -> None:
-        self.name = name
-        self.query = name.rpartition(": ")[0]
+        self.id = id_
+        self.name = str(id_)
         self.need = need
         self.outlet = outlet
         self.renaming = renaming

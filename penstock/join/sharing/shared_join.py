@@ -31,6 +31,7 @@ from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
 from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import count_slices
+from penstock.ops.operator_id import OperatorId
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.plan.physical import SubPlan
 from penstock.plan.query import JoinPart
@@ -54,7 +55,7 @@ class Slice:
 
     low: int
     high: int
-    readers: tuple[str, ...]
+    readers: tuple[OperatorId, ...]
     rows: Mapping[str, int]
     results: int
 
@@ -447,7 +448,7 @@ class SharedJoin:
         self._flush_counts()
         slices, low = [], 0
         for high, results in zip(self._total_counts.windows.tolist(), self._total_counts.counts.tolist(), strict=False):
-            readers = tuple(member.name for member in self.members if member.need.common_lifetime == high)
+            readers = tuple(member.id for member in self.members if member.need.common_lifetime == high)
             rows = {
                 alias: store.count_between(_subtract_time(done, high), _subtract_time(done, low))
                 for alias, store in self._list_timed_stores()

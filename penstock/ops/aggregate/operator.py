@@ -24,7 +24,7 @@ from penstock.expr.nodes import INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
 from penstock.ops.aggregate.user import AggregateError, UserAggregate
 from penstock.ops.kernels import compute_distinct_weights
-from penstock.ops.protocol import I8, Batch, FrontierBypass, Inlet, Outlet, concat
+from penstock.ops.protocol import I8, Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
 from penstock.ops.row_groups import (
     AnswerDiffer,
     ChangePoints,
@@ -142,15 +142,14 @@ class _GroupedAggregation:
         return {"groups": int(np.count_nonzero(self._counts.counts))}
 
 
-class _AggregateBase:
-    """What aggregate operators share: they read all there is, fail alone and come back from living rows."""
+class _AggregateBase(QueryOperator):
+    """What both aggregate operators share: the aggregation, its failure and its state."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
         maintenance: Maintenance = SHIPPED,
     ) -> None:  # fmt: skip
         self.id = id_
-        self.failure: QueryError | None = None
         self._inlet = inlet
         self._outlet = outlet
         self._aggregation = _GroupedAggregation(plan, classes, maintenance)
@@ -161,11 +160,12 @@ class _AggregateBase:
         error = {} if self.failure is None else {"error": str(self.failure)}
         return {**self._aggregation.metrics(), "emitted": self._emitted, **error}
 
-    def restore(self, living: Batch) -> Batch:
-        """Start from the input's living rows; returns the answer."""
-        changed = self._apply_batches(
-            [Batch(np.full(len(living), ALWAYS + 1), living.columns, living.signs, living.numbers)]
-        )
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        """The state follows from the current rows of the input."""
+        if current is None:
+            return None
+        (rows,) = current
+        changed = self._apply_batches([Batch(np.full(len(rows), ALWAYS + 1), rows.columns, rows.signs, rows.numbers)])
         return make_empty_changes(self._types) if changed is None else changed
 
     def _apply_batches(self, batches: list[Batch]) -> Batch | None:
@@ -235,12 +235,9 @@ class SlidingAggregateOperator(_AggregateBase):
         time = self._inlet.next_time()
         return None if time is None else self.find_complete_since(time)
 
-    def find_complete_since(self, time: int) -> int:
-        """The first time at which it lacks no report, if its input lacks nothing from a time on.
-
-        A report is of what changed since the one before, which must lack nothing either.
-        """
-        return clamp_time(-(-time // self._slide) * self._slide + 1)
+    def find_complete_since(self, since: int) -> int:
+        """After the first report at or after `since`: a report tells the changes since the one before."""
+        return clamp_time(-(-since // self._slide) * self._slide + 1)
 
     def _round_up_to_slide(self, times: I64) -> I64:
         return -(-times // self._slide) * self._slide

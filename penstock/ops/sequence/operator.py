@@ -24,7 +24,16 @@ from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column, Expr
 from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import pick_sequence_pairs
-from penstock.ops.protocol import Batch, Inlet, Outlet, concat, merge_changes
+from penstock.ops.protocol import (
+    Batch,
+    Inlet,
+    Outlet,
+    OutputMode,
+    QueryOperator,
+    SavedState,
+    concat,
+    merge_changes,
+)
 from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.ops.time_merge import clamp_time, find_cut, has_ready
 from penstock.plan.query import SequenceStep
@@ -86,7 +95,7 @@ class _InputTuples:
         return self.columns[qualify_column(column)]
 
 
-class SequenceOperator:
+class SequenceOperator(QueryOperator):
     """One step of a sequence."""
 
     def __init__(
@@ -96,9 +105,7 @@ class SequenceOperator:
         left: SequenceInput,
         right: SequenceInput,
         outlet: Outlet,
-        *,
-        ends: bool,
-        strict: bool,
+        mode: OutputMode,
         maintenance: Maintenance = SHIPPED,
     ) -> None:
         self.id = id_
@@ -106,8 +113,8 @@ class SequenceOperator:
         self._left = left
         self._right = right
         self._outlet = outlet
-        self._ends = ends
-        self._strict = strict
+        self._ends = mode.ends
+        self._strict = mode.whole
         kept = [column for column in step.needed_columns if column.alias != right.alias]
         self._buffer = SequenceBuffer(
             [term.type for term, _ in step.keys], {qualify_column(c): c.type for c in kept}, maintenance
@@ -239,12 +246,13 @@ class SequenceOperator:
 
     # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def since(self) -> tuple[int, int]:
-        """The first arrival number that counts, for each input."""
-        return self._left.since, self._right.since
-
-    def dump(self) -> dict[str, pa.Table]:
-        """The tuples that wait, and the pairs that live."""
+    def dump(self) -> SavedState:
+        """The rows that can still pair, the current pairs, and how far each stream was read."""
+        sides = self._left, self._right
+        values = {
+            "unread": [side.inlet.waiting() for side in sides if side.alias is not None],
+            "since": [side.since for side in sides],
+        }
         tables = {"waiting": self._buffer.dump()}
         if self._ends:
             mortal = self._expirations.pop_due(int(FOREVER) - 1)
@@ -254,16 +262,20 @@ class SequenceOperator:
                 self._expirations.add(mortal.times, mortal.numbers, shape, mortal.columns)
             parts = [*([] if mortal is None else [mortal]), *self._never_expiring]
             tables["living"] = _living_as_table(parts, self._step.outputs or (), mortal)
-        return tables
+        return SavedState(values, tables)
 
-    def restore(self, tables: Mapping[str, pa.Table], since: Sequence[int]) -> Batch | None:
-        """Start from a dump; returns the living pairs."""
+    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+        tables = saved.tables
+        streams = [side.inlet for side in (self._left, self._right) if side.alias is not None]
+        for inlet, rows in zip(streams, saved.values["unread"], strict=True):
+            inlet.rewind(rows)
         self._left, self._right = (
-            replace(side, since=first) for side, first in zip((self._left, self._right), since, strict=True)
+            replace(side, since=first)
+            for side, first in zip((self._left, self._right), saved.values["since"], strict=True)
         )
-        saved = flatten_table(tables["waiting"])
-        times, numbers, dies = (saved[name].to_numpy() for name in ("_time", "_number", "_dies"))
-        stored = {name.removeprefix("column "): column for name, column in saved.items() if name[0] != "_"}
+        held = flatten_table(tables["waiting"])
+        times, numbers, dies = (held[name].to_numpy() for name in ("_time", "_number", "_dies"))
+        stored = {name.removeprefix("column "): column for name, column in held.items() if name[0] != "_"}
         self._buffer_left(_InputTuples(times, numbers, dies, stored))
         if not self._ends:
             return None

@@ -63,7 +63,7 @@ class Cell:
         self._newest_change = max([self._newest_change, *(query.since for query in added)])
         return True
 
-    def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
+    def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> Mapping[str, pa.Table]:
         """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""
         if self._sampler is None:
             return self._push(rows, frontiers)
@@ -79,7 +79,7 @@ class Cell:
             self._sampler.skip_next()
             self._engine.take_samples(self._sampler)
 
-    def _push(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> dict[str, pa.Table]:
+    def _push(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> Mapping[str, pa.Table]:
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
         data = {names[number]: table for number, table in rows.items() if number in names}
         known = (inlet for inlet in self.layout.inlets if inlet.stream.name in frontiers)

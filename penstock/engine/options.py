@@ -1,0 +1,54 @@
+"""The options of an engine that a snapshot keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from penstock.errors import QueryError, require_known
+from penstock.join.demand.gate import DemandFilter
+from penstock.join.sharing.shared_join import Slicing
+from penstock.join.state_policy import POLICIES
+from penstock.state.maintenance import Maintenance
+
+DEMAND_FILTERS = get_args(DemandFilter)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """See `Engine` for what they mean. A wrong value is refused with a QueryError."""
+
+    state: str
+    demand: DemandFilter
+    batch: int
+    share: bool
+    slicing: Slicing
+    max_queries: int
+    maintenance: Maintenance
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.batch):
+            message = f"batch is the number of tuples per turn, at least 1, not {self.batch!r}"
+            raise QueryError("BAD_BATCH", message)
+        if not _is_positive(self.max_queries):
+            message = f"max_queries is a number of queries, at least 1, not {self.max_queries!r}"
+            raise QueryError("BAD_LIMIT", message)
+        require_known(self.slicing, get_args(Slicing), "slicing")
+        require_known(self.state, tuple(POLICIES), "state policy")
+        require_known(self.demand, DEMAND_FILTERS, "way to keep demand")
+
+    def choose_policy(self, state: str | None, demand: DemandFilter | None) -> tuple[str, DemandFilter]:
+        """The state policy of a query: the one it was given, else the engine's."""
+        state = self.state if state is None else state
+        require_known(state, tuple(POLICIES), "state policy")
+        if demand is None:
+            return state, self.demand
+        require_known(demand, DEMAND_FILTERS, "way to keep demand")
+        if POLICIES[state].gated == "never":
+            message = f"the state policy {state} keeps no demand, so {demand} has no effect; jit and auto keep it"
+            raise QueryError("NO_DEMAND", message, state=state)
+        return state, demand
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,41 @@
+"""One push: steering, then the cycle of the graph under the budgets, then the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.adapt.commands import CommandedEngine
+from penstock.engine.components import EngineComponents
+from penstock.engine.results import Results
+from penstock.engine.steering import Steering
+from penstock.graph.scheduler import GraphScheduler
+
+
+class PushCycle:
+    """Runs the graph of one engine, after rows or frontiers have arrived at its sources."""
+
+    def __init__(self, components: EngineComponents, scheduler: GraphScheduler, steering: Steering) -> None:
+        self._components = components
+        self._scheduler = scheduler
+        self._steering = steering
+        self.pushes = 0
+
+    def run(self, engine: CommandedEngine) -> Results:
+        """Run until nothing moves. `engine` is what steering changes, through its public methods."""
+        components = self._components
+        for step in self._steering.iter_steps():
+            self._steer(step, engine)
+        components.budgets.begin()
+        self._scheduler.run()
+        components.budgets.end()
+        self.pushes += 1
+        self._steering.after_push(components)
+        joins = list(components.joins)
+        components.queries.warn_failures(joins)
+        return components.queries.collect_results(joins)
+
+    def _steer(self, step: Callable[[CommandedEngine, int], None], engine: CommandedEngine) -> None:
+        guard = self._components.guard
+        with guard.allow_nesting():
+            step(engine, self.pushes)
+        guard.require_intact()

@@ -1,0 +1,84 @@
+"""The plan of a running query: the shapes of its joins as they are now, and how they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.engine.compiler import CompiledQuery
+from penstock.engine.parts import JoinQueryPart
+from penstock.errors import QueryError
+from penstock.join.operator import JoinOperator, Migration
+from penstock.plan.explain import ExplainNode
+from penstock.plan.explain_query import describe_query
+from penstock.plan.query import JoinPart, PlanPart, list_difference_parts, list_join_parts, list_planned_joins
+from penstock.plan.shapes import replan
+from penstock.plan.tree import Tree, rename_leaves
+
+
+class RunningPlan:
+    """The logical plan of a query, and the joins that run it."""
+
+    def __init__(self, query: str, logical_plan: PlanPart, compiled: CompiledQuery) -> None:
+        self._query = query
+        self.logical_plan = logical_plan
+        self.parts = compiled.joins
+        self._differences = compiled.differences
+
+    @property
+    def _planned_joins(self) -> list[tuple[JoinQueryPart, JoinPart]]:
+        return list(zip(self.parts, list_join_parts(self.logical_plan), strict=True))
+
+    @property
+    def joins(self) -> list[JoinOperator]:
+        """The joins that probe: those of two FROM items or more."""
+        return [part.join for part in self.parts if len(part.plan_part.sources) > 1]
+
+    @property
+    def text(self) -> str | None:
+        """The shapes of the joins as a plan string; None without joins."""
+        shapes = {id(planned): str(part.own_tree()) for part, planned in self._planned_joins}
+        return "; ".join(shapes[id(planned)] for planned in list_planned_joins(self.logical_plan)) or None
+
+    def list_shapes(self, join: JoinOperator) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The shapes of all joins, in the order of the plan string, and the places of those that `join` runs."""
+        parts = {id(planned): part for part, planned in self._planned_joins}
+        ordered = [parts[id(planned)] for planned in list_planned_joins(self.logical_plan)]
+        places = (place for place, part in enumerate(ordered) if part.join is join)
+        return tuple(str(part.own_tree()) for part in ordered), tuple(places)
+
+    def find_node(self, node: str) -> tuple[JoinOperator, frozenset[str]]:
+        """The join and the aliases of one node of the plan, which must not be a root."""
+        for part in self.parts:
+            own = part.own_aliases
+            plan = part.join.tree.plan
+            for each in plan.nodes():
+                if str(rename_leaves(each.tree, own)) == node and each is not plan.root:
+                    return part.join, frozenset(each.aliases)
+        message = f"{self._query} has no node {node} that keeps rows; its plan is {self.text}"
+        raise QueryError("UNKNOWN_NODE", message, node=node)
+
+    def explain(self, allowances: Mapping[JoinOperator, Mapping[Tree, str]]) -> ExplainNode:
+        """The plan as it runs now; `allowances`: by join, how often the rows of a node may probe."""
+        running = {id(planned): part.explain(allowances.get(part.join, {})) for part, planned in self._planned_joins}
+        return describe_query(self.logical_plan, running)
+
+    # ── migration ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list_broken_joins(self, text: str) -> list[JoinOperator]:
+        """The joins that lack a node that other queries read if the plan becomes `text`."""
+        shapes = (join.plan.tree for join in list_join_parts(replan(self.logical_plan, text)))
+        return [part.join for part, shape in zip(self.parts, shapes, strict=True) if part.would_break(shape)]
+
+    def check_migration(self, text: str, how: Migration) -> None:
+        """Refuse a plan that does not fit, or that one of the joins cannot migrate to."""
+        for part, join in zip(self.parts, list_join_parts(replan(self.logical_plan, text)), strict=True):
+            part.join.check_migration(part.build_plan(join.plan.tree), how)
+
+    def migrate(self, text: str, how: Migration) -> None:
+        """Change to another plan, which `check_migration` must have accepted."""
+        changed = replan(self.logical_plan, text)
+        for part, join in zip(self.parts, list_join_parts(changed), strict=True):
+            part.migrate(join.plan.tree, how)
+        for operator, difference in zip(self._differences, list_difference_parts(changed), strict=True):
+            operator.order = difference.order
+        self.logical_plan = changed

@@ -1,0 +1,70 @@
+"""What an engine reports of a query: its plan, its metrics, its slices."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.engine.components import EngineComponents
+from penstock.engine.sharing_report import build_slice_table, format_sharing
+from penstock.errors import QueryError
+from penstock.graph.timestamps import find_awaited_time
+from penstock.plan.explain import ExplainNode, as_mermaid, as_text
+
+
+class Reports:
+    """Reads the components of one engine. Counting slices merges their counts, so it is a change."""
+
+    def __init__(self, components: EngineComponents) -> None:
+        self._guard = components.guard
+        self._graph = components.graph
+        self._relations = components.relations
+        self._queries = components.queries
+        self._budgets = components.budgets
+
+    def explain(self, name: str, format_: str) -> str:
+        """The plan of a query as text, as a Mermaid diagram, or as its part of the state table."""
+        running = self._queries[name]
+        if format_ == "table":
+            return self._format_state_table(name)
+        picture = running.plan.explain(self._budgets.format_allowances(running))
+        if format_ == "mermaid":
+            return as_mermaid(picture)
+        if format_ != "text":
+            raise QueryError("UNKNOWN_FORMAT", f"explain knows the formats text, mermaid and table, not {format_!r}")
+        plan = "" if running.plan.text is None else f", plan {running.plan.text}"
+        with self._guard.change():
+            shared = format_sharing(running.join_parts, running.query.time_type)
+        return "\n".join([f"{running.name}: {running.query.emit.upper()}{plan}", as_text(picture), *shared])
+
+    def _format_state_table(self, name: str) -> str:
+        nodes = self._queries.find_nodes(name, self._graph)
+        upstream = {other.id for node in nodes for other in self._graph.list_upstream(node)}
+        return self._graph.table.restrict_to(upstream).as_text()
+
+    def picture(self, name: str) -> ExplainNode:
+        """The plan of a query as a tree."""
+        return self._queries[name].plan.explain({})
+
+    def slices(self, name: str) -> pa.Table:
+        """The slices of the join of a query."""
+        running = self._queries[name]
+        part = running.require_single_join()
+        with self._guard.change():
+            return build_slice_table(part, running.query.time_type)
+
+    def metrics(self, name: str) -> dict[str, object]:
+        """The metrics of a query, its budget and its streams."""
+        running = self._queries[name]
+        streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
+        with self._guard.change():
+            metrics = running.metrics()
+        return {
+            **metrics,
+            **self._budgets.metrics(running),
+            "streams": {stream: self._relations.nodes[stream].writer.metrics() for stream in streams},
+        }
+
+    def awaits(self, name: str) -> int | None:
+        """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
+        times = (find_awaited_time(node) for node in self._queries[name].nodes)
+        return min((time for time in times if time is not None), default=None)

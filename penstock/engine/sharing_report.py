@@ -1,0 +1,83 @@
+"""How a query shares its joins, for people: lines of `explain`, and the table of slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.cql.durations import format_duration
+from penstock.engine.parts import JoinQueryPart
+from penstock.join.sharing.shared_join import Slice
+from penstock.ops.operator_id import OperatorId
+from penstock.plan.tree import rename_leaves
+
+_MAX_LISTED = 10
+
+
+def format_sharing(parts: Sequence[JoinQueryPart], time_type: pa.DataType) -> list[str]:
+    """The queries and slices of the joins that a query shares, as lines."""
+    lines: list[str] = []
+    for part in parts:
+        shared = part.join.shared_join
+        lines += _format_readers(part)
+        if len(shared.members) > 1:
+            groups = len(shared.needs.filter_groups)
+            wanted = "the same tuples" if groups == 1 else f"{groups} sets of tuples"
+            lines.append(f"shared: one join for {len(shared.members)} queries that want {wanted}")
+            lines += [f"  {line}" for line in _format_slices(part, time_type)]
+    return lines
+
+
+def build_slice_table(part: JoinQueryPart, time_type: pa.DataType) -> pa.Table:
+    """The slices of a join, youngest first: their queries, the rows they hold by alias, and their results."""
+    found = _list_slices(part)
+    span = pa.duration("us") if pa.types.is_timestamp(time_type) else pa.int64()
+    ages = {
+        "from": pa.array([each.low for each in found], pa.int64()).cast(span),
+        "to": pa.array([each.high for each in found], pa.int64()).cast(span),
+        "queries": pa.array([[str(reader) for reader in each.readers] for each in found], pa.list_(pa.string())),
+    }
+    aliases = found[0].rows if found else {}
+    rows = {f"rows of {alias}": pa.array([each.rows[alias] for each in found], pa.int64()) for alias in aliases}
+    return pa.table({**ages, **rows, "results": pa.array([each.results for each in found], pa.int64())})
+
+
+def _list_slices(part: JoinQueryPart) -> list[Slice]:
+    """The slices of a join, in the query's aliases."""
+    own = part.own_aliases
+    return [
+        replace(each, rows={own[alias]: rows for alias, rows in each.rows.items() if alias in own})
+        for each in part.join.shared_join.list_slices(part.join.done)
+    ]
+
+
+def _format_readers(part: JoinQueryPart) -> Iterator[str]:
+    """The queries that read one node of the join."""
+    early, members = part.join.tree.early_node, part.join.shared_join.members
+    if early is None:
+        return
+    readers = _format_queries([member.id for member in members if member.need.scope is not None])
+    if part.is_nested:
+        whole = _format_queries([member.id for member in members if member.need.scope is None])
+        yield f"reads a node of the join of {whole}; it is read by {readers}"
+    else:
+        yield f"{rename_leaves(early.plan.tree, part.own_aliases)} is read by {readers}"
+
+
+def _format_slices(part: JoinQueryPart, time_type: pa.DataType) -> Iterator[str]:
+    """The first slices, and how many more there are."""
+    found = _list_slices(part)
+    for each in found[:_MAX_LISTED]:
+        ages = f"{format_duration(each.low, time_type)} to {format_duration(each.high, time_type)}"
+        held = ", ".join(f"{alias} {rows}" for alias, rows in each.rows.items())
+        yield f"age {ages}: tuples {held}; results {each.results}; up to here read {_format_queries(each.readers)}"
+    if len(found) > _MAX_LISTED:
+        yield f"and {len(found) - _MAX_LISTED} slices more"
+
+
+def _format_queries(members: Sequence[OperatorId]) -> str:
+    """The queries of some members, the first of them by name."""
+    more = f" and {len(members) - _MAX_LISTED} more" if len(members) > _MAX_LISTED else ""
+    return ", ".join(member.query for member in members[:_MAX_LISTED]) + more
