@@ -54,7 +54,7 @@ class BudgetCase:
         rng = random.Random(self.case.seed)
         engine, twin = (self._build_engine(state) for state in (self.state, "eager"))
         aliases = re.findall(r"\w+", self.case.plan)
-        windows = [leaf.source.window for leaf in running_query(twin, "q").plan.leaves]
+        windows = [leaf.source.window for leaf in running_query(twin, "q").joins[0].tree.plan.leaves]
         window = max(window.duration or window.row_count or 0 for window in windows)
         istream = running_query(twin, "q").query.emit == "istream"
         exact_from: float | None = float("-inf")
