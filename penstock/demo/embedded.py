@@ -62,7 +62,7 @@ QUERIES = {
         "WHERE ABS(x.celsius - y.celsius) < 0.02 AND x.room < y.room",
     ),
     "damp": (
-        "the last 12 humidity values beside the last 30 reads: ROWS windows",
+        "the last 12 humidity values joined with the last 30 reads: ROWS windows",
         "SELECT h.room, h.percent, r.tag\n"
         "FROM humidity [ROWS 12] AS h JOIN reader [ROWS 30] AS r ON h.room = r.room\n"
         "WHERE h.percent > 90",

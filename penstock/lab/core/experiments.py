@@ -1,4 +1,4 @@
-"""Lab `core`, the embedded engine: throughput over a grid, W3 beside DuckDB, memory by length of history, a profile."""
+"""Lab `core`, the embedded engine: throughput over a grid, W3 compared with DuckDB, peak memory, and a profile."""
 
 from __future__ import annotations
 
