@@ -197,7 +197,7 @@ def _print_results(console: Console, out: Path, metrics: Mapping[str, Any]) -> b
     console.print(table)
     rows = sum(streams.generate_minute(name, number).num_rows for name in streams.STREAMS for number in range(MINUTES))
     kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
-    console.print(f"{rows:,} rows were read; at the end the checkpoint has {kept:,} base rows and no derived state.")
+    console.print(f"{rows:,} rows were read; at the end {kept:,} base rows are stored, and no derived state.")
     return correct
 
 
