@@ -1,4 +1,4 @@
-"""Penstock: continuous queries, exact, over sliding windows of many streams."""
+"""Penstock: exact continuous queries over sliding windows of many streams."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ _LAZY_IMPORTS = {
 
 
 def __getattr__(name: str) -> Any:
-    """What takes long to load, or needs Spark, is loaded when it is first asked for."""
+    """Load `Engine`, `Pipeline` and `sinks` at their first use: they load slowly, and some need Spark."""
     if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LAZY_IMPORTS[name]

@@ -1,7 +1,6 @@
-"""The error taxonomy: who can mend it decides the class.
+"""The error classes. The class of an error says where the cause is: query, data, limits, or Penstock itself.
 
-Every error has a `condition` (UPPER_SNAKE, stable, meant for programs), `parameters` and a message
-that says what to do.
+Every error has a `condition` (UPPER_SNAKE, stable, for programs), `parameters`, and a message that says what to do.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 
 
 class PenstockError(Exception):
-    """Base of every error Penstock raises on purpose."""
+    """The base class of all errors that Penstock raises."""
 
     def __init__(self, condition: str, message: str, **parameters: object) -> None:
         super().__init__(f"[{condition}] {message}")
@@ -20,26 +19,26 @@ class PenstockError(Exception):
 
 
 class QueryError(PenstockError):
-    """The query text, the plan string or an argument is wrong: the user mends it."""
+    """The query text, the plan string or an argument is wrong. Fix: change the call."""
 
 
 class DataError(PenstockError):
-    """The data pushed do not fit their declaration: the producer of the data mends it."""
+    """The data do not match their declaration. Fix: change the data or the declaration."""
 
 
 class UnsupportedError(PenstockError):
-    """Well-formed, but this version cannot do it: named, never ignored."""
+    """The request is valid, but this version does not support it."""
 
 
 class ResourceError(PenstockError):
-    """A configured limit was reached."""
+    """A configured limit is reached, or a resource is not available."""
 
 
 class InternalError(PenstockError):
-    """A broken invariant: please report it with the seed or the input."""
+    """An invariant is broken. Please report it with the seed or the input."""
 
 
 def require_known(value: object, options: Sequence[str], what: str) -> None:
-    """Refuse what is none of the options, and name them."""
+    """Raise a `QueryError` that lists the options if the value is not one of them."""
     if value not in options:
         raise QueryError("UNKNOWN_OPTION", f"unknown {what} {value!r}; known: {', '.join(options)}")

@@ -1,6 +1,6 @@
-"""How long work shows itself: a bar on a terminal, plain lines elsewhere.
+"""Progress of long work: a bar on a terminal, plain lines elsewhere.
 
-Progress goes to stderr, so that what a command prints on stdout can be piped.
+Progress goes to stderr, so that the output of a command on stdout can be piped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ProgressStep = Callable[[str], None]
 def show_progress(
     title: str, total: int, console: Console | None = None, *, lines: bool = True
 ) -> Iterator[ProgressStep]:
-    """Yields `step(label)`: call it when each of `total` pieces of work begins.
+    """Yields `step(label)`. Call it at the start of each of `total` pieces of work.
 
-    `lines=False` is for work that prints lines of its own: it shows a bar, or nothing.
+    `lines=False` is for work that prints its own lines: it shows the bar on a terminal, and nothing elsewhere.
     """
     console = console or Console(stderr=True)
     if console.is_terminal:
@@ -30,13 +30,13 @@ def show_progress(
 
     done = 0
 
-    def line(label: str) -> None:
+    def print_line(label: str) -> None:
         nonlocal done
         done += 1
         if lines:
             console.print(f"{title} {done}/{total}: {label}", highlight=False, soft_wrap=True, markup=False)
 
-    yield line
+    yield print_line
 
 
 @contextmanager

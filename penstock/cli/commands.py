@@ -197,7 +197,7 @@ def lab(
         bool, typer.Option("--list", callback=_print_labs, is_eager=True, help="List the labs with a description.")
     ] = False,
 ) -> None:
-    """Measure Penstock beside its references. The exit code is 1 if a check misses its goal."""
+    """Measure Penstock and its references. The exit code is 1 if a check misses its goal."""
     from penstock.lab.report import combine_reports, write_json  # noqa: PLC0415
 
     console = Console()

@@ -1,4 +1,4 @@
-"""Plans as SVG: boxes over the boxes that feed them, the streams at the bottom."""
+"""Plans as SVG: a tree of boxes with the streams at the bottom."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from penstock.plan.explain import ExplainNode
 
-CHARACTER_WIDTH = 7.3  # the width of a monospace character at 12 px
+CHARACTER_WIDTH = 7.3  # of a monospace font at 12 px
 LINE_HEIGHT = 17
 PADDING = 10
 GAP = 24
@@ -18,7 +18,7 @@ TITLE_HEIGHT = 30
 
 @dataclass(frozen=True)
 class Box:
-    """A described part of a plan with its size: a heading, a line for each property, and the boxes that feed it."""
+    """A node of a plan: a heading and a line for each property, above the boxes of its inputs."""
 
     lines: tuple[str, ...]
     children: tuple[Box, ...]
@@ -53,7 +53,7 @@ def _build_box(part: ExplainNode) -> Box:
 
 
 def draw_svg(plans: Mapping[str, ExplainNode]) -> str:
-    """One picture of several titled plans, one under the other."""
+    """One picture of several plans with titles, one below the other."""
     trees = {title: _build_box(plan) for title, plan in plans.items()}
     width = max((tree.tree_width for tree in trees.values()), default=0) + 2 * GAP
     parts: list[str] = []
@@ -72,7 +72,7 @@ def draw_svg(plans: Mapping[str, ExplainNode]) -> str:
 
 
 def _draw_box(box: Box, left: float, top: float) -> Iterator[str]:
-    """The box centred over its subtree, which begins at `left`; arcs run from each child up to its parent."""
+    """Draw a box centred over its subtree, which begins at `left`, and an arc from each child to its parent."""
     centre = left + box.tree_width / 2
     corner = centre - box.width / 2
     x, y = left + (box.tree_width - box.children_width) / 2, top + box.height + LEVEL_GAP

@@ -1,4 +1,4 @@
-"""`penstock run`: a script on Spark, with a line of progress per micro-batch."""
+"""`penstock run`: run a script on Spark, and print a line for each micro-batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _POLL_SECONDS = 1
 
 
 def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
-    """Run until the end of the data (`once`) or until interrupted; what failed is raised."""
+    """Run until the end of the data (`once`) or until interrupted. Raises the error of a failed query."""
     log = create_log_file()
-    console.print(f"starting Spark; its own log is {log}", soft_wrap=True, markup=False)
+    console.print(f"starting Spark; its log is {log}", soft_wrap=True, markup=False)
     pipe = build_pipeline(script, local_session(log=log))
     trigger = {"availableNow": True} if once else None
     run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
@@ -26,7 +26,7 @@ def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Pat
     console.print(pipe.explain(run.cells), soft_wrap=True, markup=False)
     try:
         _show_progress(run, console)
-        if once and checkpoint is None:  # nobody can go on from here: this is the end of the streams
+        if once and checkpoint is None:  # no later run can continue, so the streams end here
             run.finish()
             run = pipe.start(checkpointLocation=run.checkpointLocation, trigger=trigger, cells=run.cells)
             runs.append(run)
@@ -41,13 +41,13 @@ def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Pat
 def _show_progress(run: Run, console: Console) -> None:
     shown = -1
     while True:
-        over = run.awaitTermination(_POLL_SECONDS)
+        ended = run.awaitTermination(_POLL_SECONDS)
         progress = run.lastProgress
         if progress is not None and progress["batchId"] > shown and progress["numInputRows"]:
             shown = progress["batchId"]
             rate = progress["processedRowsPerSecond"] or 0.0
             console.print(f"batch {shown}: {progress['numInputRows']} rows, {rate:,.0f} rows/s")
-        if over:
+        if ended:
             return
 
 

@@ -1,1 +1,1 @@
-"""The demo: its streams and queries, on Spark and on the embedded engine."""
+"""The demos of `penstock demo`: on local Spark, and on the embedded engine."""

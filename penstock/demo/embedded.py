@@ -1,13 +1,12 @@
-"""The demo: a cold store watched by three streams, on the embedded engine, its answers proved at the end.
+"""The demo on the embedded engine: three streams of a cold store. At the end the results are verified.
 
-Everything is made from one seed; nothing is read or written.
+The data are generated from a seed. The demo reads and writes no files.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +18,11 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from penstock import Engine
+from penstock.demo.results import ResultTables, concat_results
+from penstock.demo.streams import SECOND, START
 from penstock.progress import ProgressStep, show_progress
 from penstock.testing import difference, expected
 
-SECOND = 1_000_000
-START = 1_767_225_600 * SECOND  # 2026-01-01 00:00:00
 PUSHES = 15
 PUSH_SECONDS = 120
 CHECKED_PUSHES = 2
@@ -63,7 +62,7 @@ QUERIES = {
         "WHERE ABS(x.celsius - y.celsius) < 0.02 AND x.room < y.room",
     ),
     "damp": (
-        "the last 12 humidity values beside the last 30 reads: ROWS windows",
+        "the last 12 humidity values joined with the last 30 reads: ROWS windows",
         "SELECT h.room, h.percent, r.tag\n"
         "FROM humidity [ROWS 12] AS h JOIN reader [ROWS 30] AS r ON h.room = r.room\n"
         "WHERE h.percent > 90",
@@ -76,11 +75,10 @@ ADDED_QUERY = (
 )
 
 StreamTables = dict[str, pa.Table]
-ResultTables = dict[str, pa.Table]
 
 
 def run_demo(console: Console) -> bool:
-    """Tell the story; False if an answer was not the oracle's, or the restored engine went another way."""
+    """Run the demo. Returns False if results differ from the oracle's, or from those of the restored engine."""
     begin = time.perf_counter()
     batches = [_make_batch(number) for number in range(PUSHES)]
     half = PUSHES // 2
@@ -90,30 +88,30 @@ def run_demo(console: Console) -> bool:
         engine = _build_engine()
         console.print("\n[bold]The plan of at_risk[/]")
         console.print(engine.explain("at_risk"), markup=False, highlight=False)
-        console.print("\n[bold]Data flows.[/] A push is two minutes of all streams; rows leave once certain.")
+        console.print(
+            "\n[bold]Pushes.[/] A push has two minutes of all streams; it returns the results that are certain."
+        )
         before = _push_batches(console, engine, batches[:half], step)
         _show_metrics(console, engine)
-        console.print(
-            f"\n[bold]Under way[/]  + {ADDED_QUERY[0]}, a new query; - damp. Nothing stops. A snapshot is taken, too."
-        )
+        console.print(f"\n[bold]Changes while running.[/] Add the query {ADDED_QUERY[0]}, drop damp, take a snapshot.")
         engine.query(*ADDED_QUERY)
         engine.drop("damp")
         blob = engine.snapshot()
         after = _push_batches(console, engine, batches[half:], step, last=True)
 
     _show_samples(console, after)
-    console.print("\n[bold]Is it right?[/]")
+    console.print("\n[bold]Verification[/]")
     restored = _check_restored(console, blob, batches[half:], after)
-    proved = _check_oracle(console, batches, before)
-    console.print(f"\n{time.perf_counter() - begin:.1f} s. Read on: README.md, docs/cql.md.", style="dim")
-    return restored and proved
+    verified = _check_oracle(console, batches, before)
+    console.print(f"\n{time.perf_counter() - begin:.1f} s. See README.md and docs/cql.md.", style="dim")
+    return restored and verified
 
 
 def _show_intro(console: Console) -> None:
     text = (
         "A cold store. Every room reports its [bold]temperature[/] and [bold]humidity[/]; a [bold]reader[/] at its "
-        "door reads the tags of the goods. Penstock joins the streams while they flow, and exactly: an answer depends "
-        "on the tuples and on the query, never on batches or plans."
+        "door reads the tags of the goods. Penstock joins the streams continuously and exactly: results depend on the "
+        "tuples and on the query, not on batches or plans."
     )
     console.print(Panel(text, title="penstock demo", title_align="left"))
     for name, (meaning, cql) in QUERIES.items():
@@ -134,26 +132,25 @@ def _build_engine() -> Engine:
 def _push_batches(
     console: Console, engine: Engine, batches: Sequence[StreamTables], step: ProgressStep, last: bool = False
 ) -> ResultTables:
-    """Push the batches, with a line of counts for each; what each query answered, in one table."""
-    parts: dict[str, list[pa.Table]] = defaultdict(list)
+    """Push the batches and print a line of counts for each; returns the results of each query."""
+    collected: list[Mapping[str, pa.Table]] = []
     for number, batch in enumerate(batches, 1):
         step("pushing")
         results = [engine.push(batch)]
         if last and number == len(batches):
             results.append(engine.flush())
-        for name, table in (item for result in results for item in result.items()):
-            parts[name].append(table)
+        collected += results
         newest = max(pc.max(table.column("ts")).as_py() for table in batch.values())
         tuples = sum(table.num_rows for table in batch.values())
         counts = "  ".join(f"{name} +{sum(result[name].num_rows for result in results):<5}" for name in results[0])
         console.print(f"  {newest:%H:%M:%S}  {tuples:>4} tuples  {counts}", highlight=False, soft_wrap=True)
-    return {name: pa.concat_tables(tables) for name, tables in parts.items()}
+    return concat_results(collected)
 
 
-def _show_samples(console: Console, answers: ResultTables) -> None:
+def _show_samples(console: Console, results: ResultTables) -> None:
     for name in ("at_risk", "moved_on"):
-        sample = answers[name].slice(max(0, answers[name].num_rows - 4))
-        table = Table(title=f"{name}: the last rows of {answers[name].num_rows:,}", title_justify="left")
+        sample = results[name].slice(max(0, results[name].num_rows - 4))
+        table = Table(title=f"{name}: the last rows of {results[name].num_rows:,}", title_justify="left")
         for column in sample.column_names:
             table.add_column(column)
         for row in sample.to_pylist():
@@ -163,8 +160,8 @@ def _show_samples(console: Console, answers: ResultTables) -> None:
 
 
 def _show_metrics(console: Console, engine: Engine) -> None:
-    """What the engine holds for at_risk at this moment."""
-    console.print("\n[bold]Metrics of at_risk[/], half way")
+    """Some metrics of the query at_risk."""
+    console.print("\n[bold]Metrics of at_risk[/] after half of the pushes")
     metrics = engine.metrics("at_risk")
     for name in ("rows_in", "window_rows", "state_rows", "built", "bytes", "emitted"):
         value = metrics[name]
@@ -172,45 +169,42 @@ def _show_metrics(console: Console, engine: Engine) -> None:
         console.print(f"  {name:<12} {shown}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _check_restored(console: Console, blob: bytes, batches: Sequence[StreamTables], answers: ResultTables) -> bool:
-    """A second engine, made from the snapshot, must answer the rest as the first one did."""
+def _check_restored(console: Console, blob: bytes, batches: Sequence[StreamTables], results: ResultTables) -> bool:
+    """An engine restored from the snapshot must return the same results for the second half of the pushes."""
     engine = Engine.restore(blob)
-    parts: dict[str, list[pa.Table]] = defaultdict(list)
-    for result in (*map(engine.push, batches), engine.flush()):
-        for name, table in result.items():
-            parts[name].append(table)
-    wrong = [name for name in answers if difference(pa.concat_tables(parts[name]), answers[name]) is not None]
-    rows = sum(table.num_rows for table in answers.values())
-    what = f"an engine restored from the snapshot ({len(blob):,} bytes) gave the same {rows:,} rows for the second half"
+    restored = concat_results((*map(engine.push, batches), engine.flush()))
+    wrong = [name for name in results if difference(restored[name], results[name]) is not None]
+    rows = sum(table.num_rows for table in results.values())
+    what = f"an engine restored from the snapshot ({len(blob):,} bytes) has the same {rows:,} rows for the second half"
     return _show_verdict(console, what, wrong)
 
 
-def _check_oracle(console: Console, batches: Sequence[StreamTables], answers: ResultTables) -> bool:
-    """What was answered before an instant depends only on the tuples before it: a part can be proved by itself."""
+def _check_oracle(console: Console, batches: Sequence[StreamTables], results: ResultTables) -> bool:
+    """Compare the results of the first pushes with the oracle's. They depend only on the tuples of these pushes."""
     until = pa.scalar(START + CHECKED_PUSHES * PUSH_SECONDS * SECOND, pa.timestamp("us"))
     streams = {name: pa.concat_tables(batch[name] for batch in batches[:CHECKED_PUSHES]) for name in STREAMS}
     wrong, rows = [], 0
     for name, (_, cql) in QUERIES.items():
-        wanted = expected(cql, streams, {"rooms": ROOMS}, "ts")
-        parts = [table.filter(pc.less(table.column("_ts"), until)) for table in (answers[name], wanted)]
+        oracle = expected(cql, streams, {"rooms": ROOMS}, "ts")
+        parts = [table.filter(pc.less(table.column("_ts"), until)) for table in (results[name], oracle)]
         rows += parts[1].num_rows
         if difference(*parts) is not None:
             wrong.append(name)
     minutes = CHECKED_PUSHES * PUSH_SECONDS // 60
-    what = f"the naive oracle gave the same {rows:,} rows for all {len(QUERIES)} queries in the first {minutes} minutes"
+    what = f"the naive oracle has the same {rows:,} rows for all {len(QUERIES)} queries in the first {minutes} minutes"
     return _show_verdict(console, what, wrong)
 
 
 def _show_verdict(console: Console, what: str, wrong: Sequence[str]) -> bool:
     if wrong:
-        console.print(f"  [red]no[/]   not so: {what}; wrong: {', '.join(wrong)}", highlight=False, soft_wrap=True)
+        console.print(f"  [red]no[/]   not true: {what}; wrong: {', '.join(wrong)}", highlight=False, soft_wrap=True)
     else:
         console.print(f"  [green]yes[/]  {what}", highlight=False, soft_wrap=True)
     return not wrong
 
 
 def _make_batch(number: int) -> StreamTables:
-    """One push of all three streams. The rooms take turns in standing open: warm, damp and busy."""
+    """One push of all three streams. One room after the other is open: it is warm and damp, and many tags are read."""
     rng = np.random.default_rng((2026, number))
     begin = START + number * PUSH_SECONDS * SECOND
     open_room = number % ROOMS.num_rows
@@ -235,9 +229,9 @@ def _make_batch(number: int) -> StreamTables:
 def _make_reports(
     rng: np.random.Generator, begin: int, every: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Times and rooms: each room once in `every` seconds, a little off the beat."""
-    beats, rooms = np.meshgrid(np.arange(0, PUSH_SECONDS, every), np.arange(ROOMS.num_rows), indexing="ij")
-    times = begin + beats.ravel() * SECOND + rng.integers(0, SECOND, beats.size)
+    """Times and rooms: each room reports once in `every` seconds, at a random time."""
+    seconds, rooms = np.meshgrid(np.arange(0, PUSH_SECONDS, every), np.arange(ROOMS.num_rows), indexing="ij")
+    times = begin + seconds.ravel() * SECOND + rng.integers(0, SECOND, seconds.size)
     order = np.argsort(times)
     return times[order], rooms.ravel()[order]
 

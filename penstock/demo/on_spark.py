@@ -1,7 +1,8 @@
-"""The demo on Spark: five streams, a dozen queries, one streaming query; changed under way, and proved at the end.
+"""The demo on Spark: five streams and a dozen queries in one streaming query, changed while it runs.
 
-A minute of the depot is a second here. In the rush hour that is too short for one of the queries; it has FRESHNESS, so
-the pipeline gives it a budget of its own accord, and takes it back after.
+A minute of event time takes about a second. In the rush hour this is too short for one of the queries. It has
+FRESHNESS, so the pipeline sets a budget for it, and removes the budget afterwards. At the end the results are compared
+with those of the embedded engine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from penstock.adapt.decide import Decision, Rules
 from penstock.demo import streams
+from penstock.demo.results import ResultTables, concat_results
 from penstock.engine import Engine
 from penstock.progress import ProgressStep, show_progress
 from penstock.spark import sinks
@@ -34,7 +36,7 @@ from penstock.state.arrow import flatten_column
 MINUTES = 24
 CELLS = 2
 RULES = Rules(speed=60, confirm=1, cool_down=12)
-"""A minute in a second; at most one change of a kind in two of them."""
+"""A minute of event time takes a second. Two decisions of a kind are at least twelve windows, two minutes, apart."""
 QUERIES = {
     "at_risk": "SELECT r.tag, rooms.name, t.celsius, h.percent "
     "FROM reader [RANGE 10 SECONDS] AS r, temperature [RANGE 2 SECONDS] AS t, humidity [RANGE 2 SECONDS] AS h, rooms "
@@ -70,18 +72,18 @@ NEW_PLAN = ("at_risk", "((t h) r rooms)")
 
 
 def run_spark_demo(console: Console, out: Path) -> bool:
-    """Tell the story; False if the results are not those of the embedded engine."""
+    """Run the demo. Returns False if the results differ from those of the embedded engine."""
     begun = time.perf_counter()
     console.print(
         Panel(
             f"A depot with {streams.ROOMS} rooms and {streams.TAGS} tagged goods: five streams, a table, "
-            f"{len(QUERIES)} queries as ONE streaming query of Spark on {CELLS} cells; results go to {out}.",
+            f"{len(QUERIES)} queries in one streaming query of Spark on {CELLS} cells; results are written to {out}.",
             title="penstock demo",
             title_align="left",
         )
     )
     pipe = _build_pipeline(out)
-    console.print(f"Spark {pipe.spark.version} is up after {time.perf_counter() - begun:.0f} s.", style="dim")
+    console.print(f"Spark {pipe.spark.version} started in {time.perf_counter() - begun:.0f} s.", style="dim")
     run = pipe.start(out / "checkpoint", cells=CELLS, adapt=RULES)
     try:
         with show_progress("minutes of the depot", MINUTES, console, lines=False) as step:
@@ -89,9 +91,9 @@ def run_spark_demo(console: Console, out: Path) -> bool:
         metrics = run.metrics()
     finally:
         run.stop()
-    fine = _print_results(console, out, metrics)
-    console.print(f"\n{time.perf_counter() - begun:.0f} s. Read on: README.md, docs/spark.md.", style="dim")
-    return fine
+    correct = _print_results(console, out, metrics)
+    console.print(f"\n{time.perf_counter() - begun:.0f} s. See README.md and docs/spark.md.", style="dim")
+    return correct
 
 
 def _build_pipeline(out: Path) -> Pipeline:
@@ -106,7 +108,7 @@ def _build_pipeline(out: Path) -> Pipeline:
 
 
 class DemoPrinter:
-    """Shows the micro-batches, and what the pipeline decides by itself."""
+    """A listener that prints the micro-batches and the decisions of the pipeline."""
 
     def __init__(self, run: Run, console: Console, step: ProgressStep) -> None:
         self._run = run
@@ -145,85 +147,81 @@ class DemoPrinter:
 def _format_decision(decision: Decision) -> str:
     command, numbers = decision.command, decision.numbers
     if command is None or decision.error is not None:
-        return f"nothing, {decision.error}"
+        return f"no change, {decision.error}"
     if command.do == "budget":
-        why = f"engines took {numbers['busy']:.0%} of the time there is"
+        why = f"engines used {numbers['busy']:.0%} of the available time"
         return f"{command.query} {'is exact again' if command.value is None else f'has {command.value} a batch'}, {why}"
     value = command.value if command.do == "policy" else f"the plan {command.value}"
-    return f"{command.query} goes on with {value}"
+    return f"{command.query} continues with {value}"
 
 
 def _drive_run(run: Run, console: Console, step: ProgressStep) -> None:
-    """Show the run, and change it under way."""
-    teller = DemoPrinter(run, console, step)
-    run.listen(teller)
+    """Print the run, and change it while it runs."""
+    printer = DemoPrinter(run, console, step)
+    run.listen(printer)
     changes: list[tuple[int, str, Callable[[], None]]] = [
         (4, f"migrate {NEW_PLAN[0]} to the plan {NEW_PLAN[1]}", lambda: run.migrate(*NEW_PLAN)),
         (8, f"add {ADDED_QUERY[0]}", lambda: run.add(*ADDED_QUERY, sink=sinks.memory())),
         (streams.RUSH_MINUTES.stop + 4, "schedule bfs", lambda: run.schedule("bfs")),
     ]
-    while teller.minutes < MINUTES:
-        teller.batch_shown.wait(1)
-        teller.batch_shown.clear()
+    while printer.minutes < MINUTES:
+        printer.batch_shown.wait(1)
+        printer.batch_shown.clear()
         if not run.isActive:
             run.awaitTermination()
             return
-        while changes and teller.minutes >= changes[0][0]:
+        while changes and printer.minutes >= changes[0][0]:
             _, what, change = changes.pop(0)
-            console.print(f"[bold]under way:[/] {what}", highlight=False, soft_wrap=True)
+            console.print(f"[bold]change:[/] {what}", highlight=False, soft_wrap=True)
             change()
     run.finish()
     run.processAllAvailable()
 
 
 def _print_results(console: Console, out: Path, metrics: Mapping[str, Any]) -> bool:
-    """What came out, beside what the embedded engine says of the same rows."""
-    wanted = _run_embedded()
+    """Print the results, compared with those of the embedded engine on the same rows."""
+    expected = _run_embedded()
     table = Table(title="results", title_justify="left", header_style="bold")
-    for heading in ("query", "results", "copies of a row", "as the embedded engine"):
+    for heading in ("query", "results", "copies of a row", "same as the embedded engine"):
         table.add_column(heading)
-    fine = True
+    correct = True
     for name, query in metrics["queries"].items():
-        verdict = "added under way"
-        if name in wanted:
-            found = pa_parquet.read_table(out / name).cast(wanted[name].schema)
-            part = found.num_rows / max(1, wanted[name].num_rows)
-            right = _is_subset(found, wanted[name]) and (part == 1 or "FRESHNESS" in QUERIES[name])
-            fine = fine and right
+        verdict = "added while running"
+        if name in expected:
+            found = pa_parquet.read_table(out / name).cast(expected[name].schema)
+            part = found.num_rows / max(1, expected[name].num_rows)
+            right = _is_subset(found, expected[name]) and (part == 1 or "FRESHNESS" in QUERIES[name])
+            correct = correct and right
             verdict = "[green]yes[/]" if part == 1 else f"[green]{part:.0%} of it[/], the rest was shed"
             verdict = verdict if right else "[red]no[/]"
         table.add_row(name, f"{query['emitted']:,}", f"{query['replication']:.2g}", verdict)
     console.print(table)
     rows = sum(streams.generate_minute(name, number).num_rows for name in streams.STREAMS for number in range(MINUTES))
     kept = sum(cell["base_rows"] for cell in metrics["cells"].values())
-    console.print(f"{rows:,} rows came in; at the end {kept:,} base rows are kept, and nothing built on them.")
-    return fine
+    console.print(f"{rows:,} rows were read; at the end {kept:,} base rows are stored, and no derived state.")
+    return correct
 
 
-def _is_subset(found: pa.Table, wanted: pa.Table) -> bool:
-    """Whether every row is one of the wanted, as often as there at most."""
+def _is_subset(found: pa.Table, expected: pa.Table) -> bool:
+    """Whether every row found is expected, and not more often than expected."""
     rows = [
         np.unique(hash_rows(list(map(flatten_column, table.columns)), table.num_rows), return_counts=True)
-        for table in (found, wanted)
+        for table in (found, expected)
     ]
     (some, some_counts), (every, counts) = rows
     places = np.minimum(np.searchsorted(every, some), every.size - 1)
     return bool(np.all(every[places] == some) and np.all(some_counts <= counts[places]))
 
 
-def _run_embedded() -> dict[str, pa.Table]:
+def _run_embedded() -> ResultTables:
     engine = Engine()
     for name in streams.STREAMS:
         engine.stream(name, streams.build_schema(name), time="ts")
     engine.table("rooms", streams.build_rooms())
     for name, text in QUERIES.items():
         engine.query(name, text)
-    answers: dict[str, list[pa.Table]] = {name: [] for name in QUERIES}
-    for number in range(MINUTES):
-        for name, table in engine.push(
-            {name: streams.generate_minute(name, number) for name in streams.STREAMS}
-        ).items():
-            answers[name].append(table)
-    for name, table in engine.flush().items():
-        answers[name].append(table)
-    return {name: pa.concat_tables(tables) for name, tables in answers.items()}
+    results = [
+        engine.push({name: streams.generate_minute(name, number) for name in streams.STREAMS})
+        for number in range(MINUTES)
+    ]
+    return concat_results((*results, engine.flush()))

@@ -1,7 +1,7 @@
-"""The five streams of the demo: a depot whose rooms are measured, and whose goods are read by their tags.
+"""The five streams of the demo on Spark: measurements of the rooms of a depot, and reads of the tags of goods.
 
-A minute of a stream is a function of its number alone. In the rush hour tags are read thirty times as often. This
-module loads quickly: Spark starts a process per stream.
+The rows of a minute depend only on the stream and the number of the minute. In the rush hour thirty times as many tags
+are read. Keep the imports of this module light: Spark starts a process for each stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MINUTE = 60 * SECOND
 ROOMS = 24
 TAGS = 2000
 RUSH_MINUTES = range(11, 16)
-"""The minutes of the rush."""
+"""The minutes of the rush hour."""
 STREAMS = {
     "temperature": (3000, {"room": pa.int32(), "celsius": pa.float64()}),
     "humidity": (3000, {"room": pa.int32(), "percent": pa.float64()}),
@@ -27,7 +27,7 @@ STREAMS = {
     "reader": (1200, {"room": pa.int32(), "tag": pa.int32()}),
     "gate": (600, {"dock": pa.int32(), "tag": pa.int32()}),
 }
-"""Rows a minute, and the columns beside `ts`."""
+"""Rows per minute, and the columns besides `ts`."""
 
 
 def build_schema(stream: str) -> pa.Schema:
@@ -44,12 +44,12 @@ def build_rooms() -> pa.Table:
 
 
 def build_generator(stream: str) -> Callable[[int], pa.Table]:
-    """The function of a minute's number that makes the rows of a stream."""
+    """The function that generates the rows of a stream from the number of a minute."""
     return partial(generate_minute, stream)
 
 
 def generate_minute(stream: str, number: int) -> pa.Table:
-    """A minute of a stream. One room after the other stands open: warm, damp, and its cooling at full power."""
+    """A minute of a stream. One room after the other is open: it is warm and damp, and its cooling needs full power."""
     rows, columns = STREAMS[stream]
     if stream == "reader" and number in RUSH_MINUTES:
         rows *= 30

@@ -1,4 +1,4 @@
-"""Labs: programs that measure Penstock beside its references, in one run on one machine.
+"""Labs: programs that measure Penstock and its references, in one run on one machine.
 
 To add a lab, write a module with `run(quick: bool) -> Report` (see `penstock.lab.report`) and add one line to `LABS`.
 The command `penstock lab`, its help and its errors read the names from there. A lab prints tables and writes JSON and
@@ -30,9 +30,11 @@ class Lab:
 
 LABS = {
     "core": Lab(
-        "penstock.lab.core.experiments", "throughput and memory of the engine, beside a compiled loop and DuckDB"
+        "penstock.lab.core.experiments", "throughput and memory of the engine compared with a compiled loop and DuckDB"
     ),
-    "jisc": Lab("penstock.lab.papers.jisc.experiments", "plan changes beside their rivals: Figures 7 to 12 of JISC"),
+    "jisc": Lab(
+        "penstock.lab.papers.jisc.experiments", "plan changes by JISC and by its rivals: Figures 7 to 12 of JISC"
+    ),
     "graph": Lab(
         "penstock.lab.papers.query_graph.experiments", "query graph in virtual time: Figures 14 to 16 of its paper"
     ),
@@ -45,7 +47,7 @@ LABS = {
         "penstock.lab.papers.state_slice.experiments", "many queries over one join: Figures 17 to 19 of State-Slice"
     ),
     "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart"),
-    "peers": Lab("penstock.lab.peers.experiments", "Penstock beside Spark's own joins, PyFlink and Pathway"),
+    "peers": Lab("penstock.lab.peers.experiments", "Penstock compared with Spark's own joins, PyFlink and Pathway"),
 }
 """The labs by name, in the order in which `penstock lab all` runs them."""
 

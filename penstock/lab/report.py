@@ -159,8 +159,13 @@ def split_columns(rows: Sequence[ReportRow], width: int) -> Iterator[list[str]]:
     yield key + part
 
 
+_SECONDS_COLUMNS = ("first_batch_s",)
+"""Columns in which the suffix `_s` means seconds. In all others it means "per second"."""
+
+
 def _format_heading(name: str) -> str:
-    return (f"{name.removesuffix('_s')}/s" if name.endswith("_s") else name).replace("_", " ")
+    unit = "" if not name.endswith("_s") else " s" if name in _SECONDS_COLUMNS else "/s"
+    return (name.removesuffix("_s") if unit else name).replace("_", " ") + unit
 
 
 def _find_longest_word(name: str, rows: Sequence[ReportRow]) -> int:

@@ -1,4 +1,4 @@
-"""Seeded streams for measurements. A stretch of a history is generated on its own: no run holds the whole history."""
+"""Seeded streams for measurements. The parts of a history are generated separately: no run keeps all of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.engine import Engine
 
 SECOND = 1_000_000
 """Microseconds of a timestamp."""
+
+Integers = NDArray[np.int64]
+"""Times, keys or ids."""
 
 PushTables = dict[str, pa.Table]
 """The rows of one push, by stream."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
 from penstock.errors import UnsupportedError
-from penstock.lab import select_labs
+from penstock.lab import LABS, select_labs
 from penstock.lab.core import experiments as core
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
 from penstock.lab.report import Report, check_at_most, check_equals, combine_reports, split_columns
+from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import KeyedStreams, build_steady, build_w3, concat_pushes
 
 TINY = core.CoreScale(
@@ -71,6 +73,27 @@ def test_check_goal() -> None:
     both = combine_reports([report, report])
     assert len(both["checks"]) == 2
     assert len(both["labs"]) == 2
+
+
+def test_every_lab_module_exists() -> None:
+    assert all(find_spec(lab.module) is not None for lab in LABS.values())
+    assert select_labs("all") == tuple(LABS)
+
+
+def test_timer_takes_best_round_of_each_step() -> None:
+    times = iter([0, 3, 10, 11, 20, 22, 30, 34])  # begin and end of each call
+    timer = TurnTimer(["a"], 2, 2, lambda: float(next(times)))
+    for round_number, step in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        assert timer.run("a", round_number, step, lambda: "done") == "done"
+    assert timer.best("a").tolist() == [2, 1]
+    assert timer.total("a") == 3
+    assert timer.total("a", first=1) == 1
+
+
+def test_timer_rotates_order() -> None:
+    timer = TurnTimer(["a", "b", "c"], 1, 4)
+    assert [timer.order(step)[0] for step in range(4)] == ["a", "b", "c", "a"]
+    assert sorted(timer.order(1)) == ["a", "b", "c"]
 
 
 def test_unknown_lab_refused() -> None:

@@ -1,1 +1,1 @@
-"""Throughput and memory of the embedded engine, beside a compiled loop and DuckDB."""
+"""Throughput and memory of the embedded engine compared with a compiled loop and DuckDB."""

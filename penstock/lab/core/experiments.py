@@ -1,4 +1,4 @@
-"""Lab `core`, the embedded engine: throughput over a grid, W3 beside DuckDB, memory by length of history, a profile."""
+"""Lab `core`, the embedded engine: throughput over a grid, W3 compared with DuckDB, peak memory, and a profile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
         step("W3: memory at 1 and 4 times the history")
         _check_memory(scale, report)
         step("W3: profile")
-        report.sections.append(Section("profile", "W3: where the time goes", _profile_engine(scale)))
+        report.sections.append(Section("profile", "W3: functions with the most time", _profile_engine(scale)))
     return report
 
 

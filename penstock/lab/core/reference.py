@@ -9,13 +9,10 @@ from collections.abc import Mapping
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.lab.database import load_database
-from penstock.lab.workloads import KeyedStreams
-
-Ints = npt.NDArray[np.int64]
+from penstock.lab.workloads import Integers, KeyedStreams
 
 
 class CompiledJoin:
@@ -33,26 +30,33 @@ class CompiledJoin:
         self._rows = np.empty((streams.ways, capacity, 4), np.int64)  # ts, key, payload, next older row of the chain
         self._filled = np.zeros(streams.ways, np.int64)
 
-    def push(self, tables: Mapping[str, pa.Table]) -> Ints:
+    def push(self, tables: Mapping[str, pa.Table]) -> Integers:
         """The results of one batch, a row each: the key and the payload of every stream."""
         columns = [_to_integers(tables[name]) for name in self.streams.names]
         batch = np.concatenate(columns)
         owner = np.repeat(np.arange(self.streams.ways), [len(column) for column in columns])
         order = np.argsort(batch[:, 0], kind="stable")
         state = (self._heads, self._rows, self._filled, self._mask)
-        results: Ints = _join(batch, owner, order, *state, self.streams.window)
+        results: Integers = _join(batch, owner, order, *state, self.streams.window)
         return results
 
 
-def _to_integers(table: pa.Table) -> Ints:
+def _to_integers(table: pa.Table) -> Integers:
     columns = [table.column(name).cast(pa.int64()).to_numpy() for name in ("ts", "k", "v")]
     return np.stack(columns, axis=1)
 
 
 @numba.njit(cache=True)
 def _join(
-    batch: Ints, owner: Ints, order: Ints, heads: Ints, rows: Ints, filled: Ints, mask: int, window: int
-) -> Ints:  # pragma: no cover - compiled
+    batch: Integers,
+    owner: Integers,
+    order: Integers,
+    heads: Integers,
+    rows: Integers,
+    filled: Integers,
+    mask: int,
+    window: int,
+) -> Integers:  # pragma: no cover - compiled
     ways = heads.shape[0]
     found = np.empty((ways, 64), np.int64)  # payloads that match, per stream
     counts = np.empty(ways, np.int64)

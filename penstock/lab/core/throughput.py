@@ -1,4 +1,4 @@
-"""Rows per second of n-way joins over batch sizes and window sizes, beside the compiled loop and DuckDB.
+"""Rows per second of n-way joins by batch size and window size, compared with the compiled loop and DuckDB.
 
 The windows are filled before timing starts. In the steady state that is measured, a tuple finds about one match in
 every other stream. The batch size is the number of rows of one push over all streams.

@@ -1,1 +1,1 @@
-"""The pipeline beside Spark's own joins, and the embedded engine beside PyFlink and Pathway."""
+"""The pipeline compared with Spark's own joins, and the embedded engine compared with PyFlink and Pathway."""

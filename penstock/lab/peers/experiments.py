@@ -1,8 +1,8 @@
-"""Lab `peers`: Penstock's pipeline beside Spark's own stream–stream joins, on the same files and micro-batches.
+"""Lab `peers`: Penstock's pipeline compared with Spark's own stream–stream joins, on the same files and micro-batches.
 
 Both run in one session; `penstock.lab.spark_runs` says how. "Reading only" reads the files and drops the rows: it is
 the cost of Spark's micro-batches without any join, and the highest rate that a pipeline on these sources can reach.
-Other engines are measured beside the embedded engine: see `penstock.lab.peers.peer_engines`.
+Other engines are compared with the embedded engine: see `penstock.lab.peers.peer_engines`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run(quick: bool = False, workloads: Sequence[JoinWorkload] | None = None) ->
             embedded_rows += measured
             report.checks += checks
     report.sections.append(Section("peers", f"Micro-batches after warm-up, {CELLS} cells", rows))
-    report.sections.append(Section("embedded", "The embedded engine beside other engines", embedded_rows))
+    report.sections.append(Section("embedded", "The embedded engine compared with other engines", embedded_rows))
     return report
 
 

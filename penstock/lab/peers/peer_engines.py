@@ -1,4 +1,4 @@
-"""The embedded engine beside streaming engines other than Spark, each in a separate interpreter.
+"""The embedded engine compared with streaming engines other than Spark, each in a separate interpreter.
 
 The dependencies of the peers conflict with those of Penstock. So each peer is installed in a venv that an environment
 variable names, and a program of this folder, which does not import Penstock, runs there on the same rows. A peer only

@@ -1,18 +1,18 @@
-"""The experiments of the JAQPOT paper (section 5): throughput under a budget, staleness, and what freshness costs.
+"""Lab `jaqpot`, the experiments of the JAQPOT paper (section 5): throughput under a budget, staleness, freshness.
 
-Figures 6 to 8 run in the engine. There rows die with their parts, so a state below which probes are shed holds fewer
-rows, and no policy can do better than the steady state's optimum (`adapt/steady.py`); the paper's margins are held
-against it. Figures 9a to 9c repeat the paper's own execution model, where states are windows of so many rows; 9d and
-the shares of infeasible plans are allocation alone, over random plans with the paper's parameters.
+Figures 6 to 8 run in the engine. There rows expire with their parts, so a state has fewer rows if probes below it are
+shed, and no policy can exceed the optimum of the steady state (`adapt/steady.py`), with which the paper's margins are
+compared. Figures 9a to 9c use the execution model of the paper, in which states are windows of a fixed number of rows.
+Figure 9d and the shares of infeasible plans need no streams: they are allocations over random plans with the paper's
+parameters.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from penstock.adapt.allocate import allocate
 from penstock.adapt.freshness import RefreshRates, compute_refresh_rates
@@ -20,15 +20,8 @@ from penstock.adapt.steady import allocate_steady, compute_completeness
 from penstock.lab.papers.jaqpot import figures, plans
 from penstock.lab.papers.jaqpot.model import CountModel
 from penstock.lab.papers.jaqpot.plans import MARGINS, PAPER_HEURISTICS, build_tree, compute_freshness, generate_load
-from penstock.lab.papers.jaqpot.streams import (
-    PLANS,
-    BudgetRun,
-    ChainWorkload,
-    SensorWorkload,
-    Workload,
-    measure_load,
-    run_workload,
-)
+from penstock.lab.papers.jaqpot.runs import BudgetRun, measure_load, run_workload
+from penstock.lab.papers.jaqpot.streams import PLANS, ChainWorkload, SensorWorkload, Workload
 from penstock.lab.report import (
     Check,
     Report,
@@ -39,18 +32,18 @@ from penstock.lab.report import (
     check_at_most,
     check_equals,
 )
-from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import JoinPair
+from penstock.plan.input_paths import PlanLoad, list_directions, list_joins
 from penstock.progress import ProgressStep, show_progress
 
 OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")
+ALL_POLICIES = (*OWN_POLICIES, *PAPER_HEURISTICS)
 PLANNED_SHARE = 0.85
-"""The part of a freshness that is planned for in the count model: sizes of flows fluctuate there."""
+"""The share of a freshness that the plan uses in the count model, because the rates of rows vary there."""
 
 
 @dataclass(frozen=True)
 class JaqpotScale:
-    """How much is measured. The paper: ten minutes, changes at 3 and 7, resources from 0 to 100 %."""
+    """How much is measured. The paper has ten minutes, changes after 3 and 7, and resources from 0 to 100 %."""
 
     minute: float = 60.0
     levels: tuple[int, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90)
@@ -61,9 +54,9 @@ class JaqpotScale:
     settings: int = 3
     plans: int = 300
     policy_plans: int = 1000
-    """Plans of any shape on which all policies are compared."""
+    """The number of plans of any shape on which all policies are compared."""
     warm_seconds: float = 20.0
-    """Seconds before a run counts: two of the longest windows, so that nothing of the start is left."""
+    """The first seconds of a run, which do not count: two of the longest windows."""
 
 
 FULL = JaqpotScale()
@@ -81,9 +74,9 @@ def run(quick: bool = False, scale: JaqpotScale | None = None) -> Report:
         _report_resources(report, scale, step)
         _report_sensors(report, scale, step)
         _report_staleness(report, scale, step)
-        step("what freshness costs")
+        step("the cost of freshness")
         plans.report_freshness(report, scale.freshness, scale.plans)
-        step("a thousand plans")
+        step("all policies on random plans")
         plans.report_policies(report, scale.policy_plans)
         plans.report_resources(report, scale.levels, scale.plans // 3)
         step("overhead")
@@ -95,7 +88,7 @@ def run(quick: bool = False, scale: JaqpotScale | None = None) -> Report:
 
 
 def _report_fluctuation(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
-    """Cumulative results by the minute at 30 % of the saturation resources; selectivities change at 3 and 7 minutes."""
+    """Cumulative results by minute at 30 % of the saturation resources. Selectivities change after 3 and 7 minutes."""
     phases = tuple((minutes * scale.minute, name) for minutes, name in ((3, "SEL1"), (4, "SEL2"), (3, "SEL3")))
     panels: list[tuple[str, Sequence[ReportRow]]] = []
     for shape in ("linear", "bushy"):
@@ -103,7 +96,7 @@ def _report_fluctuation(report: Report, scale: JaqpotScale, step: ProgressStep) 
         workload = ChainWorkload(shape, phases)
         exact = run_workload(workload, None)
         mu = 0.3 * exact.probes
-        found = {policy: run_workload(workload, mu, policy).results for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
+        found = {policy: run_workload(workload, mu, policy).results for policy in ALL_POLICIES}
         panels.append((shape, _sum_by_minute({**found, "exact": exact.results}, 10)))
         report.sections.append(
             Section(f"fluctuation_{shape}", f"Figure 6: cumulative results, {shape}, 30 % of saturation", panels[-1][1])
@@ -123,10 +116,10 @@ def _sum_by_minute(results: dict[str, tuple[int, ...]], minutes: int) -> list[Re
 
 
 def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
-    """Throughput as a percentage of the saturation throughput, by resources as a percentage of saturation."""
+    """Throughput by resources, both as a percentage of saturation."""
     tables: dict[str, list[ReportRow]] = {}
-    stale = extra = 0
-    analysed: dict[str, list[BudgetRun]] = {policy: [] for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
+    extra = 0
+    runs: dict[str, list[BudgetRun]] = {policy: [] for policy in ALL_POLICIES}
     for shape in ("linear", "bushy"):
         points = [
             _WarmWorkload(ChainWorkload(shape, ((scale.warm_seconds + scale.seconds, name),)), scale.warm_seconds)
@@ -139,18 +132,11 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
                 "resources": level,
                 "optimum": 100 * _compute_mean(point.find_optimum(level / 100) for point in points),
             }
-            for policy in (*OWN_POLICIES, *PAPER_HEURISTICS):
+            for policy in ALL_POLICIES:
                 found = [point.run_under(level / 100 * point.exact.probes, policy) for point in points]
-                row[policy] = 100 * _compute_mean(
-                    each.total / point.exact.total for each, point in zip(found, points, strict=True)
-                )
-                stale += sum(int(str(each.metrics["stale"])) for each in found)
-                extra += sum(
-                    part > whole
-                    for each, point in zip(found, points, strict=True)
-                    for part, whole in zip(each.results, point.exact.results, strict=True)
-                )
-                analysed[policy] += found
+                row[policy] = 100 * _compute_mean(map(_WarmWorkload.compute_share, points, found))
+                extra += sum(map(_WarmWorkload.count_excess_pushes, points, found))
+                runs[policy] += found
             rows.append(row)
         tables[shape] = rows
         report.sections.append(Section(f"resources_{shape}", f"Figure 7: % of saturation throughput, {shape}", rows))
@@ -159,6 +145,7 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
     report.figures["jaqpot-figure-7.png"] = figures.draw_curves(
         list(tables.items()), "resources", labels, "Figure 7: resources"
     )
+    stale = sum(each.metrics["stale"] for found in runs.values() for each in found)
     at_60 = next(row for row in tables["linear"] if row["resources"] == 60)
     report.checks += [
         check_at_least("throughput_at_60_percent_linear", at_60["steady"], 80,
@@ -166,23 +153,23 @@ def _report_resources(report: Report, scale: JaqpotScale, step: ProgressStep) ->
         check_equals("stale_results_in_the_engine", stale, 0, "of all runs"),
         check_equals("pushes_with_more_than_the_exact_results", extra, 0, "of all runs"),
     ]  # fmt: skip
-    _report_analysis(report, analysed)
+    _report_analysis(report, runs)
 
 
-def _report_analysis(report: Report, analysed: dict[str, list[BudgetRun]]) -> None:
-    """What the analysis took while the engine ran: a look at the statistics, and a division if they had moved."""
+def _report_analysis(report: Report, runs: dict[str, list[BudgetRun]]) -> None:
+    """CPU of the analysis while the engine runs: it reads the statistics, and divides the budget if they changed."""
     rows: list[ReportRow] = []
-    for policy, found in analysed.items():
+    for policy, found in runs.items():
         seconds, calls = sum(each.timer.seconds for each in found), sum(each.timer.calls for each in found)
         part = seconds / sum(each.cpu for each in found)
         rows.append({"policy": policy, "looks": calls, "milliseconds": 1000 * seconds / calls, "part_of_cpu": part})
-    report.sections.append(Section("analysis", "Analysis while running, per look", rows))
+    report.sections.append(Section("analysis", "Analysis while running, per call", rows))
     slowest = max(row["milliseconds"] for row in rows if row["policy"] in OWN_POLICIES)
     report.checks.append(check_at_most("analysis_per_look", slowest, 5, "ms, statistics and division"))
 
 
 class _WarmWorkload:
-    """A workload after its windows have filled: its exact run and its load."""
+    """A workload with full windows: its exact run and its load."""
 
     def __init__(self, workload: Workload, warm: float) -> None:
         self.workload = workload
@@ -193,29 +180,37 @@ class _WarmWorkload:
     def run_under(self, mu: float, policy: str) -> BudgetRun:
         return run_workload(self.workload, mu, policy, self.warm_seconds)
 
+    def compute_share(self, run: BudgetRun) -> float:
+        """The results of a run over those of the exact run."""
+        return run.total / self.exact.total
+
+    def count_excess_pushes(self, run: BudgetRun) -> int:
+        """The number of pushes with more results than in the exact run."""
+        return sum(part > whole for part, whole in zip(run.results, self.exact.results, strict=True))
+
     def find_optimum(self, part: float) -> float:
-        """The highest completeness that lasts with a part of the saturation resources."""
+        """The highest completeness in the steady state with a part of the saturation resources."""
         return compute_completeness(self.load, allocate_steady(self.load, part * self.load.saturation))
 
 
 def _check_margin(name: str, rows: Sequence[ReportRow]) -> list[Check]:
-    """Our results over the best heuristic's on average, and over the optimum: no more can be asked for than that."""
+    """The mean of our results over those of the best heuristic, and over the optimum, which no policy exceeds."""
     best = [max(row[policy] for policy in PAPER_HEURISTICS) for row in rows]
     ours = _compute_mean(row["steady"] / rival for row, rival in zip(rows, best, strict=True))
-    held = _compute_mean(row["optimum"] / rival for row, rival in zip(rows, best, strict=True))
+    possible = _compute_mean(row["optimum"] / rival for row, rival in zip(rows, best, strict=True))
     reached = _compute_mean(row["steady"] / row["optimum"] for row in rows)
     unit = "times, steady over the best of the paper's four"
     return [
         check_at_least_unless(
-            f"margin_over_best_heuristic_{name}", ours, MARGINS[name], held, "the optimum has less", unit
+            f"margin_over_best_heuristic_{name}", ours, MARGINS[name], possible, "the optimum has less", unit
         ),
         check_at_least(f"part_of_optimum_{name}", reached, 0.9, "of the best that lasts"),
     ]
 
 
-def _compute_mean(values: Any) -> float:
+def _compute_mean(values: Iterable[float]) -> float:
     found = list(values)
-    return float(sum(found) / len(found))
+    return sum(found) / len(found)
 
 
 # ── Figure 8: sensors ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +222,7 @@ def _report_sensors(report: Report, scale: JaqpotScale, step: ProgressStep) -> N
     rows: list[ReportRow] = []
     for mu in (300, 600, 900):
         step(f"Figure 8, μ = {mu}")
-        found = {policy: point.run_under(mu, policy).counted_results for policy in (*OWN_POLICIES, *PAPER_HEURISTICS)}
+        found = {policy: point.run_under(mu, policy).counted_results for policy in ALL_POLICIES}
         panels.append((f"μ = {mu}", _sum_by_minute(found, 10)))
         row: ReportRow = {"mu": mu, "resources": 100 * mu / point.exact.probes}
         row["optimum"] = 100 * point.find_optimum(mu / point.exact.probes)
@@ -238,11 +233,11 @@ def _report_sensors(report: Report, scale: JaqpotScale, step: ProgressStep) -> N
     report.checks += _check_margin("sensor", rows)
 
 
-# ── Figure 9: staleness, and what freshness costs ────────────────────────────────────────────────────────────────────
+# ── Figure 9: staleness ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _report_staleness(report: Report, scale: JaqpotScale, step: ProgressStep) -> None:
-    """The fraction of stale results in the paper's execution model, at 30 % of the saturation resources."""
+    """The fraction of stale results in the execution model of the paper, at 30 % of the saturation resources."""
     panels: list[tuple[str, Sequence[ReportRow]]] = []
     worst = {"jaqpot": 0.0, "lp": 0.0, "grepp": 0.0}
     for shape in PLANS:
@@ -271,18 +266,15 @@ def _report_staleness(report: Report, scale: JaqpotScale, step: ProgressStep) ->
 
 
 def _generate_feasible(shape: str, times: float, count: int) -> Iterator[tuple[PlanLoad, RefreshRates]]:
-    """Random plans whose freshness can be had at 30 % of saturation; of the tightest there may be fewer."""
+    """Up to `count` random plans whose freshness is feasible at 30 % of saturation."""
     rng = random.Random(f"{shape} {times}")
-    tree = build_tree(shape)
-    assert isinstance(tree, JoinPair)
+    *_, root = list_joins(build_tree(shape))
     for _ in range(100):
         if not count:
             return
-        load = generate_load(tree, rng, sizes=(100, 250), rates=(40, 120), productivity=(6, 12))
-        at_root = {
-            side: rng.uniform(0.2, 0.6) for side, _ in list_directions(tree)
-        }  # few results: it is their age that counts
-        load = PlanLoad(tree, load.rates, {**load.productivity, **at_root}, load.states)
+        load = generate_load(root, rng, sizes=(100, 250), rates=(40, 120), productivity=(6, 12))
+        at_root = {side: rng.uniform(0.2, 0.6) for side, _ in list_directions(root)}  # few results are enough
+        load = PlanLoad(root, load.rates, {**load.productivity, **at_root}, load.states)
         planned = {alias: PLANNED_SHARE * bound for alias, bound in compute_freshness(load, times).items()}
         refreshes = compute_refresh_rates(load, planned)
         if allocate(load, 0.3 * load.saturation, "jaqpot", refreshes).feasible:

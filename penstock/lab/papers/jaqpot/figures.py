@@ -1,4 +1,4 @@
-"""The figures of `penstock lab jaqpot`, drawn like the paper's for reading side by side."""
+"""The figures of `penstock lab jaqpot`, in the layout of the paper's figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw_curves(
 
 
 def draw_bars(panels: Sequence[tuple[str, Sequence[ReportRow]]], across: str, label: str, title: str) -> bytes:
-    """Groups of bars for each value of `across`, one bar for each other column."""
+    """A group of bars for each value of the column `across`, one bar for each other column."""
     drawing, drawn = create_panels(len(panels), title)
     for panel, (name, rows) in zip(drawn, panels, strict=True):
         others = [column for column, value in rows[0].items() if column != across and isinstance(value, float)]

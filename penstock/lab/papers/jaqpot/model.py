@@ -1,10 +1,10 @@
-"""The execution model of the JAQPOT paper: every state, also of an intermediate result, is a window of so many rows.
+"""The execution model of the JAQPOT paper, to repeat Figure 9: every state is a window of a fixed number of rows.
 
-There a row of a state leaves when enough others have come, not when its parts die. So a join that is starved leaves old
-rows standing above it, and results with parts of any age come from them: that is the staleness the paper measures. In
-this engine rows die with their parts and no such result arises; the model is here to repeat Figure 9.
+In the model a row leaves a state when enough new rows have arrived, not when its parts expire. So the state above a
+join with few allowed probes keeps old rows, and results from them have parts of any age: this is the staleness that the
+paper measures. In the engine rows expire with their parts, so no result is stale.
 
-A second is simulated in steps; a probe finds Poisson(ρ) partners, drawn evenly from the state.
+A second is simulated in steps. A probe finds Poisson(ρ) matches, drawn uniformly from the state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, lis
 from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
 
 ArrivalTimes = NDArray[np.float64]
-"""Rows by aliases: when each part arrived; columns stand in the order of the tree's leaves, NaN where it has none."""
+"""The arrival time of each part of a row: a column for each leaf of the tree, NaN where the row has no such part."""
 
 _STEPS = 10
 
@@ -36,7 +36,7 @@ class _CountWindow:
 
 
 class CountModel:
-    """A plan whose states hold fixed numbers of rows, run under an allowance table."""
+    """Simulates a plan whose states have fixed numbers of rows, under a table of allowances."""
 
     def __init__(self, load: PlanLoad, table: Allowances, seed: int = 1) -> None:
         self._load = load
@@ -50,14 +50,14 @@ class CountModel:
         }
 
     def _fill_state(self, node: Tree) -> ArrivalTimes:
-        """A state that was kept in full until now: rows as old as their places, each part as old as it can be."""
+        """A state after exact execution: the age of a row follows from its place, and all its parts have that age."""
         size = round(self._load.states[node])
-        born = np.full((size, self._width), np.nan)
+        arrivals = np.full((size, self._width), np.nan)
         rate = self._load.rates[node.alias] if isinstance(node, Leaf) else self._compute_full_rate(node)
         ages = np.arange(size, 0, -1) / rate
         for alias in list_leaves(node):
-            born[:, list_leaves(self._load.tree).index(alias)] = -ages
-        return born
+            arrivals[:, list_leaves(self._load.tree).index(alias)] = -ages
+        return arrivals
 
     def _compute_full_rate(self, node: JoinPair) -> float:
         return sum(
@@ -65,7 +65,7 @@ class CountModel:
         )
 
     def compute_stale_fraction(self, freshness: Mapping[str, float], warm: float, seconds: float) -> float:
-        """The part of the results, after some seconds of warming up, that have a part older than its freshness."""
+        """The share of results with a part older than its freshness, after `warm` seconds."""
         bound = np.array([freshness[alias] for alias in list_leaves(self._load.tree)])
         stale = results = 0
         for step in range(round((warm + seconds) * _STEPS)):
@@ -83,10 +83,10 @@ class CountModel:
             rows[:, place] = now
             new[Leaf(alias)] = rows
         for join in list_joins(self._load.tree):
-            made = [self._probe(side, other, new[side]) for side, other in list_directions(join)]
+            joined = [self._probe(side, other, new[side]) for side, other in list_directions(join)]
             for side, _ in list_directions(join):
                 self._states[side].insert(new[side])
-            new[join] = np.concatenate(made)
+            new[join] = np.concatenate(joined)
         return new[self._load.tree]
 
     def _probe(self, side: Tree, other: Tree, rows: ArrivalTimes) -> ArrivalTimes:
@@ -94,7 +94,7 @@ class CountModel:
         allowed = min(len(rows), int(self._tokens[side]))
         self._tokens[side] -= allowed
         rows = rows[len(rows) - allowed :]
-        partners = self._rng.poisson(self._load.productivity[side], allowed)
-        found = self._states[other].arrivals[self._rng.integers(0, len(self._states[other].arrivals), partners.sum())]
-        joined: ArrivalTimes = np.fmax(np.repeat(rows, partners, axis=0), found)
+        matches = self._rng.poisson(self._load.productivity[side], allowed)
+        found = self._states[other].arrivals[self._rng.integers(0, len(self._states[other].arrivals), matches.sum())]
+        joined: ArrivalTimes = np.fmax(np.repeat(rows, matches, axis=0), found)
         return joined

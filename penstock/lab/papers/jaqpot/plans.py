@@ -1,6 +1,6 @@
-"""What needs no stream: allocation over random plans with the parameters of the JAQPOT paper's Table 3.
+"""Experiments without streams: allocation over random plans with the parameters of the JAQPOT paper's Table 3.
 
-Here states have given sizes, as in the paper: throughput is what the model says of a table of allowances.
+States have given sizes, as in the paper. The throughput of a table of allowances follows from the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_joins
 PAPER_HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
 """The paper's four heuristics."""
 MARGINS = {"linear": 2.5, "bushy": 2.0, "sensor": 2.5}
-"""JAQPOT's throughput over the best heuristic's, as the paper has it."""
+"""The throughput of JAQPOT over that of the best heuristic in the paper."""
 SIZES, RATES, SELECTIVITIES = (200.0, 5000.0), (300.0, 1200.0), (0.01, 0.1)
 TOLERANCE = 1 + 1e-6
 
@@ -50,7 +50,7 @@ def generate_load(
     rates: tuple[float, float] = RATES,
     productivity: tuple[float, float] | None = None,
 ) -> PlanLoad:
-    """A random load; the partners of a probe follow from selectivities unless they are given."""
+    """A random load. The matches of a probe follow from random selectivities unless `productivity` is given."""
     states = {node: rng.uniform(*sizes) for node in list_halfway_joins(tree)}
     found: dict[Tree, float] = {}
     for join in list_joins(tree):
@@ -61,26 +61,26 @@ def generate_load(
 
 
 def compute_freshness(load: PlanLoad, times: float) -> dict[str, float]:
-    """A freshness of so many windows for each stream."""
+    """A freshness of `times` windows for each stream."""
     return {alias: times * load.states[Leaf(alias)] / rate for alias, rate in load.rates.items()}
 
 
 @dataclass(frozen=True)
 class AllocationProblem:
-    """A load, the refresh rates it must keep and a budget."""
+    """A load, the refresh rates it requires, and a budget."""
 
     load: PlanLoad
     refreshes: RefreshRates
     mu: float
 
     def is_fresh(self, found: Allocation) -> bool:
-        """Whether the joins make enough rows for every state."""
-        made = self.load.compute_output(found.allowances)
-        return all(made[node] >= refresh.rate / TOLERANCE for node, refresh in self.refreshes.items())
+        """Whether the joins produce enough rows for every state."""
+        output = self.load.compute_output(found.allowances)
+        return all(output[node] >= refresh.rate / TOLERANCE for node, refresh in self.refreshes.items())
 
 
 def generate_problem(seed: int) -> AllocationProblem:
-    """Two to eight streams in any shape, with 1.5, 3 or 5 windows of freshness, at any part of saturation."""
+    """Two to eight streams, a plan of any shape, 1.5, 3 or 5 windows of freshness, any share of saturation."""
     rng = random.Random(seed)
     load = generate_load(generate_tree([f"S{number}" for number in range(rng.randint(2, 8))], rng), rng)
     times = rng.choice((1.5, 3, 5))
@@ -93,9 +93,9 @@ def generate_problem(seed: int) -> AllocationProblem:
 
 
 def report_policies(report: Report, plans: int) -> None:
-    """lp >= jaqpot >= every heuristic; and how far the greedy cover is from the best one.
+    """Check that lp >= jaqpot >= every heuristic, and compare the greedy cover with the best one.
 
-    With freshness those heuristics count that keep every state fresh: what others make of stale states is of no use.
+    With freshness, only heuristics that keep every state fresh count: results from stale states are not valid.
     """
     below_jaqpot = below_heuristic = without_freshness = unfresh = 0
     covers = []
@@ -121,13 +121,13 @@ def report_policies(report: Report, plans: int) -> None:
 
 
 def compute_cover_ratio(given: AllocationProblem) -> float:
-    """Probes of the greedy set cover over those of the best one, which a program over whole paths finds."""
+    """The probes of the greedy set cover over those of the best cover, which a linear program over paths finds."""
     possible, _ = limit_to_supply(given.load, given.refreshes)
     cover = find_greedy_cover(given.load, possible)
     paths = given.load.paths
     rows = [[-p.rows_of(n) * cover.cost / p.cost / r.rate for p in paths] for n, r in possible.items()]
-    most = [(0, given.load.rates[p.alias] * p.cost / cover.cost) for p in paths]
-    best = linprog([1.0] * len(paths), A_ub=rows, b_ub=[-1.0] * len(rows), bounds=most)
+    bounds = [(0, given.load.rates[p.alias] * p.cost / cover.cost) for p in paths]
+    best = linprog([1.0] * len(paths), A_ub=rows, b_ub=[-1.0] * len(rows), bounds=bounds)
     return float(1 / best.fun)
 
 
@@ -135,7 +135,7 @@ def compute_cover_ratio(given: AllocationProblem) -> float:
 
 
 def report_resources(report: Report, levels: Sequence[int], plans: int) -> None:
-    """Throughput by resources, in % of saturation, where a state keeps its size however few rows are made for it."""
+    """Throughput by resources, both in % of saturation, in the model: states keep their sizes under any budget."""
     panels: list[tuple[str, Sequence[ReportRow]]] = []
     for shape in PLANS:
         loads = [generate_load(build_tree(shape), random.Random(seed)) for seed in range(plans)]
@@ -171,10 +171,11 @@ def _compute_throughputs(load: PlanLoad, part: float) -> dict[str, float]:
 
 
 def report_freshness(report: Report, times: Sequence[float], plans: int) -> None:
-    """The share of μ that refreshing takes, and the plans for which μ is not enough.
+    """The share of μ that freshness costs, and the share of plans for which μ is not enough.
 
-    The paper counts linear and bushy plans with random parameters at any part of saturation, and its sensor query,
-    always feasible; what that joins on it does not say, so plans of its shape are shown here, but not counted.
+    The paper counts linear and bushy plans with random parameters at any share of saturation, and its sensor query,
+    which is always feasible. It does not define the join of that query, so the table shows plans of its shape, but the
+    check does not count them.
     """
     rows: list[ReportRow] = []
     infeasible: list[bool] = []
@@ -197,7 +198,7 @@ def report_freshness(report: Report, times: Sequence[float], plans: int) -> None
     report.sections.append(Section("freshness", "Figure 9d: share of μ for freshness, and infeasible plans", rows))
     shown = [{name: row[name] for name in ("freshness", *PLANS)} for row in rows]
     report.figures["jaqpot-figure-9d.png"] = figures.draw_bars(
-        [("random plans", shown)], "freshness", "share of μ", "Figure 9d: what freshness costs"
+        [("random plans", shown)], "freshness", "share of μ", "Figure 9d: the cost of freshness"
     )
     share = 100 * mean(infeasible)
     report.checks += [
@@ -214,11 +215,11 @@ def _generate_shaped_problem(shape: str, times: float, seed: int) -> AllocationP
     )
 
 
-# ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cost of the allocation ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def report_overhead(report: Report) -> None:
-    """CPU milliseconds to allocate for ten streams, the best of several rounds for each plan, the slowest plan."""
+    """CPU milliseconds of the allocation for ten streams: the slowest plan, each in its best round."""
     loads = [
         generate_load(
             build_left_deep([f"S{number}" for number in range(10)]), random.Random(seed), productivity=(0.5, 3)
@@ -237,7 +238,7 @@ def report_overhead(report: Report) -> None:
 def _time_allocation(load: PlanLoad, policy: str) -> Iterator[float]:
     refreshes = compute_refresh_rates(load, compute_freshness(load, 3))
     for _ in range(7):
-        again = PlanLoad(load.tree, load.rates, load.productivity, load.states)  # nothing of it is computed yet
+        again = PlanLoad(load.tree, load.rates, load.productivity, load.states)  # a new load: nothing is cached
         begin = process_time()
         allocate(again, 0.3 * again.saturation, policy, refreshes)
         yield 1000 * (process_time() - begin)

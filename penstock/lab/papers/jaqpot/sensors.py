@@ -1,11 +1,11 @@
-"""Readings like those of the Intel Berkeley Research Lab's sensors: a seeded generator, and a loader of the original.
+"""Readings like those of the sensors in the Intel Berkeley Research Lab: a seeded generator, and a loader.
 
-54 motes, one reading each about every 31 seconds: temperature, humidity, light, voltage. The generator keeps schema and
-rhythm (epochs that all motes share, gaps where readings are lost, a drift by the time of day) and, if asked for, the
-dirt: batteries that run down and then report absurd temperatures, fields that are missing, motes that do not exist.
+54 motes have a reading about every 31 seconds: temperature, humidity, light, voltage. The generator has the schema and
+the timing of the original (epochs that all motes share, lost readings, a drift by time of day) and a share of bad
+readings: wrong temperatures from low batteries, missing fields, and motes that do not exist.
 
-The original is a text file with a reading a line: date, time, epoch, mote, temperature, humidity, light, voltage,
-divided by blanks; lines may stop short.
+The loader reads the original text file: one reading per line with date, time, epoch, mote, temperature, humidity,
+light and voltage, separated by blanks. Lines may lack fields at their end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True)
 class SensorLab:
-    """A laboratory to generate readings of. `gaps`: the part of readings that is lost; `dirt`: the part that is bad."""
+    """The parameters of generated readings. `gaps` is the share of lost readings, `dirt` the share of bad ones."""
 
     seed: int = 1
     motes: int = MOTES
@@ -44,7 +44,7 @@ class SensorLab:
     dirt: float = 0.02
 
     def generate_readings(self, seconds: float) -> pa.Table:
-        """The readings of the first seconds, in the order of time."""
+        """The readings of the first seconds, sorted by time."""
         rng = np.random.default_rng(self.seed)
         epochs = max(1, round(seconds / self.period))
         epoch, mote = (part.ravel() for part in np.meshgrid(np.arange(epochs), np.arange(1, self.motes + 1)))
@@ -58,7 +58,7 @@ class SensorLab:
     def _generate_clean(
         self, rng: np.random.Generator, epoch: NDArray[np.int64], mote: NDArray[np.int64], at: NDArray[np.float64]
     ) -> pa.Table:
-        """Temperature follows the sun and the place of the mote, humidity runs against it, voltage against both."""
+        """Temperature depends on the time of day and the mote; humidity falls and voltage rises with it."""
         phase = 2 * np.pi * (at / _DAY - 0.35)
         place = np.sin(1.7 * mote)
         temperature = 21 + 3 * np.sin(phase) + 1.5 * place + rng.normal(0, 0.3, at.size)
@@ -69,14 +69,14 @@ class SensorLab:
         return pa.table([times, epoch, mote, temperature, humidity, light, voltage], schema=SCHEMA)
 
     def _add_dirt(self, rng: np.random.Generator, readings: pa.Table) -> pa.Table:
-        """A third each: a dying battery, a missing field, a mote nobody installed."""
+        """Replace some readings; a third each has a low battery, missing fields, or a mote that does not exist."""
         rows = readings.num_rows
         kind = np.where(rng.random(rows) < self.dirt, rng.integers(1, 4, rows), 0)
         columns = {name: readings.column(name).to_numpy() for name in ("moteid", "temperature", "humidity", "voltage")}
-        dying = kind == 1
-        columns["temperature"] = np.where(dying, 122.153, columns["temperature"])
-        columns["humidity"] = np.where(dying, -4.0, columns["humidity"])
-        columns["voltage"] = np.where(dying, 2.0, columns["voltage"])
+        low_battery = kind == 1
+        columns["temperature"] = np.where(low_battery, 122.153, columns["temperature"])
+        columns["humidity"] = np.where(low_battery, -4.0, columns["humidity"])
+        columns["voltage"] = np.where(low_battery, 2.0, columns["voltage"])
         columns["moteid"] = np.where(kind == 3, rng.integers(1000, 65_536, rows), columns["moteid"])
         for name, column in columns.items():
             missing = kind == 2 if name in ("humidity", "voltage") else np.zeros(rows, np.bool_)
@@ -86,7 +86,7 @@ class SensorLab:
 
 
 def clean_readings(readings: pa.Table, motes: int = MOTES) -> pa.Table:
-    """Without readings that lack a value, have a negative or absurd one, or come from a mote that does not exist."""
+    """Drop readings with a missing, negative or impossible value, and those of a mote that does not exist."""
     good = pc.and_(pc.less_equal(readings.column("moteid"), motes), pc.less(readings.column("temperature"), 100))
     for name in ("moteid", "temperature", "humidity", "light", "voltage"):
         good = pc.and_(good, pc.greater_equal(readings.column(name), 0))
@@ -94,7 +94,7 @@ def clean_readings(readings: pa.Table, motes: int = MOTES) -> pa.Table:
 
 
 def load_readings(path: str | Path) -> pa.Table:
-    """The original file, in the order of time; a line without date, time, epoch or mote is left out."""
+    """Load the original file, sorted by time. Lines without date, time, epoch or mote are skipped."""
     rows: list[tuple[object, ...]] = []
     with Path(path).open() as lines:
         for line in lines:
@@ -109,7 +109,7 @@ def load_readings(path: str | Path) -> pa.Table:
 
 
 def split_groups(readings: pa.Table, names: str, motes: int = MOTES) -> dict[str, pa.Table]:
-    """The readings by groups of motes that stand near each other, a stream for each name."""
+    """Divide the readings into groups of neighbouring motes, one stream for each name."""
     each = -(-motes // len(names))
     group = pc.divide(pc.subtract(readings.column("moteid"), 1), each)
     return {name: readings.filter(pc.equal(group, number)) for number, name in enumerate(names)}

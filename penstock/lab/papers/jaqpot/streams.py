@@ -1,38 +1,34 @@
 """The workloads of the JAQPOT paper's experiments: equi-joins of four streams, and five groups of sensors.
 
-The paper's rates and windows (300 to 1,200 tuples a second, 200 to 5,000 tuples) are scaled to tens of tuples a second
-and windows of about a hundred, so that ten minutes of event time run in seconds; its selectivities are kept. Arrivals
-are Poisson. A join's selectivity is one over the size of its column's domain, and changes when the domain does.
+The rates and windows of the paper (300 to 1,200 tuples per second, 200 to 5,000 tuples) are scaled down to tens of
+tuples per second and windows of about a hundred tuples, so that ten minutes of event time run in seconds. The
+selectivities are those of the paper. Arrivals are Poisson. The selectivity of a join is one over the size of the domain
+of its column, so a change of the domain changes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from time import process_time
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engine import Engine
 from penstock.lab.papers.jaqpot.sensors import SensorLab, clean_readings, split_groups
-from penstock.plan.input_paths import PlanLoad
+from penstock.lab.workloads import SECOND, PushTables
 
-SECOND = 1_000_000
 PUSHES_PER_SECOND = 4
 PLANS = {"linear": "(((A B) C) D)", "bushy": "((A B) (C D))", "sensor": "(((A B) (C D)) E)"}
 SELECTIVITIES = {"SEL1": (0.01, 0.01, 0.05), "SEL2": (0.03, 0.03, 0.05), "SEL3": (0.03, 0.03, 0.1)}
 RATES = {"A": 20.0, "B": 12.0, "C": 16.0, "D": 10.0}
 WINDOWS = {"A": 5.0, "B": 8.0, "C": 6.0, "D": 10.0}
 
-PushTables = dict[str, pa.Table]
-
 
 @dataclass(frozen=True)
 class ChainWorkload:
-    """A, B, C, D in a chain of three joins; `phases` are (seconds, name of the selectivities)."""
+    """The streams A, B, C and D in a chain of three joins. A phase has seconds and a name of selectivities."""
 
     shape: str
     phases: tuple[tuple[float, str], ...]
@@ -94,9 +90,9 @@ class ChainWorkload:
 
 @dataclass(frozen=True)
 class SensorWorkload:
-    """Five groups of motes; readings join on the temperature in twentieths of a degree.
+    """Five groups of motes. Readings join on the temperature in twentieths of a degree.
 
-    Time runs `speed` times as fast as in the lab, so that about 35 readings a second come from each group.
+    Times are divided by `speed`, so that each group has about 35 readings per second.
     """
 
     hours: float
@@ -114,8 +110,8 @@ class SensorWorkload:
     def cql(self) -> str:
         sources = ", ".join(f"{name} [ROWS {self.rows}]" for name in "ABCDE")
         equal = " AND ".join(f"A.k = {name}.k" for name in "BCDE")
-        shown = ", ".join(f"{name}.moteid AS {name.lower()}" for name in "ABCDE")
-        return f"SELECT {shown} FROM {sources} WHERE {equal}"
+        columns = ", ".join(f"{name}.moteid AS {name.lower()}" for name in "ABCDE")
+        return f"SELECT {columns} FROM {sources} WHERE {equal}"
 
     def build_engine(self) -> Engine:
         engine = Engine(state="eager")
@@ -145,86 +141,3 @@ class SensorWorkload:
 
 
 Workload = ChainWorkload | SensorWorkload
-
-
-@dataclass(frozen=True)
-class BudgetRun:
-    """One run: results by push, what was probed, and what the analysis took."""
-
-    results: tuple[int, ...]
-    first_counted: int
-    """The push from which on it counts: windows are full, and states hold what the budget makes of them."""
-    probes: float
-    """Per second of event time, from that push on."""
-    timer: CallTimer
-    """Over the looks at statistics, each with a division of the budget if they have moved."""
-    cpu: float
-    """The processor's seconds of all pushes."""
-    metrics: Mapping[str, object]
-
-    @property
-    def counted_results(self) -> tuple[int, ...]:
-        return self.results[self.first_counted :]
-
-    @property
-    def total(self) -> int:
-        return sum(self.counted_results)
-
-
-def run_workload(workload: Workload, mu: float | None, policy: str = "lp", warm_seconds: float = 0.0) -> BudgetRun:
-    """Run a workload exactly, or under a budget from its start; it counts after `warm` seconds."""
-    engine = workload.build_engine()
-    watch = CallTimer()
-    if mu is not None:
-        engine.budget(mu, policy)
-        (overload,) = engine.overloads("q")
-        overload.shedding.review = watch.wrap(overload.shedding.review)
-    first = round(warm_seconds * PUSHES_PER_SECOND)
-    results, before, begin = [], 0.0, process_time()
-    for at, push in enumerate(workload.pushes):
-        before = _count_probes(engine) if at == first else before
-        results.append(engine.push(push)["q"].num_rows)
-    spent = process_time() - begin
-    probes = (_count_probes(engine) - before) / (workload.seconds - warm_seconds)
-    return BudgetRun(tuple(results), first, probes, watch, spent, engine.metrics("q"))
-
-
-class CallTimer:
-    """Counts the calls of what it is put around, and the processor's seconds they take."""
-
-    def __init__(self) -> None:
-        self.seconds, self.calls = 0.0, 0
-
-    def wrap(self, function: Callable[[], None]) -> Callable[[], None]:
-        def watched() -> None:
-            begin = process_time()
-            function()
-            self.seconds += process_time() - begin
-            self.calls += 1
-
-        return watched
-
-
-def _count_probes(engine: Engine) -> float:
-    probes = engine.metrics("q")["probes"]
-    assert isinstance(probes, dict)
-    return float(sum(probes.values()))
-
-
-def measure_load(workload: Workload, warm_seconds: float) -> PlanLoad:
-    """The load of a workload after `warm` seconds, on average, as the engine measures it under an ample budget."""
-    engine = workload.build_engine()
-    engine.budget(1e12)
-    (overload,) = engine.overloads("q")
-    loads: dict[int, PlanLoad] = {}
-    for at, push in enumerate(workload.pushes):
-        engine.push(push)
-        if at >= warm_seconds * PUSHES_PER_SECOND and overload.load is not None:
-            loads[id(overload.load)] = overload.load
-    some = list(loads.values())
-
-    def average(tables: Sequence[Mapping[Any, float]]) -> dict[Any, float]:
-        return {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
-
-    averages = [average([getattr(load, name) for load in some]) for name in ("rates", "productivity", "states")]
-    return PlanLoad(some[0].tree, *averages)

@@ -20,10 +20,9 @@ from penstock.join.state_policy import POLICIES
 from penstock.join.tree import JoinTree
 from penstock.lab.papers.jisc.rivals import Jisc, complete_at_once, ingest_ticks
 from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
-from penstock.state.code_set import Mask
-from penstock.state.kernels import I32, I64
+from penstock.lab.workloads import Integers
 
-Lineage = NDArray[np.int64]
+Lineage = Integers
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,11 @@ class RoutedTuples:
     """Tuples in the eddy: ids for all streams (undefined where the lineage has no bit) and the stream of origin."""
 
     rows: JoinRows
-    codes: I32
-    origin: I64
+    codes: NDArray[np.int32]
+    origin: Integers
     lineage: Lineage
 
-    def take(self, chosen: Mask | I64) -> RoutedTuples:
+    def take(self, chosen: NDArray[np.bool_] | Integers) -> RoutedTuples:
         return RoutedTuples(self.rows.take(chosen), self.codes[chosen], self.origin[chosen], self.lineage[chosen])
 
 
@@ -125,29 +124,29 @@ class Stairs(Jisc):
 
     def _run_eddy(self) -> int:
         """Run the operators in the order of the plan, each on the tuples that the eddy holds for it."""
-        held: dict[int, tuple[JoinRows, Lineage]] = {}
+        queues: dict[int, tuple[JoinRows, Lineage]] = {}
         self.tree.complete_batch_keys()
         for node in self.tree.walk_joins():
             for child in (node.left, node.right):
                 if isinstance(child, LeafNode):
-                    self._enqueue(held, child, child.compute_delta())
+                    self._enqueue(queues, child, child.compute_delta())
             self._enqueue(
-                held, node, node.join_new_rows(self._dequeue(held, node.lazy), self._dequeue(held, node.driver))
+                queues, node, node.join_new_rows(self._dequeue(queues, node.lazy), self._dequeue(queues, node.driver))
             )
             last: TreeNode = node
-        return len(self._dequeue(held, last))
+        return len(self._dequeue(queues, last))
 
     def _compute_lineage(self, node: TreeNode) -> int:
         return sum(self._bits[alias] for alias in node.plan.aliases)
 
-    def _enqueue(self, held: dict[int, tuple[JoinRows, Lineage]], node: TreeNode, rows: JoinRows) -> None:
+    def _enqueue(self, queues: dict[int, tuple[JoinRows, Lineage]], node: TreeNode, rows: JoinRows) -> None:
         lineage = self._compute_lineage(node)
-        held[lineage] = rows, np.full(len(rows), lineage)
+        queues[lineage] = rows, np.full(len(rows), lineage)
 
-    def _dequeue(self, held: dict[int, tuple[JoinRows, Lineage]], node: TreeNode) -> JoinRows:
+    def _dequeue(self, queues: dict[int, tuple[JoinRows, Lineage]], node: TreeNode) -> JoinRows:
         """The tuples for the dual of a node's STAIR, selected by the lineage of each tuple."""
         lineage = self._compute_lineage(node)
-        rows, lineages = held.pop(lineage)
+        rows, lineages = queues.pop(lineage)
         return rows.take(lineages == lineage)
 
     def migrate(self, order: Sequence[str]) -> None:

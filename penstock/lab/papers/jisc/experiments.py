@@ -91,17 +91,17 @@ def _measure_stages(scale: JiscScale, states: str, step: ProgressStep) -> list[R
     for joins in scale.joins:
         step(f"migration stage, {states} incomplete, {joins} joins")
         streams = scale.build_streams(joins)
-        found = {name: _measure_stage(make, streams, states, scale) for name, make in STRATEGIES.items()}
+        found = {name: _measure_stage(build, streams, states, scale) for name, build in STRATEGIES.items()}
         seconds = {name: one.total for name, one in found.items()}
         same = len({one.results for one in found.values()}) == 1
         rows.append({"joins": joins, **seconds, "results": found["jisc"].results if same else -1})
     return rows
 
 
-def _measure_stage(make: BuildMigration, streams: RoundRobinStreams, states: str, scale: JiscScale) -> RunTimes:
+def _measure_stage(build: BuildMigration, streams: RoundRobinStreams, states: str, scale: JiscScale) -> RunTimes:
     migrations = {0: streams.swap_order(states)}
     stage = list(streams.cut_batches(streams.window, 2 * streams.window, scale.batch))
-    return take_best([time_batches(build_filled(make, streams), stage, migrations) for _ in range(scale.rounds)])
+    return take_best([time_batches(build_filled(build, streams), stage, migrations) for _ in range(scale.rounds)])
 
 
 def _report_stages(report: Report, stages: dict[str, list[ReportRow]], scale: JiscScale) -> None:
@@ -167,7 +167,7 @@ def _report_normal_operation(report: Report, scale: JiscScale, step: ProgressSte
         "m-join (none)": partial(Jisc, policy=POLICIES["none"]),
         "cacq": Cacq,
     }
-    running = {name: build_filled(make, streams) for name, make in contenders.items()}
+    running = {name: build_filled(build, streams) for name, build in contenders.items()}
     window, rounds = streams.window, 1 + scale.rounds
     batches = [
         list(streams.cut_batches(number * window, (number + 1) * window, scale.batch))
@@ -208,10 +208,10 @@ def _report_latency(report: Report, scale: JiscScale, step: ProgressStep) -> Non
     report.figures["jisc-figure-10.png"] = figures.draw_latency(rows)
 
 
-def _time_first_output(make: BuildMigration, streams: RoundRobinStreams, rounds: int) -> RunTimes:
+def _time_first_output(build: BuildMigration, streams: RoundRobinStreams, rounds: int) -> RunTimes:
     first = [streams.generate_ticks(streams.window, streams.window + 1)]
     return take_best(
-        [time_batches(build_filled(make, streams), first, {0: streams.swap_order("all")}) for _ in range(rounds)]
+        [time_batches(build_filled(build, streams), first, {0: streams.swap_order("all")}) for _ in range(rounds)]
     )
 
 

@@ -39,9 +39,9 @@ def take_best(rounds: Sequence[RunTimes]) -> RunTimes:
     return RunTimes(tuple(batches), min(timed.migrate for timed in rounds), rounds[0].results, rounds[0].migrating)
 
 
-def build_filled(make: BuildMigration, streams: RoundRobinStreams) -> MigrationStrategy:
+def build_filled(build: BuildMigration, streams: RoundRobinStreams) -> MigrationStrategy:
     """A strategy with the old plan and full windows."""
-    strategy = make(streams, streams.names)
+    strategy = build(streams, streams.names)
     for ticks in streams.cut_batches(0, streams.window, FILL_BATCH):
         strategy.feed(ticks)
     return strategy

@@ -18,10 +18,10 @@ import pyarrow as pa
 from penstock.cql import Catalog, bind_query
 from penstock.cql.bound import Select
 from penstock.cql.catalog import Stream
+from penstock.lab.workloads import Integers
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import Tree, build_left_deep
-from penstock.state.kernels import I64
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 
@@ -32,7 +32,7 @@ StreamOrder = tuple[str, ...]
 class TickBatch:
     """The tuples of some ticks: the times, the same for all streams, and the keys of each stream."""
 
-    times: I64
+    times: Integers
     keys: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class RoundRobinStreams:
         )
 
     @cached_property
-    def _key_orders(self) -> dict[str, I64]:
+    def _key_orders(self) -> dict[str, Integers]:
         rng = np.random.default_rng(self.seed)
         return {name: rng.permutation(self.window) for name in self.names}
 

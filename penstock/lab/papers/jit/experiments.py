@@ -1,4 +1,4 @@
-"""Lab `jit`, Figures 10 to 17 of the JIT paper: REF (`eager`) against JIT (`jit`), beside `auto` and `none`.
+"""Lab `jit`, Figures 10 to 17 of the JIT paper: REF (`eager`) against JIT (`jit`); also `auto` and `none`.
 
 Every point of Table III runs under each policy. The lab measures CPU seconds, the best of some rounds, and counts rows
 built, comparisons, peak rows and bytes, which depend on the data alone. `runs` says how the comparisons of a

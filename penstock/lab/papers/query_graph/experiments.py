@@ -36,8 +36,8 @@ from penstock.lab.papers.query_graph.graphs import (
 from penstock.lab.papers.query_graph.overhead import report_overhead
 from penstock.lab.papers.query_graph.virtual_time import StepCost, VirtualRunner
 from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_at_most, check_equals
+from penstock.lab.workloads import Integers
 from penstock.progress import show_progress
-from penstock.state.kernels import I64
 
 TUPLE_COST = 20
 """Microseconds of an operator for a tuple."""
@@ -83,7 +83,11 @@ def run(quick: bool = False, scale: GraphScale | None = None) -> Report:
 
 
 def _play(
-    build: BuildGraph, signals: Signals, arrivals: dict[str, I64], strategy: str = "dfs", cost: StepCost = _UNIT_COST
+    build: BuildGraph,
+    signals: Signals,
+    arrivals: dict[str, Integers],
+    strategy: str = "dfs",
+    cost: StepCost = _UNIT_COST,
 ) -> VirtualRunner:
     bench = GraphBuilder(signals, strategy)
     return bench.play(build(bench), arrivals, cost)
@@ -192,7 +196,7 @@ def _report_arcs(scale: GraphScale, report: Report) -> None:
 _ON_DEMAND = (PUNCTUATION, ETS_ARCS)
 
 
-def _calibrate_cost(arrivals: dict[str, I64]) -> StepCost:
+def _calibrate_cost(arrivals: dict[str, Integers]) -> StepCost:
     """The median time of a step of each operator, with and without tuples, from a run with each kind of signal."""
     measured: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
     measure = build_measured_cost()

@@ -19,11 +19,11 @@ from penstock.cql.catalog import Stream
 from penstock.graph.buffers import Buffer
 from penstock.graph.graph import Graph, Node
 from penstock.lab.papers.query_graph.virtual_time import Event, StepCost, VirtualRunner
-from penstock.lab.workloads import SECOND
+from penstock.lab.workloads import SECOND, Integers
 from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet
 from penstock.ops.source import ClockedSource, SourceOperator
 from penstock.ops.union import UnionOperator
-from penstock.state.kernels import ALWAYS, I64
+from penstock.state.kernels import ALWAYS
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
 
@@ -160,7 +160,7 @@ class GraphBuilder:
     def clock(self) -> int:
         return self._clock()
 
-    def play(self, last: Node, arrivals: dict[str, I64], cost: StepCost, seed: int = 1) -> VirtualRunner:
+    def play(self, last: Node, arrivals: dict[str, Integers], cost: StepCost, seed: int = 1) -> VirtualRunner:
         """Run the graph with tuples that arrive at these instants, each with a random value."""
         self.graph.schedule(self.strategy)
         virtual = VirtualRunner(self.graph, last.outlet.open(), cost)
@@ -168,14 +168,14 @@ class GraphBuilder:
         virtual.run_events([*self._generate_arrivals(arrivals, seed), *self._generate_heartbeats(arrivals)])
         return virtual
 
-    def _generate_arrivals(self, arrivals: dict[str, I64], seed: int) -> Iterator[Event]:
+    def _generate_arrivals(self, arrivals: dict[str, Integers], seed: int) -> Iterator[Event]:
         rng = np.random.default_rng(seed)
         for name, times in arrivals.items():
             for at, value in zip(times, rng.random(times.size), strict=True):
                 columns = {"ts": pa.array([at]), "v": pa.array([value])}
                 yield Event(int(at), _make_feed(self.sources[name], np.array([at]), columns))
 
-    def _generate_heartbeats(self, arrivals: dict[str, I64]) -> Iterator[Event]:
+    def _generate_heartbeats(self, arrivals: dict[str, Integers]) -> Iterator[Event]:
         if self.signals.period is not None:
             end = max(int(times[-1]) for times in arrivals.values())
             for at in range(self.signals.period, end + self.signals.period, self.signals.period):
@@ -183,7 +183,7 @@ class GraphBuilder:
                     yield Event(at, _make_advance(source, at))
 
 
-def _make_feed(source: SourceOperator, times: I64, columns: dict[str, pa.Array]) -> Callable[[], object]:
+def _make_feed(source: SourceOperator, times: Integers, columns: dict[str, pa.Array]) -> Callable[[], object]:
     return lambda: source.feed(times, columns)
 
 
@@ -191,7 +191,7 @@ def _make_advance(source: SourceOperator, at: int) -> Callable[[], object]:
     return lambda: source.advance(at)
 
 
-def generate_poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> I64:
+def generate_poisson(rate: float, seconds: float, seed: int, burst: int = 1) -> Integers:
     """Poisson arrivals at a mean rate, in bursts of tuples that are one microsecond apart."""
     rng = np.random.default_rng(seed)
     count = max(1, int(rate * seconds / burst))
@@ -247,7 +247,7 @@ def build_measured_cost() -> StepCost:
     return cost
 
 
-def compute_latencies(out: Sequence[tuple[int, int]]) -> I64:
+def compute_latencies(out: Sequence[tuple[int, int]]) -> Integers:
     """The latency of each result: the time it left less its timestamp."""
     return np.array([left - stamp for left, stamp in out], np.int64)
 

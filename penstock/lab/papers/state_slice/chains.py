@@ -40,7 +40,7 @@ def spread_windows(ends: Sequence[float], count: int) -> tuple[float, ...]:
 
 
 def report_chains(report: Report, scale: SliceScale, step: ProgressStep) -> None:
-    """The engine beside one join with a router, which is the chain with all slices merged, and the paper's model."""
+    """Compare the engine with one join and a router, which is the chain with all slices merged, and with the model."""
     rows = []
     rate, joins = scale.rates[-1], scale.joins[0]
     pushes = list(PoissonStreams(rate, scale.seconds, joins).generate_pushes())

@@ -1,8 +1,8 @@
 """Lab `slice`, the experiments of the State-Slice paper (section 7): the cost of many queries over one join.
 
-Figures 17 and 18 (Table 3): state and service rate of three queries beside selection pull-up, push-down by stream
-partition, and no sharing. `chains` has Figure 19 (Table 4): the cost of a slice. `many_queries` goes beyond the paper:
-up to 10,000 queries, and queries that are added and dropped under load.
+Figures 17 and 18 (Table 3): state and service rate of three queries, by State-Slice, selection pull-up, push-down by
+stream partition, and without sharing. `chains` has Figure 19 (Table 4): the cost of a slice. `many_queries` goes beyond
+the paper: up to 10,000 queries, and queries that are added and dropped under load.
 
 In Figures 17 to 19 the result table of every query is built. Bytes of state are those of the rows (`row`), and those of
 the rings allocated for them (`ring`), which grow by doubling.

@@ -1,4 +1,4 @@
-"""Runs of many queries: their cost beside that of the largest query alone, and queries that are added and dropped.
+"""Runs of many queries: their cost over that of the largest query alone, and queries that are added and dropped.
 
 Times are CPU seconds of this process; see `penstock.lab.timing`.
 """
@@ -45,7 +45,7 @@ class QueryMix:
 
 @dataclass(frozen=True)
 class ScalingOutcome:
-    """Many queries in one engine, beside the first of them in another engine."""
+    """Many queries in one engine, compared with the first of them in another engine."""
 
     seconds: float
     """CPU seconds of pushes if no result table is built."""

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.engine import Engine
 from penstock.join.operator import JoinOperator
 from penstock.lab.papers.state_slice.streams import SliceQuery, build_engine, build_select
-from penstock.lab.workloads import PushTables
-from penstock.state.code_set import Mask
+from penstock.lab.workloads import Integers, PushTables
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class PullUp:
         ages, values = _compute_ages(joined), joined.column("v").to_numpy()
         return [self._route_results(joined, query, ages, values) for query in self._queries]
 
-    def _route_results(self, joined: pa.Table, query: SliceQuery, ages: Mask, values: Mask) -> pa.Table:
+    def _route_results(
+        self, joined: pa.Table, query: SliceQuery, ages: Integers, values: NDArray[np.float64]
+    ) -> pa.Table:
         masks = [ages < query.window] if query.window < self._longest else []
         masks += [values < query.share] if query.share < 1 else []
         return _filter_rows(joined, masks)
@@ -135,7 +137,7 @@ class PushDown:
         ages = [_compute_ages(table) for table in joined]
         return [self._unite_parts(query, joined, ages) for query in self._queries]
 
-    def _unite_parts(self, query: SliceQuery, joined: Sequence[pa.Table], ages: Sequence[Mask]) -> pa.Table:
+    def _unite_parts(self, query: SliceQuery, joined: Sequence[pa.Table], ages: Sequence[Integers]) -> pa.Table:
         own = [
             _filter_rows(table, [age < query.window] if query.window < window else [])
             for table, age, (high, window) in zip(joined, ages, self._parts, strict=True)
@@ -158,11 +160,11 @@ SHARING_STRATEGIES: dict[str, type[StateSlice | PullUp | PushDown | Unshared]] =
 }
 
 
-def _compute_ages(joined: pa.Table) -> Mask:
-    ages: Mask = np.abs(joined.column("a_ts").to_numpy() - joined.column("b_ts").to_numpy())
+def _compute_ages(joined: pa.Table) -> Integers:
+    ages: Integers = np.abs(joined.column("a_ts").to_numpy() - joined.column("b_ts").to_numpy())
     return ages
 
 
-def _filter_rows(table: pa.Table, masks: Iterable[Mask]) -> pa.Table:
+def _filter_rows(table: pa.Table, masks: Iterable[NDArray[np.bool_]]) -> pa.Table:
     masks = list(masks)
     return table.take(pa.array(np.flatnonzero(reduce(np.logical_and, masks)))) if masks else table
