@@ -1,4 +1,4 @@
-"""The lowest floor: typed expressions (`nodes`), vectorised evaluation (`evaluate`) and SQL text (`sql`)."""
+"""Typed expressions: nodes, the registries of functions and aggregates, vectorised evaluation and SQL text."""
 
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import (

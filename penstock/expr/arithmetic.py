@@ -1,8 +1,8 @@
 """Arithmetic kernels: overflow and division by zero are NULL for that row, never an error.
 
-The fast path is one checked Arrow kernel. Only when it refuses (some row overflows or divides by zero) is the batch
-computed again: integers exactly, as decimals, and cast back; so a batch without such rows pays nothing.
-Timestamps and durations are integers in disguise: counts of the unit of the result.
+The fast path is one checked Arrow kernel. If it raises, because a row overflows or divides by zero, the batch is
+computed again: integers exactly, as decimals, and cast back. A batch without such rows costs nothing extra. Timestamps
+and durations are computed as integers: counts of the unit of the result.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _convert_arguments(kernel: Kernel, types: list[pa.DataType], kind: pa.DataTy
 
 
 def _null_where(divisor: Datum, refused: Datum) -> Datum:
-    """The divisor, NULL where it is refused."""
+    """The divisor, with NULL where the division is not allowed."""
     return pc.if_else(refused, pa.scalar(None, divisor.type), divisor)
 
 
@@ -160,7 +160,7 @@ def _divide_floats(a: Datum, b: Datum) -> Datum:
 
 
 def _make_decimal_kernel(op: Op, kind: pa.DataType) -> Kernel:
-    """Arrow's kernels widen the type so as to be exact; past their widest type, digits in use count instead."""
+    """Arrow's kernels widen the type to be exact; beyond their widest type the digits in use are counted instead."""
     kernels: dict[Op, Kernel] = {"/": _make_decimal_divide(kind.scale), "%": _compute_decimal_modulo}
     exact = kernels.get(op) or UNCHECKED_KERNELS[op]
 
@@ -177,7 +177,7 @@ def _make_decimal_kernel(op: Op, kind: pa.DataType) -> Kernel:
 
 
 def _shrink_precision(args: tuple[Datum, ...]) -> list[Datum]:
-    """The arguments as decimals of no more digits than their values have."""
+    """The arguments as decimals with only as many digits as their values have."""
     return [pc.cast(arg, pa.decimal256(_count_digits(arg), arg.type.scale)) for arg in args]
 
 
@@ -190,8 +190,8 @@ def _count_digits(arg: Datum) -> int:
 
 def _make_decimal_divide(scale: int) -> Kernel:
     def divide(a: Datum, b: Datum) -> Datum:
-        # Arrow truncates the quotient at a scale it derives from the types; we need one digit more than the
-        # result has, to round by.
+        # Arrow truncates the quotient at a scale that it derives from the types. Rounding needs one digit more than
+        # the result has.
         missing = scale - (a.type.scale + b.type.precision - b.type.scale)
         if missing > 0:
             a = pc.cast(a, pa.decimal256(min(a.type.precision + missing, MAX_DECIMAL_DIGITS), a.type.scale + missing))
@@ -203,13 +203,14 @@ def _make_decimal_divide(scale: int) -> Kernel:
 def _compute_decimal_modulo(a: Datum, b: Datum) -> Datum:
     quotient = pc.trunc(_make_decimal_divide(0)(a, b))
     whole = quotient.type.precision - quotient.type.scale
-    rest = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
-    # Checked, for trunc of a decimal256 may err (see convert): less than the divisor, on the dividend's side of zero.
-    side = pc.equal(pc.sign(rest), pc.sign(a))
-    right = pc.and_(pc.less(pc.abs(rest), pc.abs(b)), pc.or_(side, pc.equal(pc.sign(rest), 0)))
+    remainder = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
+    # trunc of a decimal256 can be wrong (see convert). The remainder must be less than the divisor and have the sign
+    # of the dividend.
+    side = pc.equal(pc.sign(remainder), pc.sign(a))
+    right = pc.and_(pc.less(pc.abs(remainder), pc.abs(b)), pc.or_(side, pc.equal(pc.sign(remainder), 0)))
     if not pc.all(right, min_count=0).as_py():
         raise pa.ArrowInvalid("decimal256 truncated wrongly")
-    return rest
+    return remainder
 
 
 def _compute_by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:

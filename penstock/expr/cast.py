@@ -1,9 +1,9 @@
-"""CAST with try-semantics: what cannot be cast is NULL, and nothing raises because of data.
+"""CAST with try-semantics: a value that cannot be cast becomes NULL, and data never raise an error.
 
-Law: the result of a row depends on that row alone. Every cast therefore has one meaning, and the fast path
-(one checked Arrow kernel) is taken only where it has that meaning: numbers lose their fraction toward zero on the
-way to an integer and round half away from zero on the way to a decimal; instants are floored to days and to coarser
-units; a timestamp with a zone reads and writes the wall clock of that zone; text is ISO, blanks around it ignored.
+Law: the result of a row depends on that row alone. Every cast therefore has one meaning, and the fast path (one checked
+Arrow kernel) is used only where it has that meaning. A number cast to an integer is truncated toward zero; cast to a
+decimal it is rounded half away from zero. Instants are floored to days and to coarser units. A timestamp with a zone
+reads and writes the wall clock of that zone. Text is ISO; blanks around it are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Caster = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def try_cast(value: Datum, kind: pa.DataType) -> Datum:
-    """The array or scalar as `kind`, NULL where that is impossible."""
+    """The array or scalar as `kind`, with NULL where the cast is impossible."""
     source = value.type
     if source == kind:
         return value
@@ -57,7 +57,7 @@ FAMILY_TESTS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def _cast_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Pairs without a rule of their own: Arrow's checked cast, row by row if it refuses."""
+    """Pairs of types without an entry in `CASTS`: Arrow's checked cast, row by row if it raises."""
     try:
         return pc.cast(values, kind)
     except pa.ArrowNotImplementedError as error:

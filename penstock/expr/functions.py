@@ -59,7 +59,7 @@ class Function:
     """A scalar function or operator."""
 
     name: str
-    """What `Call.op` holds."""
+    """The value of `Call.op`."""
     make_kernel: KernelMaker
     """Chooses the kernel for the types of a call and for its constant arguments."""
     format: Format

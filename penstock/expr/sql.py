@@ -1,6 +1,6 @@
 """Expressions as SQL text, in Spark's spelling: for `explain`, and for filters pushed into Spark.
 
-Law: the text parses back to the same tree. Parentheses stand only where precedence asks for them.
+Law: the text parses back to the same tree. Parentheses appear only where precedence requires them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def to_sql(expr: Expr) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name as an identifier, between backticks unless it is plain."""
+    """A name as an identifier, in backticks unless it is plain."""
     return name if PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -112,7 +112,7 @@ def _format_timestamp(value: Any) -> str:
 
 
 def _format_duration(value: Any) -> str:
-    """In the coarsest unit that leaves no fraction."""
+    """An interval in the coarsest unit without a fraction."""
     count = to_ticks(value, "us").as_py()
     name = next(name for name, size in INTERVAL_UNITS.items() if count % size == 0) if count else "SECOND"
     return f"INTERVAL '{count // INTERVAL_UNITS[name]}' {name}"
