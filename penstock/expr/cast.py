@@ -19,6 +19,7 @@ from penstock.errors import UnsupportedError
 from penstock.expr import convert, text
 from penstock.expr.convert import Datum
 from penstock.expr.nodes import Call
+from penstock.expr.types import TypeKind, classify_type
 
 Caster = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -32,28 +33,12 @@ def try_cast(value: Datum, kind: pa.DataType) -> Datum:
         return try_cast(pa.repeat(value, 1), kind)[0]
     if pt.is_null(source):
         return pa.nulls(len(value), kind)
-    return CASTS.get((find_type_family(source), find_type_family(kind)), _cast_any)(value, kind)
+    return CASTS.get((classify_type(source), classify_type(kind)), _cast_any)(value, kind)
 
 
 def make_cast(call: Call, _constants: object) -> Callable[[Datum], Datum]:
     """The kernel of CAST to the type of the call."""
     return lambda value: try_cast(value, call.type)
-
-
-def find_type_family(kind: pa.DataType) -> str:
-    return next((name for name, belongs in FAMILY_TESTS.items() if belongs(kind)), "other")
-
-
-FAMILY_TESTS: dict[str, Callable[[pa.DataType], bool]] = {
-    "bool": pt.is_boolean,
-    "int": pt.is_integer,
-    "float": pt.is_floating,
-    "decimal": pt.is_decimal,
-    "string": lambda kind: bool(pt.is_string(kind) or pt.is_large_string(kind)),
-    "date": pt.is_date32,
-    "timestamp": pt.is_timestamp,
-    "duration": pt.is_duration,
-}
 
 
 def _cast_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -73,26 +58,26 @@ def _cast_scalar(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(None, kind)
 
 
-CASTS: dict[tuple[str, str], Caster] = {
-    ("int", "int"): convert.int_to_int,
-    ("int", "float"): convert.int_to_float,
-    ("int", "decimal"): convert.int_to_decimal,
-    ("bool", "decimal"): convert.bool_to_decimal,
-    ("float", "int"): convert.float_to_int,
+CASTS: dict[tuple[TypeKind, TypeKind], Caster] = {
+    ("integer", "integer"): convert.int_to_int,
+    ("integer", "float"): convert.int_to_float,
+    ("integer", "decimal"): convert.int_to_decimal,
+    ("boolean", "decimal"): convert.bool_to_decimal,
+    ("float", "integer"): convert.float_to_int,
     ("float", "decimal"): convert.float_to_decimal,
     ("float", "string"): text.float_to_string,
-    ("decimal", "int"): convert.decimal_to_int,
+    ("decimal", "integer"): convert.decimal_to_int,
     ("decimal", "float"): convert.decimal_to_float,
     ("decimal", "decimal"): convert.decimal_to_decimal,
-    ("decimal", "bool"): convert.decimal_to_bool,
+    ("decimal", "boolean"): convert.decimal_to_bool,
     ("decimal", "string"): text.decimal_to_string,
     ("timestamp", "timestamp"): convert.timestamp_to_timestamp,
     ("timestamp", "date"): convert.timestamp_to_date,
     ("timestamp", "string"): text.timestamp_to_string,
     ("date", "timestamp"): convert.date_to_timestamp,
-    ("duration", "duration"): convert.duration_to_duration,
-    ("string", "bool"): text.string_to_bool,
-    ("string", "int"): text.string_to_int,
+    ("interval", "interval"): convert.duration_to_duration,
+    ("string", "boolean"): text.string_to_bool,
+    ("string", "integer"): text.string_to_int,
     ("string", "float"): text.string_to_float,
     ("string", "decimal"): text.string_to_decimal,
     ("string", "date"): text.string_to_date,
