@@ -55,7 +55,7 @@ class SinkDeclaration:
     name: str
     connector: Connector
     span: Span
-    """Where the script says what it writes to."""
+    """The format and options in the script."""
 
 
 class HasName(Protocol):

@@ -22,7 +22,7 @@ from penstock.errors import InternalError
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import Datum
 from penstock.expr.functions import FUNCTIONS
-from penstock.expr.logic import Constants, Kernel
+from penstock.expr.logic import COMPARISON_KERNELS, Constants, Kernel
 from penstock.expr.nodes import (
     DOUBLE,
     INT,
@@ -31,7 +31,6 @@ from penstock.expr.nodes import (
     Column,
     Expr,
     Literal,
-    Op,
     split_conjuncts,
 )
 
@@ -141,18 +140,8 @@ class ConstantComparison:
         array = _load_column(self.column, read, length)
         if array.null_count:
             return _to_mask(evaluate(self.predicate, lambda _: array, length), length)
-        holds: Mask = COMPARE_KERNELS[self.predicate.op](array.to_numpy(), self.value)
+        holds: Mask = COMPARISON_KERNELS[self.predicate.op].constant(array.to_numpy(), self.value)
         return holds
-
-
-COMPARE_KERNELS: dict[Op, Callable[[Any, Any], Any]] = {
-    "=": np.equal,
-    "<>": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": lambda values, bound: ~(values <= bound),  # NaN is greater than every other number
-    ">=": lambda values, bound: ~(values < bound),
-}
 
 
 def _load_column(column: Column, read: ColumnReader, length: int) -> pa.Array:
@@ -167,7 +156,7 @@ def _load_column(column: Column, read: ColumnReader, length: int) -> pa.Array:
 
 def _as_constant_comparison(expr: Expr) -> ConstantComparison | None:
     """The predicate as a constant comparison, if it has that form."""
-    if not isinstance(expr, Call) or expr.op not in COMPARE_KERNELS:
+    if not isinstance(expr, Call) or expr.op not in COMPARISON_KERNELS:
         return None
     column, constant = expr.args
     if not isinstance(column, Column) or not isinstance(constant, Literal) or column.type != constant.type:

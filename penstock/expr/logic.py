@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -22,18 +25,10 @@ from penstock.expr.nodes import BOOL, Call, Op
 Kernel = Callable[..., Datum]
 Constants = Sequence[pa.Scalar | None]  # the value of each argument, None if it reads a column
 
-PLAIN_COMPARISONS: dict[Op, Kernel] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
-
 
 def choose_comparison(op: Op, types: Sequence[pa.DataType]) -> Kernel:
-    return FLOAT_COMPARISONS[op] if any(map(pt.is_floating, types)) else PLAIN_COMPARISONS[op]
+    kernels = COMPARISON_KERNELS[op]
+    return kernels.floats if any(map(pt.is_floating, types)) else kernels.plain
 
 
 def _equal(a: Datum, b: Datum) -> Datum:
@@ -67,13 +62,23 @@ def _less(a: Datum, b: Datum) -> Datum:
     return pc.less(a, b) if _is_non_nan_constant(b) else pc.invert(_less_equal(b, a))
 
 
-FLOAT_COMPARISONS: dict[Op, Kernel] = {
-    "=": _equal,
-    "<>": lambda a, b: pc.invert(_equal(a, b)),
-    "<": _less,
-    "<=": _less_equal,
-    ">": lambda a, b: _less(b, a),
-    ">=": lambda a, b: _less_equal(b, a),
+@dataclass(frozen=True)
+class ComparisonKernels:
+    """The kernels of one comparison."""
+
+    plain: Kernel
+    floats: Kernel
+    constant: Callable[[Any, Any], Any]
+    """A numpy array compared with a number other than NaN. NaN in the array is greater than every number."""
+
+
+COMPARISON_KERNELS: dict[Op, ComparisonKernels] = {
+    "=": ComparisonKernels(pc.equal, _equal, np.equal),
+    "<>": ComparisonKernels(pc.not_equal, lambda a, b: pc.invert(_equal(a, b)), np.not_equal),
+    "<": ComparisonKernels(pc.less, _less, np.less),
+    "<=": ComparisonKernels(pc.less_equal, _less_equal, np.less_equal),
+    ">": ComparisonKernels(pc.greater, lambda a, b: _less(b, a), lambda values, bound: ~(values <= bound)),
+    ">=": ComparisonKernels(pc.greater_equal, lambda a, b: _less_equal(b, a), lambda values, bound: ~(values < bound)),
 }
 
 

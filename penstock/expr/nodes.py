@@ -22,7 +22,6 @@ Op = str
 """The name of an entry in `functions.FUNCTIONS`."""
 
 COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
-MIRRORED_OPS: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def as_decimal(given: pa.DataType) -> pa.DataType:
 
 
 def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of both types can be compared or stand in one column; None if there is none."""
+    """The type in which values of both types can be compared or be in one column; None if there is none."""
     if left == right:
         return left
     kinds = {classify_type(left), classify_type(right)}
