@@ -1,4 +1,4 @@
-"""The room that reads CQL: text in, bound queries with every name and type resolved out."""
+"""CQL text → bound queries, with every name and type resolved."""
 
 from penstock.cql.bind import bind_query, bind_script
 from penstock.cql.catalog import Catalog

@@ -1,4 +1,4 @@
-"""From text to bound values: queries and scripts against a catalog."""
+"""Binds queries and scripts against a catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T", bound=HasName)
 
 
 def bind_query(text: str, catalog: Catalog) -> Query:
-    """One query with every name and type resolved; the catalog stays as it is."""
+    """Bind one query. The catalog does not change."""
     if not isinstance(text, str):
         raise QueryError("NOT_A_TEXT", f"a query is a text, not a {type(text).__name__}")
     syntax = parse_query(text)
@@ -53,9 +53,9 @@ def bind_query(text: str, catalog: Catalog) -> Query:
 
 
 def bind_script(text: str, catalog: Catalog) -> list[Statement]:
-    """Every statement of a script, each seeing what the ones before it declare.
+    """Bind every statement of a script. A statement can use what the statements before it declare.
 
-    The declarations enter the catalog when the whole script is right; a mistake leaves it as it was.
+    The declarations are added to the catalog if the whole script is correct; after an error the catalog is unchanged.
     """
     origin = Origin(text)
     draft = Catalog(_copy_names(catalog.relations), _copy_names(catalog.sinks), catalog.aggregates)

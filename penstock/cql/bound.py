@@ -43,7 +43,7 @@ class SelectItem:
 
 @dataclass(frozen=True)
 class SequenceClause:
-    """FROM SEQ(...): the sources in their order, and how they pair."""
+    """FROM SEQ(...): how consecutive sources pair."""
 
     mode: SeqMode
 
@@ -70,7 +70,7 @@ class Select:
 
 @dataclass(frozen=True)
 class SetOperation:
-    """UNION ALL or EXCEPT of two queries with columns of the same types; the left one names them."""
+    """UNION ALL or EXCEPT of two queries with columns of the same types; the left one gives their names."""
 
     kind: Literal["union all", "except"]
     left: QueryBody
@@ -90,7 +90,7 @@ QueryBody = Select | SetOperation
 
 @dataclass(frozen=True)
 class Query:
-    """A whole continuous query: a body and how its changing answer becomes a stream."""
+    """A whole continuous query: a body, and how changes of its answer become a stream."""
 
     text: str
     emit: Emit
@@ -98,7 +98,7 @@ class Query:
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of `_ts`: that of the streams' time columns, the widest where integers differ."""
+        """The type of `_ts`: the type of the streams' time columns, the widest one if integers differ."""
         types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
         return max(types, key=lambda type_: int(type_.bit_width))
 
@@ -116,7 +116,7 @@ class CreateStream:
 
 @dataclass(frozen=True)
 class CreateStreamAs:
-    """A derived stream: its schema is the query's, its time column is `_ts`."""
+    """A derived stream: its schema is the schema of the query, its time column is `_ts`."""
 
     name: str
     query: Query
@@ -134,7 +134,7 @@ class CreateSink:
 
 @dataclass(frozen=True)
 class InsertInto:
-    """A query and the sink it feeds."""
+    """A query and the sink that it writes to."""
 
     sink: str
     query: Query

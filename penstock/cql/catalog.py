@@ -1,4 +1,4 @@
-"""What names mean: the declared streams, tables and sinks, looked up without regard to case."""
+"""Declared streams, tables and sinks. Names are case-insensitive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Timestamps = Literal["external", "internal", "latent"]
 
 @dataclass(frozen=True)
 class Connector:
-    """FROM or TO `format` OPTIONS (...): where the pipeline reads or writes."""
+    """FROM or TO `format` OPTIONS (...): what the pipeline reads or writes."""
 
     format: str
     options: tuple[tuple[str, str], ...] = ()
@@ -55,7 +55,7 @@ class SinkDeclaration:
     name: str
     connector: Connector
     span: Span
-    """Where the script says what it writes to."""
+    """The format and options in the script."""
 
 
 class HasName(Protocol):
@@ -79,7 +79,7 @@ class NameMap(Mapping[str, T], Generic[T]):
         return self._items.pop(name.casefold())
 
     def __getitem__(self, name: str) -> T:
-        if name not in self:  # what is no text is no name either
+        if name not in self:  # a name is a text
             raise KeyError(name)
         return self._items[name.casefold()]
 
@@ -95,7 +95,7 @@ class NameMap(Mapping[str, T], Generic[T]):
 
 @dataclass
 class Catalog:
-    """Everything a query may name. Streams and tables share one space of names."""
+    """Everything that a query can name. Streams and tables share one namespace."""
 
     relations: NameMap[Stream | Table] = field(default_factory=NameMap)
     sinks: NameMap[SinkDeclaration] = field(default_factory=NameMap)

@@ -1,8 +1,8 @@
-"""The CQL dialect: Spark's tokens and scalar expressions, read strictly and with their places kept.
+"""The CQL dialect: Spark's tokens and scalar expressions, parsed strictly and with their positions.
 
-sqlglot reads generously (a trailing comma, a CASE without THEN, any function of any database). CQL answers
-mistakes instead, so this parser narrows what it inherits: functions stay names for the binder to look up,
-subqueries are refused, lists have no gaps, and every operand remembers where it stood.
+sqlglot is lenient: it accepts a trailing comma, a CASE without THEN and the functions of every database. CQL reports
+such mistakes, so this parser restricts what it inherits. Functions stay names that the binder looks up, subqueries are
+refused, lists have no gaps, and every operand keeps its position.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.cql.syntax import Amount, Name
 T = TypeVar("T")
 
 _NO_TOKEN = Token(TokenType.SENTINEL, "")
-# Words that may follow a number without being a mistyped unit of it.
+# Words that can follow a number and are not a misspelled unit.
 _WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "FRESHNESS"})
 
 
 def find_span(node: exp.Expr) -> Span:
-    """The place of an expression: everything below it that has one, else what it stands in."""
+    """The span of an expression: from its parts that have a span, else from its parent."""
     holder: exp.Expr | None = node
     while holder is not None:
         places = [part.meta for part in holder.walk() if "start" in part.meta]
@@ -40,7 +40,7 @@ def find_span(node: exp.Expr) -> Span:
 
 
 class ScalarParser(SparkParser):
-    """Scalar expressions, and the words and amounts that the grammar above is made of."""
+    """Parses scalar expressions, and the names, words and amounts that the grammar of queries uses."""
 
     FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTIONS: ClassVar = {}
@@ -58,23 +58,23 @@ class ScalarParser(SparkParser):
         return Origin(self.sql)
 
     def raise_error(self, message: str, token: Token = _NO_TOKEN) -> NoReturn:
-        """sqlglot's own complaints: it may catch them to try another reading, so they stay its errors."""
+        """Errors that sqlglot raises keep its class, because it catches them to try another alternative."""
         start, end = self.locate_token(token if token.token_type != TokenType.SENTINEL else None)
         raise ParseError(message, [{"start": start, "end": end}])
 
     def locate_token(self, token: Token | None = None) -> Span:
-        """Where a token stands; by default the current one, or just behind the text at its end."""
+        """The span of a token, by default of the current one; at the end of the text, the position behind it."""
         token = token or self._curr
         if token:
             return token.start, token.end + 1
         return self._prev.end + 1, self._prev.end + 2
 
     def span_since(self, first: Token) -> Span:
-        """From a token to the last one read."""
+        """The span from a token to the last token read."""
         return first.start, max(first.end, self._prev.end) + 1
 
     def expected_error(self, what: str) -> CqlError:
-        """The current token is not what the grammar needs here."""
+        """The error for a current token that the grammar does not allow here."""
         start, end = self.locate_token()
         found = f"found {self.sql[start:end]}" if self._curr else "the text ends here"
         return self.origin.error("SYNTAX_ERROR", f"expected {what}, {found}", (start, end))
@@ -83,7 +83,7 @@ class ScalarParser(SparkParser):
         return self.origin.unsupported_error(construct, place, advice)
 
     def expect_words(self, *words: str) -> Token:
-        """Reads the words or fails; returns the last."""
+        """Read these words or raise an error; returns the last token."""
         for word in words:
             if not self._match_text_seq(word):
                 raise self.expected_error(" ".join(words))
@@ -96,7 +96,7 @@ class ScalarParser(SparkParser):
         return self._curr.token_type in types
 
     def read_name(self, what: str) -> Name:
-        """An identifier: any word that is not reserved, or a quoted one."""
+        """Read an identifier: a word that is not reserved, or a quoted one."""
         token = self._curr
         if (
             token
@@ -108,7 +108,7 @@ class ScalarParser(SparkParser):
         raise self.expected_error(what)
 
     def read_amount(self, what: str) -> Amount:
-        """A number, perhaps negative (the binder says why not), and perhaps a unit."""
+        """Read a number and an optional unit. The binder reports a negative number."""
         first = self._curr
         sign = "-" if self._match(TokenType.DASH) else ""
         if not self._match(TokenType.NUMBER):
@@ -124,7 +124,7 @@ class ScalarParser(SparkParser):
         return Amount(number, None, self.span_since(first))
 
     def read_list(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """One or more, separated by commas."""
+        """Read one or more items, separated by commas."""
         items = [item()]
         while self._match(TokenType.COMMA):
             items.append(item())
@@ -137,7 +137,7 @@ class ScalarParser(SparkParser):
         return node
 
     def read_type(self, closing: Sequence[TokenType]) -> Name:
-        """The text of a type, up to a comma or parenthesis of the declaration around it."""
+        """Read the text of a type, up to a comma or parenthesis of the declaration around it."""
         first, depth = self._curr, 0
         if not first or first.token_type in closing:
             raise self.expected_error("a type")
@@ -187,7 +187,7 @@ class ScalarParser(SparkParser):
         return items
 
     def _parse_select(self, *_args: object, **_options: object) -> exp.Expr | None:
-        """Only expressions ask for this: the grammar reads its own queries."""
+        """sqlglot calls this for a subquery in an expression; the grammar of queries does not call it."""
         if self.is_at(TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
             raise self.unsupported_error(
                 "SUBQUERY", self.locate_token(), "join the stream, or derive one with CREATE STREAM ... AS"
@@ -196,7 +196,7 @@ class ScalarParser(SparkParser):
 
 
 class CqlDialect(Spark):
-    """Spark SQL's words; in a string a doubled quote is a quote, as in the SQL standard."""
+    """Tokens of Spark SQL; in a string a doubled quote is a quote, as in the SQL standard."""
 
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES: ClassVar = ["'", '"', "\\"]
@@ -205,7 +205,7 @@ class CqlDialect(Spark):
 
 
 def tokenize(text: str) -> list[Token]:
-    """The words of a text; a string or comment without an end is a located error."""
+    """The tokens of a text. A string or comment without an end is an error with its position."""
     try:
         return CqlDialect().tokenize(text)
     except TokenError as error:
@@ -214,11 +214,11 @@ def tokenize(text: str) -> list[Token]:
             start = min(int(match[2]), len(text))
             raise CqlError("SYNTAX_ERROR", f"expected a closing {match[1]}", text, (start, len(text))) from None
         start = max(text.rfind("/*"), 0)
-        raise CqlError("SYNTAX_ERROR", "this text cannot be read to its end", text, (start, len(text))) from None
+        raise CqlError("SYNTAX_ERROR", "this text cannot be parsed to its end", text, (start, len(text))) from None
 
 
 def translate_error(error: ParseError, text: str) -> CqlError:
-    """A complaint of the scalar parser in our words."""
+    """An error of sqlglot's parser as a CQL error."""
     place = error.errors[0] if error.errors else {"start": 0, "end": len(text)}
     start, end = place["start"], place["end"]
     found = f"found {text[start:end]}" if text[start:end].strip() else "the text ends here"
@@ -233,10 +233,10 @@ def translate_error(error: ParseError, text: str) -> CqlError:
 
 
 def make_nesting_error(text: str) -> CqlError:
-    """The text nests deeper than it can be read; shown at its deepest parenthesis."""
+    """The error for a text with too many nested levels; it points at the deepest parenthesis."""
     depth = deepest = at = 0
     for offset, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth > deepest:
             deepest, at = depth, offset
-    return CqlUnsupportedError("UNSUPPORTED_NESTING", "the text is nested too deeply to be read", text, (at, at + 1))
+    return CqlUnsupportedError("UNSUPPORTED_NESTING", "the text is nested too deeply to be parsed", text, (at, at + 1))

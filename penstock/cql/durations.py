@@ -20,7 +20,7 @@ _MICROSECONDS = {
 }
 _WRITTEN_UNITS = tuple((name + "s", size) for name, size in reversed(_MICROSECONDS.items()) if name != "week")
 KNOWN_UNITS = ", ".join(name.upper() + "S" for name in _MICROSECONDS)
-_MAX_DURATION = 2**62  # so that a time plus a duration stays inside 64 bits
+_MAX_DURATION = 2**62  # a time plus a duration fits 64 bits
 
 
 def is_unit(word: str) -> bool:
@@ -29,7 +29,7 @@ def is_unit(word: str) -> bool:
 
 
 def convert_duration(number: str, unit: str | None, time_type: pa.DataType) -> int:
-    """A number and its unit as an integer in the unit of a time column; what cannot be is a QueryError."""
+    """A number and its unit as an integer in the unit of a time column; raises QueryError if that is impossible."""
     try:
         value = Decimal(number)
     except InvalidOperation:
@@ -74,7 +74,7 @@ def parse_duration(value: str | timedelta | int, time_type: pa.DataType) -> int:
 
 
 def format_duration(amount: int, time_type: pa.DataType) -> str:
-    """A duration in the largest unit that divides it; plain ticks for integer time."""
+    """A duration in the largest unit that divides it, or in ticks for integer time."""
     if not pa.types.is_timestamp(time_type):
         return str(amount)
     unit, size = next((unit, size) for unit, size in _WRITTEN_UNITS if amount % size == 0)

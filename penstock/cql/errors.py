@@ -1,4 +1,4 @@
-"""Mistakes in CQL text, answered with the line, the column and the offending text underlined."""
+"""Errors in CQL text, with the line, the column and the text underlined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import QueryError, UnsupportedError
 
 Span = tuple[int, int]  # half-open character offsets into the whole text
 
-_MAX_EXCERPT_WIDTH = 120  # a longer source line is shown as the part around the mistake
+_MAX_EXCERPT_WIDTH = 120  # of a longer source line only the part around the error is shown
 
 
 def find_line_and_column(text: str, offset: int) -> tuple[int, int]:
@@ -21,7 +21,7 @@ def find_line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 
 def format_excerpt(text: str, span: Span) -> str:
-    """The source line of a span with the span underlined; a span of several lines is underlined on its first."""
+    """The source line of a span with the span underlined; of several lines only the first is shown."""
     start, end = span
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
@@ -37,7 +37,7 @@ def format_excerpt(text: str, span: Span) -> str:
 
 
 class CqlError(QueryError):
-    """The text is wrong at a known place."""
+    """An error at a position in the text."""
 
     def __init__(self, condition: str, message: str, text: str, span: Span, **parameters: object) -> None:
         self.line, self.column = find_line_and_column(text, span[0])
@@ -47,12 +47,12 @@ class CqlError(QueryError):
 
 
 class CqlUnsupportedError(CqlError, UnsupportedError):
-    """Well-formed SQL at a known place that a continuous query cannot do."""
+    """Valid SQL, at a position in the text, that a continuous query does not support."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The whole text that is being read: what turns spans into located errors."""
+    """The text that is parsed or bound. It turns spans into errors with a position."""
 
     text: str
 
@@ -60,14 +60,14 @@ class Origin:
         return CqlError(condition, message, self.text, span, **parameters)
 
     def unsupported_error(self, construct: str, span: Span, advice: str = "") -> CqlUnsupportedError:
-        """Refuses a construct by name: ORDER BY becomes condition UNSUPPORTED_ORDER_BY."""
+        """The error for a construct by its name: ORDER BY gives the condition UNSUPPORTED_ORDER_BY."""
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         condition = "_".join(["UNSUPPORTED", *re.findall(r"\w+", construct.upper())])
         return CqlUnsupportedError(condition, message, self.text, span, construct=construct)
 
 
 def suggest_similar(word: str, known: Iterable[str]) -> str:
-    """`; did you mean value?`, or nothing if no known word is near."""
+    """`; did you mean value?`, or an empty text if no known word is similar."""
     spelling = {name.casefold(): name for name in known}
     near = get_close_matches(word.casefold(), spelling, n=1)
     return f"; did you mean {spelling[near[0]]}?" if near else ""

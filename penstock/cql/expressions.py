@@ -39,7 +39,7 @@ _CONSTRUCT_NAMES: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "null-safe equality",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
-# What a handled node may carry besides its operands; anything else it carries is refused.
+# The arguments that a node can have besides its operands. A node with any other argument is refused.
 _PLAIN_ARGS = frozenset({"this", "expression", "expressions", "to", "typed", "safe", "table", "unit", "low", "high"})
 _EXTRA_ARGS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Column: frozenset({"db", "catalog"}),
@@ -53,8 +53,8 @@ _EXTRA_ARGS: dict[type[exp.Expr], frozenset[str]] = {
 class ExpressionBinder:
     """Binds the expressions of one clause.
 
-    `no_aggregates_in` names the clause if it may hold none; `outputs` are the SELECT's aliases where the
-    clause may use them.
+    `no_aggregates_in` names the clause if aggregates are not allowed in it. `outputs` are the aliases of SELECT, if the
+    clause can use them.
     """
 
     scope: Scope
@@ -90,7 +90,9 @@ class ExpressionBinder:
 
     def _bind_column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
-            raise self.typer.error("SYNTAX_ERROR", f"{self.typer.source_text(node)} stands only alone in SELECT", node)
+            raise self.typer.error(
+                "SYNTAX_ERROR", f"{self.typer.source_text(node)} is only allowed alone in SELECT", node
+            )
         if not node.table and node.name.casefold() in self.outputs and len(self.scope.list_candidates(node.name)) != 1:
             return self.outputs[node.name.casefold()]
         return self.scope.resolve(node)
@@ -143,14 +145,14 @@ class ExpressionBinder:
         return Call("and", (low, self._build_comparison("<=", node.this, node.args["high"], node)), BOOL)
 
     def _bind_connective(self, node: exp.Expr) -> Expr:
-        """A chain of AND or OR as a balanced tree, so that a long one is not a deep one."""
+        """A chain of AND or OR as a balanced tree, so that a long chain does not make a deep tree."""
         op, connector = _CONNECTIVES[type(node)], type(node)
         terms: list[Expr] = []
-        rest = node
-        while isinstance(rest, connector) and isinstance(rest, exp.Binary):
-            terms.append(self.bind_condition(rest.right, op.upper()))
-            rest = rest.left
-        terms.append(self.bind_condition(rest, op.upper()))
+        left = node
+        while isinstance(left, connector) and isinstance(left, exp.Binary):
+            terms.append(self.bind_condition(left.right, op.upper()))
+            left = left.left
+        terms.append(self.bind_condition(left, op.upper()))
         return _build_balanced(op, terms[::-1])
 
     def _bind_not(self, node: exp.Expr) -> Expr:
@@ -225,7 +227,7 @@ class ExpressionBinder:
     def _bind_aggregate(self, name: str, node: exp.Expr) -> Expr:
         if self.no_aggregates_in:
             message = (
-                f"an aggregate cannot stand in {self.no_aggregates_in}; {node.name.upper()} can in SELECT and HAVING"
+                f"an aggregate is not allowed in {self.no_aggregates_in}; write {node.name.upper()} in SELECT or HAVING"
             )
             raise self.typer.error("AGGREGATE_NOT_ALLOWED", message, node)
         built_in = AGGREGATES.get(name)

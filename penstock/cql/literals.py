@@ -1,4 +1,4 @@
-"""Constants of a query, and their casts, which are done once when the query is bound."""
+"""Constants of a query and their casts. The binder casts a constant once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_date(text: str) -> date | None:
 
 
 def cast_literal(literal: Literal, target: pa.DataType) -> Literal | None:
-    """The constant in another type; None if its value has no place there."""
+    """The constant in another type; None if the type cannot hold its value."""
     if literal.type == target or literal.value is None:
         return Literal(literal.value, target)
     try:
@@ -79,11 +79,11 @@ def _convert_value(value: object, target: pa.DataType) -> object:
 
 
 def _to_integer(value: object) -> int | None:
-    """Toward zero, as SQL casts."""
+    """Truncated toward zero, as in SQL."""
     if isinstance(value, str):
         value = Decimal(value.strip())
         if value.is_finite() and value.adjusted() > MAX_PRECISION:
-            return None  # before 1e999999999 is written out
+            return None  # int() would write out 1e999999999
     return int(value) if isinstance(value, (int, float, Decimal)) else None
 
 

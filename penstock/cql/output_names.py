@@ -1,4 +1,4 @@
-"""The names of output columns: explicit ones win, derived ones make room."""
+"""The names of output columns: aliases are kept, derived names avoid them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMESTAMP_COLUMN = "_ts"
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """An expression of SELECT, its alias if it has one, and the text it came from."""
+    """An expression of SELECT, its alias if it has one, and its node in the text."""
 
     expr: Expr
     alias: str | None
@@ -26,7 +26,7 @@ class OutputColumn:
 
 
 def expand_star(node: exp.Expr, scope: Scope) -> list[Column] | None:
-    """The columns of `*` or `t.*`; None for anything else. A derived stream's `_ts` is left to the result's own."""
+    """The columns of `*` or `t.*`; None for anything else. The `_ts` of a derived stream is left out."""
     if isinstance(node, exp.Star):
         sources, star = scope.sources, node
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -42,7 +42,7 @@ def expand_star(node: exp.Expr, scope: Scope) -> list[Column] | None:
 
 
 def name_outputs(outputs: list[OutputColumn], origin: Origin) -> tuple[SelectItem, ...]:
-    """The items with their final names, which differ even without regard to case."""
+    """The items with their final names, which are distinct also if case is ignored."""
     taken: set[str] = set()
     for output in outputs:
         if output.alias is None:
@@ -51,7 +51,7 @@ def name_outputs(outputs: list[OutputColumn], origin: Origin) -> tuple[SelectIte
             message = f"{TIMESTAMP_COLUMN} is the name of the result's timestamp; choose another"
             raise origin.error("RESERVED_NAME", message, find_span(output.node))
         if output.alias.casefold() in taken:
-            message = f"column {output.alias} stands twice in SELECT"
+            message = f"column {output.alias} appears twice in SELECT"
             raise origin.error("DUPLICATE_COLUMN", message, find_span(output.node), name=output.alias)
         taken.add(output.alias.casefold())
     derived = [_derive_name(output, position) for position, output in enumerate(outputs, 1)]
@@ -65,7 +65,7 @@ def name_outputs(outputs: list[OutputColumn], origin: Origin) -> tuple[SelectIte
             message = f"{TIMESTAMP_COLUMN} is the name of the result's timestamp; give this column another with AS"
             raise origin.error("RESERVED_NAME", message, find_span(output.node))
         if isinstance(output.expr, Column) and (counts[name.casefold()] > 1 or name.casefold() in taken):
-            name = f"{output.expr.alias}_{name}"  # noqa: PLW2901 (the qualified name takes the place of the short one)
+            name = f"{output.expr.alias}_{name}"  # noqa: PLW2901 (the qualified name replaces the short one)
         items.append(SelectItem(_make_unique(name, taken), output.expr))
     return tuple(items)
 

@@ -28,7 +28,7 @@ from penstock.cql.windows import NOW, UNBOUNDED
 
 _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
-# Each clause behind FROM, and those that must not stand before it.
+# Each clause after FROM, and the clauses that must not come before it.
 _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
     "WHERE": ("GROUP BY", "HAVING"),
     "WINDOW": (),
@@ -66,7 +66,7 @@ _UNSUPPORTED_JOINS = {
 
 @dataclass
 class _SelectClauses:
-    """What follows FROM, as far as it has been read."""
+    """The clauses after FROM that have been read."""
 
     where: exp.Expr | None = None
     window: Amount | None = None
@@ -76,7 +76,7 @@ class _SelectClauses:
 
 
 class QueryParser(ScalarParser):
-    """Reads queries strictly: what is not in the grammar is refused by name or answered with what was expected."""
+    """Parses queries strictly: an unsupported construct is refused by its name, other errors say what was expected."""
 
     def read_query(self) -> QuerySyntax:
         first = self._curr
@@ -119,7 +119,7 @@ class QueryParser(ScalarParser):
         if self._curr.text.upper() in _EMITS and self._next.token_type == TokenType.L_PAREN:
             written = self._curr.text.upper()
             raise self.unsupported_error(
-                f"nested {written}", self.locate_token(), f"{written} stands around the whole query"
+                f"nested {written}", self.locate_token(), f"{written} must enclose the whole query"
             )
         return self._read_select()
 
@@ -156,11 +156,11 @@ class QueryParser(ScalarParser):
         expression = self.read_scalar("a column or an expression")
         node = self._parse_alias(expression) or expression
         if isinstance(node, exp.Alias) and not (isinstance(node.args["alias"], exp.Identifier) and node.alias):
-            raise self.origin.error("SYNTAX_ERROR", "expected a name behind the expression", find_span(node))
+            raise self.origin.error("SYNTAX_ERROR", "expected a name after the expression", find_span(node))
         return node
 
     def _read_clauses(self) -> _SelectClauses:
-        """WHERE, GROUP BY and HAVING in SQL's order; WINDOW and FRESHNESS anywhere behind FROM."""
+        """WHERE, GROUP BY and HAVING in SQL's order; WINDOW and FRESHNESS anywhere after FROM."""
         clauses = _SelectClauses()
         seen: list[str] = []
         while clause := self._read_clause_keyword(seen):
@@ -189,7 +189,7 @@ class QueryParser(ScalarParser):
             raise self.origin.error("SYNTAX_ERROR", f"a second {clause}", self.locate_token())
         later = next((other for other in seen if other in _CLAUSE_ORDER[clause]), None)
         if later:
-            raise self.origin.error("SYNTAX_ERROR", f"{clause} must stand before {later}", self.locate_token())
+            raise self.origin.error("SYNTAX_ERROR", f"{clause} must come before {later}", self.locate_token())
         self._advance()
         return clause
 
@@ -197,7 +197,7 @@ class QueryParser(ScalarParser):
         return self.read_name("an alias of FROM"), self.read_amount("a duration such as 12 MINUTES")
 
     def _read_joins(self) -> tuple[tuple[SourceSyntax, ...], tuple[exp.Expr, ...]]:
-        """FROM items by comma and JOIN, and the conditions of their ONs."""
+        """FROM items, divided by commas or JOIN, and the conditions of ON."""
         sources = [self._read_source()]
         conditions: list[exp.Expr] = []
         while True:
@@ -251,7 +251,7 @@ class QueryParser(ScalarParser):
         bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not self.is_next("FRESHNESS")
         alias = self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
         if alias and self.is_at(TokenType.L_BRACKET):
-            message = f"the window stands before the alias: write {relation.text} [...] AS {alias.text}"
+            message = f"the window comes before the alias: write {relation.text} [...] AS {alias.text}"
             raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
         return SourceSyntax(relation, alias, window)
 
@@ -260,12 +260,12 @@ class QueryParser(ScalarParser):
         self._advance()
         form = self._read_window_form()
         if self.is_next("SLIDE"):
-            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE stands only behind a RANGE", self.locate_token())
+            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE is only allowed after a RANGE", self.locate_token())
         self.expect_words("]")
         return WindowSyntax(form, self.span_since(first))
 
     def _read_window_form(self) -> WindowForm:
-        """A window without its brackets."""
+        """The text between the brackets of a window."""
         if self._match_text_seq("NOW"):
             return NOW
         if self._match_text_seq("UNBOUNDED") or self._match_text_seq("RANGE", "UNBOUNDED"):

@@ -1,4 +1,4 @@
-"""What the names of one SELECT mean: its FROM items and their columns."""
+"""Name resolution in one SELECT: its FROM items and their columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def column_names(source: Source) -> list[str]:
 
 
 def find_column(source: Source, name: str) -> Column | None:
-    """The column of a FROM item by any spelling of its name."""
+    """The column of a FROM item by its name, case-insensitive."""
     for field in source.relation.schema:
         if field.name.casefold() == name.casefold():
             return Column(source.alias, field.name, field.type)
@@ -26,7 +26,7 @@ def find_column(source: Source, name: str) -> Column | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """The FROM items that a SELECT's expressions may name."""
+    """The FROM items that expressions of a SELECT can name."""
 
     origin: Origin
     sources: tuple[Source, ...]
@@ -35,14 +35,14 @@ class Scope:
         return next((source for source in self.sources if source.alias.casefold() == alias.casefold()), None)
 
     def resolve(self, node: exp.Column) -> Column:
-        """The one column a name means; anything else is an error that lists what is known."""
+        """The column that a name refers to; an unknown name is an error that lists the known ones."""
         column = self.find(node)
         if column is None:
             raise self.unknown_column_error(node)
         return column
 
     def find(self, node: exp.Column) -> Column | None:
-        """The same, but None for a name without a qualifier that no FROM item has."""
+        """Like `resolve`, but None for a name without a qualifier that no FROM item has."""
         if node.args.get("db"):
             raise self.unknown_column_error(node)
         if node.table:
@@ -51,12 +51,12 @@ class Scope:
         found = self.list_candidates(node.name)
         if len(found) > 1:
             candidates = ", ".join(f"{column.alias}.{column.name}" for column in found)
-            message = f"column {node.name} is ambiguous; it may be {candidates}"
+            message = f"column {node.name} is ambiguous; it can be {candidates}"
             raise self.origin.error("AMBIGUOUS_COLUMN", message, find_span(node), name=node.name)
         return found[0] if found else None
 
     def list_candidates(self, name: str) -> list[Column]:
-        """Every column a name without a qualifier may mean."""
+        """Every column that a name without a qualifier can refer to."""
         return [column for source in self.sources if (column := find_column(source, name))]
 
     def resolve_qualifier(self, node: exp.Column) -> Source:

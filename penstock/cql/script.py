@@ -1,7 +1,7 @@
-"""A CQL script as a whole: what it declares, and its queries by name.
+"""A CQL script: its declarations, and its queries by name.
 
-A query is named after the sink it feeds or the stream it derives; a bare SELECT is `query`. A name taken twice gets
-a number.
+A query has the name of the sink that it writes to or of the stream that it derives; a bare SELECT is `query`. If a name
+is taken, a number is added.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Script:
 
     @property
     def derived_streams(self) -> tuple[str, ...]:
-        """The streams that are made by queries."""
+        """The streams that queries derive."""
         return tuple(statement.name for statement in self.statements if isinstance(statement, CreateStreamAs))
 
     @property
@@ -67,12 +67,12 @@ class Script:
         return named
 
     def locate_error(self, sink: SinkDeclaration, error: PenstockError) -> CqlError:
-        """What is wrong with a sink, with its place in the script."""
+        """An error about a sink, with its position in the script."""
         kind = CqlUnsupportedError if isinstance(error, UnsupportedError) else CqlError
         return kind(error.condition, error.message, self.text, sink.span)
 
     def summarize(self) -> Iterator[SummaryLine]:
-        """Kind, name and description of everything in the script."""
+        """Kind, name and description of every statement."""
         for stream in self.streams:
             yield (
                 "stream",
@@ -90,7 +90,7 @@ class Script:
 
 
 def read_script(path: Path) -> Script:
-    """Read and bind a script; every mistake is a QueryError."""
+    """Read and bind a script; every error is a QueryError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The grammar of CQL statements: declarations, INSERT INTO, and scripts of them."""
+"""The grammar of CQL statements and scripts: declarations, INSERT INTO and queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TIMESTAMPS: dict[str, Timestamps] = {"EXTERNAL": "external", "INTERNAL": "inter
 
 @dataclass
 class _StreamClauses:
-    """What follows a stream's columns, as far as it has been read."""
+    """The clauses after the columns of a stream that have been read."""
 
     time: Name | None = None
     lateness: Amount | None = None
@@ -40,10 +40,10 @@ class _StreamClauses:
 
 
 class ScriptParser(QueryParser):
-    """Reads whole statements."""
+    """Parses whole statements."""
 
     def load_tokens(self, text: str, words: list[Token]) -> None:
-        """Stands before the first word of one statement."""
+        """Start at the first token of one statement."""
         self.reset()
         self.sql = text
         self._chunks = [words]
@@ -116,7 +116,7 @@ class ScriptParser(QueryParser):
         )
 
     def _read_stream_clause(self, clauses: _StreamClauses) -> bool:
-        """Reads one clause, whichever comes; each stands once at most."""
+        """Read the next clause; each can appear once."""
         first = self._curr
         if self._match_text_seq("TIMESTAMP", "BY"):
             before, clauses.time = clauses.time, self.read_name("the time column")
@@ -188,7 +188,7 @@ class ScriptParser(QueryParser):
 
 
 def parse_query(text: str) -> QuerySyntax:
-    """One query, perhaps closed by a semicolon."""
+    """Parse one query, with or without a semicolon at its end."""
     statements = _split_statements(text)
     if not statements:
         raise CqlError("SYNTAX_ERROR", "expected SELECT, the text is empty", text, (0, len(text)))
@@ -208,7 +208,7 @@ def parse_query(text: str) -> QuerySyntax:
 
 
 def parse_script(text: str) -> list[StatementSyntax]:
-    """Every statement of a script."""
+    """Parse every statement of a script."""
     parser = ScriptParser(dialect=CqlDialect())
     statements = []
     try:
@@ -224,7 +224,7 @@ def parse_script(text: str) -> list[StatementSyntax]:
 
 
 def _split_statements(text: str) -> list[list[Token]]:
-    """The words of each statement; empty statements do not count."""
+    """The tokens of each statement; empty statements are skipped."""
     statements: list[list[Token]] = [[]]
     for token in tokenize(text):
         if token.token_type == TokenType.SEMICOLON:

@@ -1,4 +1,4 @@
-"""SELECT and set operations: text resolved against the catalog."""
+"""Binds SELECT and set operations against the catalog."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from penstock.expr.types import classify_type, find_common_type
 
 
 def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
-    """A SELECT, or UNION ALL and EXCEPT of them."""
+    """Bind a SELECT, or a UNION ALL or EXCEPT of two bodies."""
     if isinstance(syntax, SelectSyntax):
         return _SelectBinder(syntax, catalog, origin).bind()
     left, right = bind_body(syntax.left, catalog, origin), bind_body(syntax.right, catalog, origin)
     if len(left.items) != len(right.items):
-        message = f"{syntax.kind.upper()} needs as many columns on both sides: {len(left.items)} and {len(right.items)}"
+        message = (
+            f"{syntax.kind.upper()} needs equally many columns on both sides: {len(left.items)} and {len(right.items)}"
+        )
         raise origin.error("COLUMN_COUNT", message, syntax.span)
     types: list[pa.DataType] = []
     for one, two in zip(left.items, right.items, strict=True):
@@ -51,7 +53,7 @@ def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
 
 
 def check_time_types(body: QueryBody, syntax: BodySyntax, origin: Origin) -> None:
-    """Time must be counted in one way: results of one query are ordered by it."""
+    """All streams of a query must count time in one way, because its results are ordered by time."""
     first: Stream | None = None
     for source, written in zip(body.inputs, _list_source_syntax(syntax), strict=True):
         stream = source.relation
@@ -60,9 +62,9 @@ def check_time_types(body: QueryBody, syntax: BodySyntax, origin: Origin) -> Non
         first = first or stream
         if classify_type(stream.time_type) != classify_type(first.time_type):
             counted = (
-                f"{first.name} by {format_type(first.time_type)}, {stream.name} by {format_type(stream.time_type)}"
+                f"{first.name} in {format_type(first.time_type)}, {stream.name} in {format_type(stream.time_type)}"
             )
-            message = f"the streams of one query must count time alike: all by timestamps or all by integers; {counted}"
+            message = f"the streams of one query must count time alike: all in timestamps or all in integers; {counted}"
             raise origin.error("TIME_TYPES_DIFFER", message, written.relation.span)
 
 
@@ -74,7 +76,7 @@ def _list_source_syntax(syntax: BodySyntax) -> tuple[SourceSyntax, ...]:
 
 
 class _SelectBinder:
-    """One SELECT on its way to being bound."""
+    """Binds one SELECT."""
 
     def __init__(self, syntax: SelectSyntax, catalog: Catalog, origin: Origin) -> None:
         self.syntax = syntax
@@ -143,7 +145,7 @@ class _SelectBinder:
                     raise self.origin.error("GROUP_BY_POSITION", message, find_span(node))
                 key = items[key.value - 1].expr
             if _has_aggregate(key):
-                message = "GROUP BY names an aggregate; group by what it is computed over"
+                message = "GROUP BY names an aggregate; group by the columns that it is computed from"
                 raise self.origin.error("AGGREGATE_NOT_ALLOWED", message, find_span(node))
             keys.append(key)
         return tuple(dict.fromkeys(keys))
@@ -160,7 +162,7 @@ class _SelectBinder:
         if expr in keys or isinstance(expr, (Aggregate, Literal)):
             return
         if isinstance(expr, Column):
-            message = f"column {expr.alias}.{expr.name} stands outside an aggregate and is not in GROUP BY"
+            message = f"column {expr.alias}.{expr.name} is outside an aggregate and not in GROUP BY"
             raise self.origin.error("NOT_GROUPED", message, self._find_column_span(expr, node))
         for arg in expr.args:
             self._check_grouped(arg, keys, node)

@@ -1,4 +1,4 @@
-"""FROM items: windows and freshness in the unit of each stream's time column."""
+"""Binds FROM items, with windows and freshness in the unit of each stream's time column."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from penstock.errors import QueryError
 
 
 def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tuple[Source, ...]:
-    """The FROM items of a SELECT; at least one must be a stream."""
+    """Bind the FROM items of a SELECT; at least one must be a stream."""
     sources: list[Source] = []
     for syntax in select.sources:
         source = _bind_source(syntax, select.window, catalog, origin)
         written = syntax.alias or syntax.relation
         if any(source.alias.casefold() == other.alias.casefold() for other in sources):
-            message = f"alias {source.alias} stands twice in FROM; give each item its own with AS"
+            message = f"alias {source.alias} appears twice in FROM; give each item its own alias with AS"
             raise origin.error("DUPLICATE_ALIAS", message, written.span, alias=source.alias)
         if select.sequence and source.is_table:
             message = f"SEQ pairs streams, but {source.relation.name} is a table"
             raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
         if select.sequence and syntax.window and source.window.counted:
             message = (
-                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT looks at the last "
+                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT uses the last "
                 "tuple of each key anyway"
             )
             raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
@@ -107,7 +107,7 @@ def _resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) 
 
 
 def convert_amount(amount: Amount, time_type: pa.DataType, origin: Origin, least: int = 1) -> int:
-    """A written duration in the unit of a time column; it may not be less than `least`."""
+    """A duration in the unit of a time column; it must be at least `least`."""
     try:
         value = convert_duration(amount.number, amount.unit, time_type)
     except QueryError as error:

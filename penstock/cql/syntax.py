@@ -1,6 +1,6 @@
-"""What the parser makes of a text before any name is looked up: frozen values that remember their place.
+"""The syntax tree of a text before names are resolved: frozen values with their positions.
 
-Scalar expressions stay sqlglot's; everything that CQL adds to SQL is one of these.
+Scalar expressions are nodes of sqlglot; every construct that CQL adds to SQL has a type here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number and perhaps a unit, as written."""
+    """A number and an optional unit, as written."""
 
     number: str
     unit: str | None
@@ -83,7 +83,7 @@ class SetSyntax:
     kind: SetKind
     left: BodySyntax
     right: BodySyntax
-    span: Span  # of the right side, where a mismatch is shown
+    span: Span  # of the right side; errors about columns point at it
 
 
 BodySyntax = SelectSyntax | SetSyntax

@@ -50,7 +50,7 @@ _CANONICAL_TYPES = frozenset(_TYPES_BY_NAME.values())
 
 
 def to_arrow_type(sql_name: str) -> pa.DataType:
-    """The Arrow type of a SQL type name, without regard to case."""
+    """The Arrow type of a SQL type name, case-insensitive."""
     name = " ".join(sql_name.casefold().split())
     if name in _TYPES_BY_NAME:
         return _TYPES_BY_NAME[name]
@@ -58,14 +58,14 @@ def to_arrow_type(sql_name: str) -> pa.DataType:
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return pa.decimal128(precision, scale)
-        message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and no more of them after the point"
+        message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
         raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
     hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
 
 
 def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
-    """The type Penstock computes with for a type that data arrive in; None if there is none."""
+    """The type in which Penstock computes with data of a given type; None if the type is not supported."""
     if pa.types.is_dictionary(given):
         return canonicalize_type(given.value_type)
     if pa.types.is_timestamp(given):
@@ -78,7 +78,7 @@ def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
 
 
 def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
-    """A declaration, by SQL type names or as an Arrow schema, as a schema of canonical types."""
+    """A schema of canonical types, from SQL type names or from an Arrow schema."""
     if not isinstance(columns, (pa.Schema, Mapping)):
         message = f"columns are given as {{name: type}} or as a pyarrow.Schema, not as a {type(columns).__name__}"
         raise QueryError("NO_COLUMNS", message)
@@ -111,7 +111,7 @@ def find_time_column(schema: pa.Schema, name: str) -> str:
     """The declared spelling of a stream's time column, which must be a timestamp or an integer."""
     spelling: dict[str, str] = {column.casefold(): column for column in schema.names}
     if not isinstance(name, str):
-        raise QueryError("UNKNOWN_COLUMN", f"time= names the time column, {name!r} does not", column=name)
+        raise QueryError("UNKNOWN_COLUMN", f"time= must be the name of the time column, not {name!r}", column=name)
     if name.casefold() not in spelling:
         known = ", ".join(schema.names)
         hint = suggest_similar(name, schema.names)
@@ -125,7 +125,7 @@ def find_time_column(schema: pa.Schema, name: str) -> str:
 
 
 def format_type(given: pa.DataType) -> str:
-    """How an error names a type: as one would write it in SQL."""
+    """A type in SQL, for error messages."""
     match classify_type(given):
         case "decimal":
             return f"decimal({given.precision}, {given.scale})"
@@ -139,7 +139,7 @@ def format_type(given: pa.DataType) -> str:
 
 
 def can_cast(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether CAST may be written between two types."""
+    """Whether CAST allows this pair of types."""
     source, goal = classify_type(given), classify_type(target)
     numbers = ("integer", "float", "decimal")
     return (

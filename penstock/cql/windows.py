@@ -23,7 +23,7 @@ class Window:
     keyword: ClassVar[str]
     """The word that introduces the window in CQL, for messages."""
     bounded: ClassVar[bool] = False
-    """Whether every tuple expires once the stream has gone on far enough, the oldest tuple first."""
+    """Whether every tuple expires as the stream goes on, the oldest first."""
 
     @property
     def lifetime(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The lowest floor: typed expressions (`nodes`), vectorised evaluation (`evaluate`) and SQL text (`sql`)."""
+"""Typed expressions: nodes, the registries of functions and aggregates, vectorised evaluation and SQL text."""
 
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import (
@@ -7,7 +7,6 @@ from penstock.expr.nodes import (
     DOUBLE,
     INT,
     INTERVAL,
-    MIRRORED_OPS,
     STRING,
     TIMESTAMP,
     Aggregate,
@@ -32,7 +31,6 @@ __all__ = [
     "DOUBLE",
     "INT",
     "INTERVAL",
-    "MIRRORED_OPS",
     "STRING",
     "TIMESTAMP",
     "Aggregate",

@@ -1,13 +1,14 @@
 """Arithmetic kernels: overflow and division by zero are NULL for that row, never an error.
 
-The fast path is one checked Arrow kernel. Only when it refuses (some row overflows or divides by zero) is the batch
-computed again: integers exactly, as decimals, and cast back; so a batch without such rows pays nothing.
-Timestamps and durations are integers in disguise: counts of the unit of the result.
+The fast path is one checked Arrow kernel. If it raises, because a row overflows or divides by zero, the batch is
+computed again: integers exactly, as decimals, and cast back. A batch without such rows costs nothing extra. Timestamps
+and durations are computed as integers: counts of the unit of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -29,83 +30,71 @@ from penstock.expr.convert import (
     round_to_decimal,
     to_ticks,
 )
-from penstock.expr.nodes import Call, Op
+from penstock.expr.nodes import Call
 
 Kernel = Callable[..., Datum]
 
-UNCHECKED_KERNELS: dict[Op, Kernel] = {
-    "+": pc.add,
-    "-": pc.subtract,
-    "*": pc.multiply,
-    "/": pc.divide,
-    "neg": pc.negate,
-    "abs": pc.abs,
-}
-CHECKED_KERNELS: dict[Op, Kernel] = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-    "neg": pc.negate_checked,
-    "abs": pc.abs_checked,
-}
-DECIMAL_OPERATIONS: dict[Op, Callable[..., Decimal]] = {
-    "+": EXACT_CONTEXT.add,
-    "-": EXACT_CONTEXT.subtract,
-    "*": EXACT_CONTEXT.multiply,
-    "/": EXACT_CONTEXT.divide,
-    "%": EXACT_CONTEXT.remainder,
-    "neg": EXACT_CONTEXT.minus,
-    "abs": EXACT_CONTEXT.abs,
-}
+
+@dataclass(frozen=True)
+class ArithmeticKernels:
+    """The kernels of one operator, by the family of its result."""
+
+    integers: Kernel
+    floats: Kernel
+    decimals: Callable[[int], Kernel]
+    """For the scale of the result. The kernel raises `ArrowInvalid` if it cannot be exact."""
+    exact: Callable[..., Decimal]
+    """One row of decimals, for rows beyond the widest type of Arrow."""
+    divides: bool = False
+    """Whether a second argument of zero gives NULL."""
 
 
-def make_arithmetic(call: Call, _constants: object) -> Kernel:
-    """The kernel of `+ - * / % neg abs` for the type of the result."""
-    kind, types = call.type, [arg.type for arg in call.args]
-    if pt.is_integer(kind):
-        return _convert_arguments(_make_integer_kernel(call.op), types, kind, lambda arg: try_cast(arg, kind))
-    if pt.is_floating(kind):
-        return _convert_arguments(_choose_float_kernel(call.op), types, kind, lambda arg: try_cast(arg, kind))
-    if pt.is_decimal(kind):
-        return _make_decimal_kernel(call.op, kind)
-    if (pt.is_timestamp(kind) or pt.is_duration(kind)) and not any(map(_is_fractional, types)):
-        count = _make_integer_kernel(call.op)
-        return lambda *args: count(*(to_ticks(arg, kind.unit) for arg in args)).view(kind)
-    signature = ", ".join(map(str, types))
-    raise UnsupportedError("ARITHMETIC", f"no {call.op} of ({signature}) as {kind}", op=call.op, types=signature)
+def make_arithmetic(kernels: ArithmeticKernels) -> Callable[[Call, object], Kernel]:
+    """Chooses the kernel of an operator by the type of its result."""
+
+    def make(call: Call, _constants: object) -> Kernel:
+        kind, types = call.type, [arg.type for arg in call.args]
+        if pt.is_integer(kind):
+            return _convert_arguments(kernels.integers, types, kind)
+        if pt.is_floating(kind):
+            return _convert_arguments(kernels.floats, types, kind)
+        if pt.is_decimal(kind):
+            return _make_decimal_kernel(kernels, kind)
+        if (pt.is_timestamp(kind) or pt.is_duration(kind)) and not any(map(_is_fractional, types)):
+            return lambda *args: kernels.integers(*(to_ticks(arg, kind.unit) for arg in args)).view(kind)
+        signature = ", ".join(map(str, types))
+        raise UnsupportedError("ARITHMETIC", f"no {call.op} of ({signature}) as {kind}", op=call.op, types=signature)
+
+    return make
 
 
 def _is_fractional(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind) or pt.is_decimal(kind))
 
 
-def _convert_arguments(kernel: Kernel, types: list[pa.DataType], kind: pa.DataType, convert: Kernel) -> Kernel:
+def _convert_arguments(kernel: Kernel, types: list[pa.DataType], kind: pa.DataType) -> Kernel:
     if all(arg == kind for arg in types):
         return kernel
-    return lambda *args: kernel(*map(convert, args))
+    return lambda *args: kernel(*(try_cast(arg, kind) for arg in args))
 
 
 def _null_where(divisor: Datum, refused: Datum) -> Datum:
-    """The divisor, NULL where it is refused."""
+    """The divisor, with NULL where the division is not allowed."""
     return pc.if_else(refused, pa.scalar(None, divisor.type), divisor)
 
 
 # Integers
 
 
-def _make_integer_kernel(op: Op) -> Kernel:
-    if op == "/":
-        return _divide_integers
-    if op == "%":
-        return _compute_modulo
-    checked, exact = CHECKED_KERNELS[op], UNCHECKED_KERNELS[op]
+def _make_integer_kernel(checked: Kernel, unchecked: Kernel) -> Kernel:
+    """The checked kernel; if it raises, the unchecked one over decimals that are wide enough."""
 
     def kernel(*args: Datum) -> Datum:
         try:
             return checked(*args)
         except pa.ArrowInvalid:
             wide = pa.decimal256(INTEGER_DECIMAL.precision, 0)
-            return try_cast(exact(*(pc.cast(arg, wide) for arg in args)), args[0].type)
+            return try_cast(unchecked(*(pc.cast(arg, wide) for arg in args)), args[0].type)
 
     return kernel
 
@@ -145,10 +134,6 @@ def _compute_modulo(a: Datum, b: Datum) -> Datum:
 # Floats
 
 
-def _choose_float_kernel(op: Op) -> Kernel:
-    return {"/": _divide_floats, "%": _compute_modulo}.get(op) or UNCHECKED_KERNELS[op]
-
-
 def _divide_floats(a: Datum, b: Datum) -> Datum:
     try:
         return pc.divide_checked(a, b)
@@ -159,25 +144,24 @@ def _divide_floats(a: Datum, b: Datum) -> Datum:
 # Decimals
 
 
-def _make_decimal_kernel(op: Op, kind: pa.DataType) -> Kernel:
-    """Arrow's kernels widen the type so as to be exact; past their widest type, digits in use count instead."""
-    kernels: dict[Op, Kernel] = {"/": _make_decimal_divide(kind.scale), "%": _compute_decimal_modulo}
-    exact = kernels.get(op) or UNCHECKED_KERNELS[op]
+def _make_decimal_kernel(kernels: ArithmeticKernels, kind: pa.DataType) -> Kernel:
+    """Arrow's kernels widen the type to be exact; beyond their widest type the digits in use are counted instead."""
+    compute = kernels.decimals(kind.scale)
 
     def kernel(*args: Datum) -> Datum:
         args = tuple(arg if pt.is_decimal(arg.type) else try_cast(arg, INTEGER_DECIMAL) for arg in args)
         for prepare in (tuple, _shrink_precision):
             try:
-                return try_cast(exact(*prepare(args)), kind)
+                return try_cast(compute(*prepare(args)), kind)
             except pa.ArrowInvalid:
                 continue
-        return _compute_by_row(op, args, kind)
+        return _compute_by_row(kernels, args, kind)
 
     return kernel
 
 
 def _shrink_precision(args: tuple[Datum, ...]) -> list[Datum]:
-    """The arguments as decimals of no more digits than their values have."""
+    """The arguments as decimals with only as many digits as their values have."""
     return [pc.cast(arg, pa.decimal256(_count_digits(arg), arg.type.scale)) for arg in args]
 
 
@@ -190,8 +174,8 @@ def _count_digits(arg: Datum) -> int:
 
 def _make_decimal_divide(scale: int) -> Kernel:
     def divide(a: Datum, b: Datum) -> Datum:
-        # Arrow truncates the quotient at a scale it derives from the types; we need one digit more than the
-        # result has, to round by.
+        # Arrow truncates the quotient at a scale that it derives from the types. Rounding needs one digit more than
+        # the result has.
         missing = scale - (a.type.scale + b.type.precision - b.type.scale)
         if missing > 0:
             a = pc.cast(a, pa.decimal256(min(a.type.precision + missing, MAX_DECIMAL_DIGITS), a.type.scale + missing))
@@ -203,23 +187,42 @@ def _make_decimal_divide(scale: int) -> Kernel:
 def _compute_decimal_modulo(a: Datum, b: Datum) -> Datum:
     quotient = pc.trunc(_make_decimal_divide(0)(a, b))
     whole = quotient.type.precision - quotient.type.scale
-    rest = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
-    # Checked, for trunc of a decimal256 may err (see convert): less than the divisor, on the dividend's side of zero.
-    side = pc.equal(pc.sign(rest), pc.sign(a))
-    right = pc.and_(pc.less(pc.abs(rest), pc.abs(b)), pc.or_(side, pc.equal(pc.sign(rest), 0)))
+    remainder = pc.subtract(a, pc.multiply(pc.cast(quotient, pa.decimal256(max(whole, 1), 0)), b))
+    # trunc of a decimal256 can be wrong (see convert). The remainder must be less than the divisor and have the sign
+    # of the dividend.
+    side = pc.equal(pc.sign(remainder), pc.sign(a))
+    right = pc.and_(pc.less(pc.abs(remainder), pc.abs(b)), pc.or_(side, pc.equal(pc.sign(remainder), 0)))
     if not pc.all(right, min_count=0).as_py():
         raise pa.ArrowInvalid("decimal256 truncated wrongly")
-    return rest
+    return remainder
 
 
-def _compute_by_row(op: Op, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:
+def _compute_by_row(kernels: ArithmeticKernels, args: tuple[Datum, ...], kind: pa.DataType) -> pa.Array:
     length = max(len(arg) for arg in args if isinstance(arg, pa.Array))
     columns = [arg.to_pylist() if isinstance(arg, pa.Array) else [arg.as_py()] * length for arg in args]
-    operate, divides = DECIMAL_OPERATIONS[op], op in {"/", "%"}
 
     def one(row: tuple[Any, ...]) -> Decimal | None:
-        if None in row or (divides and not row[1]):
+        if None in row or (kernels.divides and not row[1]):
             return None
-        return round_to_decimal(operate(*row), kind)
+        return round_to_decimal(kernels.exact(*row), kind)
 
     return pa.array([one(row) for row in zip(*columns, strict=True)], kind)
+
+
+# Operators
+
+
+def _combine(checked: Kernel, unchecked: Kernel, exact: Callable[..., Decimal]) -> ArithmeticKernels:
+    """An operator for which Arrow has a checked and an unchecked kernel."""
+    return ArithmeticKernels(_make_integer_kernel(checked, unchecked), unchecked, lambda _scale: unchecked, exact)
+
+
+ADD = _combine(pc.add_checked, pc.add, EXACT_CONTEXT.add)
+SUBTRACT = _combine(pc.subtract_checked, pc.subtract, EXACT_CONTEXT.subtract)
+MULTIPLY = _combine(pc.multiply_checked, pc.multiply, EXACT_CONTEXT.multiply)
+NEGATE = _combine(pc.negate_checked, pc.negate, EXACT_CONTEXT.minus)
+ABS = _combine(pc.abs_checked, pc.abs, EXACT_CONTEXT.abs)
+DIVIDE = ArithmeticKernels(_divide_integers, _divide_floats, _make_decimal_divide, EXACT_CONTEXT.divide, divides=True)
+MODULO = ArithmeticKernels(
+    _compute_modulo, _compute_modulo, lambda _scale: _compute_decimal_modulo, EXACT_CONTEXT.remainder, divides=True
+)

@@ -1,9 +1,9 @@
-"""CAST with try-semantics: what cannot be cast is NULL, and nothing raises because of data.
+"""CAST with try-semantics: a value that cannot be cast becomes NULL, and data never raise an error.
 
-Law: the result of a row depends on that row alone. Every cast therefore has one meaning, and the fast path
-(one checked Arrow kernel) is taken only where it has that meaning: numbers lose their fraction toward zero on the
-way to an integer and round half away from zero on the way to a decimal; instants are floored to days and to coarser
-units; a timestamp with a zone reads and writes the wall clock of that zone; text is ISO, blanks around it ignored.
+Law: the result of a row depends on that row alone. Every cast therefore has one meaning, and the fast path (one checked
+Arrow kernel) is used only where it has that meaning. A number cast to an integer is truncated toward zero; cast to a
+decimal it is rounded half away from zero. Instants are floored to days and to coarser units. A timestamp with a zone
+reads and writes the wall clock of that zone. Text is ISO; blanks around it are ignored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from penstock.errors import UnsupportedError
 from penstock.expr import convert, text
 from penstock.expr.convert import Datum
 from penstock.expr.nodes import Call
+from penstock.expr.types import TypeKind, classify_type
 
 Caster = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def try_cast(value: Datum, kind: pa.DataType) -> Datum:
-    """The array or scalar as `kind`, NULL where that is impossible."""
+    """The array or scalar as `kind`, with NULL where the cast is impossible."""
     source = value.type
     if source == kind:
         return value
@@ -32,7 +33,7 @@ def try_cast(value: Datum, kind: pa.DataType) -> Datum:
         return try_cast(pa.repeat(value, 1), kind)[0]
     if pt.is_null(source):
         return pa.nulls(len(value), kind)
-    return CASTS.get((find_type_family(source), find_type_family(kind)), _cast_any)(value, kind)
+    return CASTS.get((classify_type(source), classify_type(kind)), _cast_any)(value, kind)
 
 
 def make_cast(call: Call, _constants: object) -> Callable[[Datum], Datum]:
@@ -40,24 +41,8 @@ def make_cast(call: Call, _constants: object) -> Callable[[Datum], Datum]:
     return lambda value: try_cast(value, call.type)
 
 
-def find_type_family(kind: pa.DataType) -> str:
-    return next((name for name, belongs in FAMILY_TESTS.items() if belongs(kind)), "other")
-
-
-FAMILY_TESTS: dict[str, Callable[[pa.DataType], bool]] = {
-    "bool": pt.is_boolean,
-    "int": pt.is_integer,
-    "float": pt.is_floating,
-    "decimal": pt.is_decimal,
-    "string": lambda kind: bool(pt.is_string(kind) or pt.is_large_string(kind)),
-    "date": pt.is_date32,
-    "timestamp": pt.is_timestamp,
-    "duration": pt.is_duration,
-}
-
-
 def _cast_any(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Pairs without a rule of their own: Arrow's checked cast, row by row if it refuses."""
+    """Pairs of types without an entry in `CASTS`: Arrow's checked cast, row by row if it raises."""
     try:
         return pc.cast(values, kind)
     except pa.ArrowNotImplementedError as error:
@@ -73,26 +58,26 @@ def _cast_scalar(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(None, kind)
 
 
-CASTS: dict[tuple[str, str], Caster] = {
-    ("int", "int"): convert.int_to_int,
-    ("int", "float"): convert.int_to_float,
-    ("int", "decimal"): convert.int_to_decimal,
-    ("bool", "decimal"): convert.bool_to_decimal,
-    ("float", "int"): convert.float_to_int,
+CASTS: dict[tuple[TypeKind, TypeKind], Caster] = {
+    ("integer", "integer"): convert.int_to_int,
+    ("integer", "float"): convert.int_to_float,
+    ("integer", "decimal"): convert.int_to_decimal,
+    ("boolean", "decimal"): convert.bool_to_decimal,
+    ("float", "integer"): convert.float_to_int,
     ("float", "decimal"): convert.float_to_decimal,
     ("float", "string"): text.float_to_string,
-    ("decimal", "int"): convert.decimal_to_int,
+    ("decimal", "integer"): convert.decimal_to_int,
     ("decimal", "float"): convert.decimal_to_float,
     ("decimal", "decimal"): convert.decimal_to_decimal,
-    ("decimal", "bool"): convert.decimal_to_bool,
+    ("decimal", "boolean"): convert.decimal_to_bool,
     ("decimal", "string"): text.decimal_to_string,
     ("timestamp", "timestamp"): convert.timestamp_to_timestamp,
     ("timestamp", "date"): convert.timestamp_to_date,
     ("timestamp", "string"): text.timestamp_to_string,
     ("date", "timestamp"): convert.date_to_timestamp,
-    ("duration", "duration"): convert.duration_to_duration,
-    ("string", "bool"): text.string_to_bool,
-    ("string", "int"): text.string_to_int,
+    ("interval", "interval"): convert.duration_to_duration,
+    ("string", "boolean"): text.string_to_bool,
+    ("string", "integer"): text.string_to_int,
     ("string", "float"): text.string_to_float,
     ("string", "decimal"): text.string_to_decimal,
     ("string", "date"): text.string_to_date,

@@ -1,7 +1,7 @@
-"""Conversions between numbers and between times, whole columns at once, NULL where a value does not fit.
+"""Conversions between numbers and between times, whole columns at once, with NULL where a value does not fit.
 
-A conversion first tries one checked Arrow kernel; only if that refuses are the rows that do not fit sought and
-nulled.
+A conversion first tries one checked Arrow kernel. If the kernel raises, the rows that do not fit are found and set to
+NULL.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def round_to_decimal(value: Decimal | None, kind: pa.DataType) -> Decimal | None
 
 
 def map_distinct(values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
-    """`convert`, in Python, once for each distinct value; None is NULL."""
+    """Call `convert`, a Python function, once for each distinct value; None becomes NULL."""
     encoded = values.dictionary_encode()
     converted = [convert(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(converted, kind).take(encoded.indices)
@@ -71,7 +71,7 @@ def _is_between(values: pa.Array, low: object, high: object) -> pa.Array:
 
 
 def int_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pc.cast(values, kind, safe=False)  # a checked cast refuses integers beyond 2**53; we round them
+    return pc.cast(values, kind, safe=False)  # a checked cast raises for integers beyond 2**53; they are rounded
 
 
 def int_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -94,7 +94,7 @@ def float_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def float_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
     digits = kind.precision - kind.scale  # before the point
-    spare = 18  # digits more tell any float from a tie it is next to
+    spare = 18  # with so many more digits any float differs from the tie next to it
     if kind.precision + spare + 1 >= MAX_DECIMAL_DIGITS:
         return map_distinct(values, lambda value: round_to_decimal(Decimal(value), kind), kind)
     inside = pc.less_equal(pc.abs(values), float(10**digits))
@@ -103,13 +103,13 @@ def float_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def decimal_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Through text: Arrow's own cast is off by a bit where the nearest float is asked for."""
+    """Through text, because Arrow's own cast does not always give the nearest float."""
     return pc.cast(pc.cast(values, pa.string()), kind)
 
 
 def decimal_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
     source = values.type
-    if source.precision == source.scale:  # all below 1, where trunc refuses
+    if source.precision == source.scale:  # all values are below 1, where trunc raises
         return null_unless(pa.repeat(pa.scalar(0, kind), len(values)), values.is_valid())
     whole = pc.trunc(values) if source.scale else values
     with suppress(pa.ArrowInvalid):
@@ -121,7 +121,7 @@ def decimal_to_int(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def decimal_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
     source = values.type
-    if source.precision - source.scale <= kind.precision - kind.scale:  # else Arrow may wrap around without a word
+    if source.precision - source.scale <= kind.precision - kind.scale:  # else Arrow may wrap around silently
         with suppress(pa.ArrowInvalid):
             return pc.cast(values, kind)
     with suppress(pa.ArrowInvalid):
@@ -133,14 +133,14 @@ def decimal_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _round_decimal(values: pa.Array, scale: int) -> pa.Array:
-    """Rounded half away from zero, in a type with room for 9.99 to become 10.0."""
+    """The values rounded half away from zero, in a type wide enough for 9.99 to become 10.0."""
     source = values.type
     wide = pa.decimal128 if source.precision < 38 else pa.decimal256
     values = pc.cast(values, wide(source.precision + 1, source.scale))
     rounded = pc.round(values, ndigits=scale, round_mode="half_towards_infinity")
     if wide is pa.decimal256:
-        # Arrow (26 at least) divides some decimal256 by powers of ten to a quotient one too small, as 9...9.97938 with
-        # 37 nines by truncation; so the result is checked.
+        # Arrow (at least version 26) divides some decimal256 by a power of ten with a quotient that is one too small,
+        # for example the truncation of 9...9.97938 with 37 nines. Therefore the result is checked.
         half = pa.scalar(Decimal(5).scaleb(-scale - 1), pa.decimal256(scale + 2, scale + 1))
         error = pc.subtract(pc.abs(rounded), pc.abs(values))  # positive away from zero
         right = pc.and_(pc.less_equal(error, half), pc.greater(error, pc.negate(half)))
@@ -190,7 +190,7 @@ def floor_divide(ints: pa.Array, divisor: int) -> pa.Array:
 
 
 def as_numpy(values: pa.Array) -> np.ndarray[Any, Any]:
-    """The data buffer of a primitive array as numpy, without a copy; the slots of NULLs hold anything."""
+    """The data buffer of a primitive array as numpy, without a copy; slots of NULLs hold arbitrary values."""
     dtype = np.dtype(values.type.to_pandas_dtype())
     buffer = values.buffers()[1]
     if buffer is None:

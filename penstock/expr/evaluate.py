@@ -1,8 +1,8 @@
 """Vectorised evaluation of expressions over Arrow arrays.
 
-An expression is compiled once into a program: constants folded, a kernel chosen for each call by the types of its
-arguments, common sub-expressions shared. Running it is a straight line of kernels, each over whole columns; constants
-stay scalars. Programs are kept by the identity of their expressions, which plans hold for as long as they run.
+An expression is compiled once into a program. Constants are folded, the types of its arguments choose the kernel of
+each call, and common sub-expressions are shared. A program runs kernels one after the other, each over whole columns;
+constants stay scalars. Programs are cached by the identity of their expressions, which plans hold while they run.
 Cost: one pass over the data for each distinct call; a few microseconds a call on small batches.
 """
 
@@ -22,7 +22,7 @@ from penstock.errors import InternalError
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import Datum
 from penstock.expr.functions import FUNCTIONS
-from penstock.expr.logic import Constants, Kernel
+from penstock.expr.logic import COMPARISON_KERNELS, Constants, Kernel
 from penstock.expr.nodes import (
     DOUBLE,
     INT,
@@ -31,7 +31,6 @@ from penstock.expr.nodes import (
     Column,
     Expr,
     Literal,
-    Op,
     split_conjuncts,
 )
 
@@ -50,7 +49,7 @@ def evaluate(expr: Expr, read: ColumnReader, length: int) -> pa.Array:
 
 
 def compute_mask(exprs: Sequence[Expr], read: ColumnReader, length: int) -> Mask:
-    """The rows for which all predicates hold; NULL does not. Stops at the first that leaves no row."""
+    """The rows for which all predicates are true, not NULL. Stops at the first predicate that leaves no row."""
     program, terms = _compile_filter(tuple(exprs))
     slots, holds = program.init_slots(), None
     for term in terms:
@@ -63,14 +62,14 @@ def compute_mask(exprs: Sequence[Expr], read: ColumnReader, length: int) -> Mask
 
 
 def _to_mask(verdict: Datum, length: int) -> Mask | None:
-    """The rows for which a predicate holds; None for all, if it reads no column."""
+    """The rows for which a predicate is true; None means all rows, for a constant."""
     if isinstance(verdict, pa.Scalar):
         return None if verdict.as_py() else np.zeros(length, np.bool_)
     return _unpack_bits(verdict) if verdict.true_count else np.zeros(length, np.bool_)
 
 
 def _unpack_bits(flags: pa.Array) -> Mask:
-    """A boolean array that is not empty as numpy, NULL as false."""
+    """A boolean array with at least one row as numpy; NULL becomes false."""
     if flags.null_count:
         flags = pc.fill_null(flags, False)
     first, skip = divmod(flags.offset, 8)
@@ -130,7 +129,7 @@ class ExprStage:
 class ConstantComparison:
     """A predicate that compares a column of 64-bit numbers with a constant that is neither NULL nor NaN.
 
-    Most filters are like that, and most batches are small: numpy tells in a third of the time.
+    Most filters have this form and most batches are small; numpy takes a third of the time of a program.
     """
 
     predicate: Call
@@ -141,18 +140,8 @@ class ConstantComparison:
         array = _load_column(self.column, read, length)
         if array.null_count:
             return _to_mask(evaluate(self.predicate, lambda _: array, length), length)
-        holds: Mask = COMPARE_KERNELS[self.predicate.op](array.to_numpy(), self.value)
+        holds: Mask = COMPARISON_KERNELS[self.predicate.op].constant(array.to_numpy(), self.value)
         return holds
-
-
-COMPARE_KERNELS: dict[Op, Callable[[Any, Any], Any]] = {
-    "=": np.equal,
-    "<>": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": lambda values, bound: ~(values <= bound),  # NaN is greater than every other number
-    ">=": lambda values, bound: ~(values < bound),
-}
 
 
 def _load_column(column: Column, read: ColumnReader, length: int) -> pa.Array:
@@ -166,8 +155,8 @@ def _load_column(column: Column, read: ColumnReader, length: int) -> pa.Array:
 
 
 def _as_constant_comparison(expr: Expr) -> ConstantComparison | None:
-    """A predicate as a bound, if it is one."""
-    if not isinstance(expr, Call) or expr.op not in COMPARE_KERNELS:
+    """The predicate as a constant comparison, if it has that form."""
+    if not isinstance(expr, Call) or expr.op not in COMPARISON_KERNELS:
         return None
     column, constant = expr.args
     if not isinstance(column, Column) or not isinstance(constant, Literal) or column.type != constant.type:
@@ -180,7 +169,7 @@ def _as_constant_comparison(expr: Expr) -> ConstantComparison | None:
 
 @dataclass(slots=True)
 class ExprProgram:
-    """Stages over slots; a constant is in its slot from the start."""
+    """Stages over slots. The slot of a constant is filled from the start."""
 
     stages: list[ExprStage] = field(default_factory=list)
     constants: list[pa.Scalar | None] = field(default_factory=list)
@@ -217,7 +206,7 @@ class ExprProgram:
         if any(constant is None for constant in constants):
             steps.append(apply)
             return self._add_slot(None)
-        # The kernels take one array at least: a batch of one row, then.
+        # Kernels take at least one array, so constants are folded as a batch of one row.
         folded = replace(apply, args=tuple(range(len(args))), slot=len(args))
         slots = [pa.repeat(constants[0], 1), *constants[1:], None]
         folded.run(slots, _refuse_read, 1)
@@ -239,7 +228,7 @@ _filter_cache: dict[tuple[int, ...], tuple[tuple[Expr, ...], CompiledFilter]] = 
 
 
 def _compile_filter(exprs: tuple[Expr, ...]) -> CompiledFilter:
-    """The terms of a conjunction in their order, and the program of those that are stages of one."""
+    """The terms of a conjunction in order, and the program for those that are not constant comparisons."""
     key = tuple(map(id, exprs))
     remembered = _filter_cache.get(key)
     if remembered is None:
@@ -264,7 +253,7 @@ def _compile_program(exprs: tuple[Expr, ...]) -> ExprProgram:
             program.add(expr)
         if len(_program_cache) >= CACHE_SIZE:
             _program_cache.clear()
-        # Holding the expressions keeps their identities from being given to others.
+        # The entry holds the expressions, so that no other object gets their identity.
         remembered = _program_cache[key] = (exprs, program)
     return remembered[1]
 

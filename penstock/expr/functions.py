@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.expr import logic
+from penstock.expr import arithmetic, logic
 from penstock.expr import sql_formats as formats
-from penstock.expr.arithmetic import make_arithmetic
+from penstock.expr.arithmetic import ArithmeticKernels, make_arithmetic
 from penstock.expr.cast import make_cast
 from penstock.expr.logic import Constants, Kernel
-from penstock.expr.nodes import BOOL, STRING, Call
+from penstock.expr.nodes import BOOL, COMPARISONS, STRING, Call
 from penstock.expr.sql_formats import Format
 from penstock.expr.type_rules import (
     TypeRule,
@@ -59,7 +59,7 @@ class Function:
     """A scalar function or operator."""
 
     name: str
-    """What `Call.op` holds."""
+    """The value of `Call.op`."""
     make_kernel: KernelMaker
     """Chooses the kernel for the types of a call and for its constant arguments."""
     format: Format
@@ -75,8 +75,8 @@ class Function:
     """SQL text under NOT, if it differs from `NOT` before the text."""
 
 
-def _make_infix_arithmetic(symbol: str, format_: Format) -> Function:
-    return Function(symbol, make_arithmetic, format_, type_arithmetic, f"cannot compute {symbol} of")
+def _make_infix_arithmetic(symbol: str, kernels: ArithmeticKernels, format_: Format) -> Function:
+    return Function(symbol, make_arithmetic(kernels), format_, type_arithmetic, f"cannot compute {symbol} of")
 
 
 def _make_comparison(symbol: str) -> Function:
@@ -91,7 +91,9 @@ def _make_comparison(symbol: str) -> Function:
 
 
 _ENTRIES = (
-    Function("abs", make_arithmetic, formats.function("abs"), type_signed, "ABS needs a number, not", (1, 1)),
+    Function(
+        "abs", make_arithmetic(arithmetic.ABS), formats.function("abs"), type_signed, "ABS needs a number, not", (1, 1)
+    ),
     Function(
         "coalesce",
         logic.make_coalesce,
@@ -102,13 +104,13 @@ _ENTRIES = (
     ),
     # To the type of the call; a value that cannot be cast is NULL.
     Function("cast", make_cast, formats.format_cast, null_type=None),
-    _make_infix_arithmetic("+", formats.infix("+", formats.SUM)),
-    _make_infix_arithmetic("-", formats.infix("-", formats.SUM)),
-    _make_infix_arithmetic("*", formats.infix("*", formats.PRODUCT)),
-    _make_infix_arithmetic("/", formats.format_division),
-    _make_infix_arithmetic("%", formats.infix("%", formats.PRODUCT)),
-    Function("neg", make_arithmetic, formats.format_negation, type_signed, "- needs a number, not"),
-    *map(_make_comparison, ("=", "<>", "<", "<=", ">", ">=")),
+    _make_infix_arithmetic("+", arithmetic.ADD, formats.infix("+", formats.SUM)),
+    _make_infix_arithmetic("-", arithmetic.SUBTRACT, formats.infix("-", formats.SUM)),
+    _make_infix_arithmetic("*", arithmetic.MULTIPLY, formats.infix("*", formats.PRODUCT)),
+    _make_infix_arithmetic("/", arithmetic.DIVIDE, formats.format_division),
+    _make_infix_arithmetic("%", arithmetic.MODULO, formats.infix("%", formats.PRODUCT)),
+    Function("neg", make_arithmetic(arithmetic.NEGATE), formats.format_negation, type_signed, "- needs a number, not"),
+    *map(_make_comparison, COMPARISONS),
     Function("and", logic.make_and, formats.connective("AND", formats.AND), null_type=_use_boolean),
     Function("or", logic.make_or, formats.connective("OR", formats.OR), null_type=_use_boolean),
     Function("not", logic.make_not, formats.format_not, null_type=_use_boolean),

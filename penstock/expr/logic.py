@@ -1,7 +1,7 @@
 """Kernels of SQL's three-valued logic: comparisons, AND, OR, NOT, IN, LIKE, CASE and COALESCE.
 
 Numbers compare as in Spark and DuckDB: NaN equals NaN and is greater than every other number, -0.0 equals 0.0.
-IEEE kernels agree with that against a constant that is not NaN, so filters against constants pay nothing for it.
+IEEE kernels agree with this order if one side is a constant other than NaN, so such filters cost nothing extra.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -20,20 +23,12 @@ from penstock.expr.convert import Datum
 from penstock.expr.nodes import BOOL, Call, Op
 
 Kernel = Callable[..., Datum]
-Constants = Sequence[pa.Scalar | None]  # of each argument: its value if it reads no column
-
-PLAIN_COMPARISONS: dict[Op, Kernel] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
+Constants = Sequence[pa.Scalar | None]  # the value of each argument, None if it reads a column
 
 
 def choose_comparison(op: Op, types: Sequence[pa.DataType]) -> Kernel:
-    return FLOAT_COMPARISONS[op] if any(map(pt.is_floating, types)) else PLAIN_COMPARISONS[op]
+    kernels = COMPARISON_KERNELS[op]
+    return kernels.floats if any(map(pt.is_floating, types)) else kernels.plain
 
 
 def _equal(a: Datum, b: Datum) -> Datum:
@@ -45,7 +40,7 @@ def _equal(a: Datum, b: Datum) -> Datum:
 
 
 def _is_non_nan_constant(value: Datum) -> bool:
-    """A constant other than NaN: against it, IEEE comparisons are right about NaN, or exactly wrong."""
+    """A constant other than NaN: IEEE comparisons with it are right about NaN, or right when inverted."""
     return isinstance(value, pa.Scalar) and not _is_nan(value.as_py())
 
 
@@ -67,13 +62,23 @@ def _less(a: Datum, b: Datum) -> Datum:
     return pc.less(a, b) if _is_non_nan_constant(b) else pc.invert(_less_equal(b, a))
 
 
-FLOAT_COMPARISONS: dict[Op, Kernel] = {
-    "=": _equal,
-    "<>": lambda a, b: pc.invert(_equal(a, b)),
-    "<": _less,
-    "<=": _less_equal,
-    ">": lambda a, b: _less(b, a),
-    ">=": lambda a, b: _less_equal(b, a),
+@dataclass(frozen=True)
+class ComparisonKernels:
+    """The kernels of one comparison."""
+
+    plain: Kernel
+    floats: Kernel
+    constant: Callable[[Any, Any], Any]
+    """A numpy array compared with a number other than NaN. NaN in the array is greater than every number."""
+
+
+COMPARISON_KERNELS: dict[Op, ComparisonKernels] = {
+    "=": ComparisonKernels(pc.equal, _equal, np.equal),
+    "<>": ComparisonKernels(pc.not_equal, lambda a, b: pc.invert(_equal(a, b)), np.not_equal),
+    "<": ComparisonKernels(pc.less, _less, np.less),
+    "<=": ComparisonKernels(pc.less_equal, _less_equal, np.less_equal),
+    ">": ComparisonKernels(pc.greater, lambda a, b: _less(b, a), lambda values, bound: ~(values <= bound)),
+    ">=": ComparisonKernels(pc.greater_equal, lambda a, b: _less_equal(b, a), lambda values, bound: ~(values < bound)),
 }
 
 
@@ -106,19 +111,19 @@ def make_like(call: Call, constants: Constants) -> Kernel:
     text = pattern.as_py()
     if "\\" not in text:
         return lambda value, _pattern: pc.match_like(value, text)
-    regex = to_like_regex(text)  # match_like loses its way among escapes
+    regex = to_like_regex(text)  # match_like does not handle escapes correctly
     return lambda value, _pattern: pc.match_substring_regex(value, regex)
 
 
 def to_like_regex(pattern: str) -> str:
-    """LIKE as a regular expression; a last backslash has nothing to escape and stands for itself."""
+    """LIKE as a regular expression; a backslash at the end is a plain backslash."""
     wild = {"%": ".*", "_": "."}
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     return "(?s)^" + "".join(wild.get(part) or re.escape(part[-1]) for part in parts) + "$"
 
 
 def make_in(call: Call, constants: Constants) -> Kernel:
-    """IN: a hash lookup of the constants, one comparison for each other item."""
+    """IN: a hash lookup in the constants, and one comparison for each other item."""
     sought = call.args[0].type
     equal = choose_comparison("=", [sought])
     hashed = [item for item in constants[1:] if item is not None and constants[0] is None and _is_hashable(item)]
@@ -133,7 +138,7 @@ def make_in(call: Call, constants: Constants) -> Kernel:
 
 
 def _is_hashable(item: pa.Scalar) -> bool:
-    """Whether equal values have equal bits: not so of the floats 0.0 and NaN."""
+    """Whether equal values have equal bits, which the floats 0.0 and NaN do not."""
     return not (pt.is_floating(item.type) and (_is_nan(item.as_py()) or item.as_py() == 0))
 
 

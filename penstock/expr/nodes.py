@@ -1,8 +1,7 @@
 """Typed scalar expressions as frozen values.
 
-An expression is what the binder makes of SQL text: every column is resolved to (alias, name), every node
-knows its Arrow type, implicit casts are explicit. Expressions compare and hash by structure, so that the
-planner can use them as keys.
+The binder makes expressions from SQL text: every column is resolved to (alias, name), every node has an Arrow type, and
+implicit casts are explicit. Expressions compare and hash by structure, so that the planner can use them as keys.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ Op = str
 """The name of an entry in `functions.FUNCTIONS`."""
 
 COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
-MIRRORED_OPS: dict[Op, Op] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of one FROM item, by the alias and name as declared (not as typed)."""
+    """A column of one FROM item; alias and name are spelled as declared."""
 
     alias: str
     name: str

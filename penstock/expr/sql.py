@@ -1,6 +1,6 @@
 """Expressions as SQL text, in Spark's spelling: for `explain`, and for filters pushed into Spark.
 
-Law: the text parses back to the same tree. Parentheses stand only where precedence asks for them.
+Law: the text parses back to the same tree. Parentheses appear only where precedence requires them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
-from penstock.expr.cast import find_type_family, try_cast
+from penstock.expr.cast import try_cast
 from penstock.expr.convert import to_ticks
 from penstock.expr.functions import FUNCTIONS
 from penstock.expr.nodes import STRING, Aggregate, Call, Column, Expr, Literal
 from penstock.expr.sql_formats import ATOM, SIGN, TextWithPrecedence
-from penstock.expr.types import format_spark_type
+from penstock.expr.types import TypeKind, classify_type, format_spark_type
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"})
@@ -40,7 +40,7 @@ def to_sql(expr: Expr) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name as an identifier, between backticks unless it is plain."""
+    """A name as an identifier, in backticks unless it is plain."""
     return name if PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -78,7 +78,7 @@ def _format_literal(literal: Literal) -> str:
     if literal.value is None:
         return "NULL"
     kind = literal.type
-    write = LITERAL_FORMATS.get(find_type_family(kind))
+    write = LITERAL_FORMATS.get(classify_type(kind))
     if write is not None:
         return write(pa.scalar(literal.value, kind))
     if pt.is_binary(kind) or pt.is_large_binary(kind):
@@ -112,19 +112,19 @@ def _format_timestamp(value: Any) -> str:
 
 
 def _format_duration(value: Any) -> str:
-    """In the coarsest unit that leaves no fraction."""
+    """An interval in the coarsest unit without a fraction."""
     count = to_ticks(value, "us").as_py()
     name = next(name for name, size in INTERVAL_UNITS.items() if count % size == 0) if count else "SECOND"
     return f"INTERVAL '{count // INTERVAL_UNITS[name]}' {name}"
 
 
-LITERAL_FORMATS: dict[str, Callable[[Any], str]] = {
-    "bool": lambda value: "TRUE" if value.as_py() else "FALSE",
-    "int": lambda value: str(value.as_py()),
+LITERAL_FORMATS: dict[TypeKind, Callable[[Any], str]] = {
+    "boolean": lambda value: "TRUE" if value.as_py() else "FALSE",
+    "integer": lambda value: str(value.as_py()),
     "float": _format_float,
     "decimal": _format_decimal,
     "string": lambda value: _format_string(value.as_py()),
     "date": lambda value: f"DATE '{try_cast(value, STRING).as_py()}'",
     "timestamp": _format_timestamp,
-    "duration": _format_duration,
+    "interval": _format_duration,
 }

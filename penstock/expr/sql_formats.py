@@ -20,7 +20,7 @@ Format = Callable[[Call, Write], TextWithPrecedence]
 
 
 def infix(symbol: str, precedence: int) -> Format:
-    """`a + b`. Sums and products group to the left; a comparison is no operand of a comparison."""
+    """`a + b`. Sums and products group to the left; an operand of a comparison that is a comparison has parentheses."""
     left_precedence = precedence + (precedence == PREDICATE)
 
     def write_infix(call: Call, write: Write) -> TextWithPrecedence:
@@ -50,7 +50,7 @@ def _write_list(exprs: tuple[Expr, ...], write: Write) -> str:
 
 
 def format_negation(call: Call, write: Write) -> TextWithPrecedence:
-    return f"-{write(call.args[0], ATOM)}", SIGN  # never `--`, which begins a comment
+    return f"-{write(call.args[0], ATOM)}", SIGN  # never `--`, which starts a comment
 
 
 def format_not(call: Call, write: Write) -> TextWithPrecedence:

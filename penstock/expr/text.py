@@ -1,7 +1,7 @@
-"""Text from values and values from text: ISO forms, blanks around them ignored, NULL for what is neither.
+"""Text from values and values from text, in ISO forms. Blanks around a text are ignored; other texts become NULL.
 
-Law: what a text means does not depend on its neighbours. Arrow parses a column only if all of it has a form on which
-Arrow and the parser here agree; else the parser here reads each distinct text once.
+Law: the meaning of a text does not depend on other rows. Arrow parses a column only if every text has a form on which
+Arrow and the parser in this module agree; otherwise the parser in this module reads each distinct text once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _strip(text: pa.Array, lower: bool = False) -> pa.Array:
 
 
 def _parse_column(text: pa.Array, kind: pa.DataType, plain: str, parse: Callable[[str], Any]) -> pa.Array:
-    """Text as `kind`: by Arrow if all of it matches `plain`, where Arrow and `parse` agree, else by `parse`."""
+    """Text as `kind`: parsed by Arrow if every text matches `plain`, where Arrow and `parse` agree, else by `parse`."""
     if pc.all(pc.match_substring_regex(text, f"^(?:{plain})$")).as_py() is not False:
         with suppress(pa.ArrowInvalid):
             return pc.cast(text, kind)
@@ -95,7 +95,7 @@ def string_to_date(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def string_to_timestamp(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """ISO date and time. Without a zone type an offset is ignored; with one, text without an offset is local."""
+    """ISO date and time. A type without a zone ignores offsets; with a zone, text without an offset is local time."""
     text = _strip(text)
     seconds = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import pyarrow as pa
@@ -32,19 +33,21 @@ SPARK_TYPE_NAMES: dict[pa.DataType, str] = {
 }
 
 
+_TYPE_TESTS: dict[TypeKind, Callable[[pa.DataType], bool]] = {
+    "integer": pt.is_integer,
+    "float": pt.is_floating,
+    "decimal": pt.is_decimal,
+    "boolean": pt.is_boolean,
+    "string": lambda given: bool(pt.is_string(given) or pt.is_large_string(given)),
+    "date": pt.is_date32,
+    "timestamp": pt.is_timestamp,
+    "interval": pt.is_duration,
+}
+
+
 def classify_type(given: pa.DataType) -> TypeKind:
-    """The family of a canonical type."""
-    tests: tuple[tuple[bool, TypeKind], ...] = (
-        (pt.is_integer(given), "integer"),
-        (pt.is_floating(given), "float"),
-        (pt.is_decimal(given), "decimal"),
-        (pt.is_boolean(given), "boolean"),
-        (pt.is_string(given), "string"),
-        (pt.is_date(given), "date"),
-        (pt.is_timestamp(given), "timestamp"),
-        (pt.is_duration(given), "interval"),
-    )
-    return next((name for matches, name in tests if matches), "null")
+    """The family of a type; "null" for NULL and for types that expressions do not have."""
+    return next((name for name, matches in _TYPE_TESTS.items() if matches(given)), "null")
 
 
 def is_numeric(given: pa.DataType) -> bool:
@@ -64,7 +67,7 @@ def as_decimal(given: pa.DataType) -> pa.DataType:
 
 
 def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of both types can be compared or stand in one column; None if there is none."""
+    """The type in which values of both types can be compared or be in one column; None if there is none."""
     if left == right:
         return left
     kinds = {classify_type(left), classify_type(right)}

@@ -1,1 +1,1 @@
-"""Bound query → physical plan: pure functions over frozen values, no data."""
+"""Bound query → physical plan: pure functions over frozen values, without data."""

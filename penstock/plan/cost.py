@@ -1,11 +1,11 @@
-"""The unit-time cost model: what a plan costs per unit of event time, from rates and selectivities.
+"""The unit-time cost model: the cost of a plan per unit of event time, from rates and selectivities.
 
 With arrival rates λ, windows of |S| rows and distinct counts per class, a node n over the aliases N holds
 |S_n| = Π |S_i| · Π_c d_c^-(members of c in N - 1) rows and makes λ_n = Σ_i λ_i · |S_n| / |S_i| rows per unit of time.
-Where the part of the pairs of two streams that agree was measured, the product is over pairs that tie all members of N
-together in every class, those that agree most rarely first: with uniform keys that is the same.
+If the share of pairs that agree was measured for pairs of streams, the product is over pairs that connect all members
+of N in every class, the most selective pairs first. With uniform keys both products are equal.
 
-A hash join costs a probe per row of either child, and one unit for each row it makes.
+A hash join costs one probe for each row of either child, and one unit for each row that it makes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MICROSECONDS = 1e6
 
 @dataclass(frozen=True)
 class Statistics:
-    """Per alias: tuples per unit of time and rows in its window. Per class: its number of distinct values.
+    """For each alias: tuples per unit of time and rows in its window. For each class: the number of distinct values.
 
-    `pairs`, if measured, is used in the place of these: for two aliases with a class in common, the part of all pairs
-    of their rows that agrees in all such classes.
+    `pairs`, if measured, replaces the distinct counts: for two aliases with classes in common, the share of all pairs
+    of their rows that agree in these classes.
     """
 
     rates: Mapping[str, float]
@@ -41,7 +41,7 @@ class Statistics:
 
 
 def assume_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows: Mapping[str, int]) -> Statistics:
-    """What to assume before anything was measured: one tuple per unit of time, keys as numerous as rows."""
+    """Statistics without measurements: one tuple per unit of time, and as many distinct keys as rows."""
     rows = {}
     for source in sources:
         passes = _FILTER_SELECTIVITY ** len(graph.filters_of(source.alias))
@@ -78,28 +78,28 @@ def estimate_state_rows(names: frozenset[str], graph: JoinGraph, stats: Statisti
 
 
 def _assume_selectivity(names: frozenset[str], graph: JoinGraph, distinct: Mapping[int, float]) -> float:
-    """The part of all combinations that agrees, if values are uniform and independent."""
-    part = 1.0
+    """The share of all combinations that agree, if values are uniform and independent."""
+    share = 1.0
     for class_ in graph.classes:
         members = sum(alias in names for alias in class_.aliases)
         if members > 1:
-            part *= distinct[class_.id] ** (1 - members)
-    return part
+            share *= distinct[class_.id] ** (1 - members)
+    return share
 
 
 def _combine_selectivities(names: frozenset[str], graph: JoinGraph, pairs: Mapping[frozenset[str], float]) -> float:
-    """The same from pairs that were measured: each counts that ties together what no pair before it did."""
-    part = 1.0
-    tied = {(class_.id, alias): frozenset((alias,)) for class_ in graph.classes for alias in class_.aliases}
+    """The share from measured pairs: a pair counts if it connects aliases that no pair before it connects."""
+    share = 1.0
+    connected = {(class_.id, alias): frozenset((alias,)) for class_ in graph.classes for alias in class_.aliases}
     for pair in sorted((pair for pair in pairs if pair <= names), key=pairs.__getitem__):
         one, other = pair
         shared = [class_.id for class_ in graph.classes if pair <= frozenset(class_.aliases)]
-        loose = [id_ for id_ in shared if other not in tied[id_, one]]
-        part *= pairs[pair] if loose else 1.0
+        loose = [id_ for id_ in shared if other not in connected[id_, one]]
+        share *= pairs[pair] if loose else 1.0
         for id_ in loose:
-            together = tied[id_, one] | tied[id_, other]
-            tied |= {(id_, alias): together for alias in together}
-    return part
+            together = connected[id_, one] | connected[id_, other]
+            connected |= {(id_, alias): together for alias in together}
+    return share
 
 
 def estimate_output_rate(names: frozenset[str], graph: JoinGraph, stats: Statistics) -> float:

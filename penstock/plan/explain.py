@@ -1,4 +1,4 @@
-"""Plans as text and as mermaid diagrams: what a leaf keeps, what a node matches on."""
+"""Plans as text and as mermaid diagrams: the columns that a leaf keeps, and the keys of a join."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class ExplainNode:
-    """A node of the picture: a title, its properties and its children."""
+    """A node of the explained plan: a title, properties and children."""
 
     title: str
     properties: Properties
@@ -23,7 +23,7 @@ class ExplainNode:
 
 
 def describe_join(plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNode:
-    """The picture of a plan. `notes` adds lines to the parts it names, by their tree text."""
+    """The plan of a join. `notes` adds properties to nodes, by their tree text."""
     return _describe_node(plan.root, plan, notes)
 
 
@@ -61,7 +61,7 @@ def _list_leaf_properties(leaf: LeafPlan) -> Iterator[tuple[str, str]]:
 
 
 def _format_equality(class_id: int, node: NodePlan, plan: JoinPlan) -> str:
-    """A class as seen from a node: one term of each side."""
+    """The equality that a node tests for a class: one term of each side."""
     terms = dict(plan.classes[class_id].terms)
     sides = (next(terms[alias] for alias in side.aliases if alias in terms) for side in (node.left, node.right))
     return " = ".join(to_sql(term) for term in sides)
@@ -71,14 +71,14 @@ def as_text(node: ExplainNode) -> str:
     return "\n".join(_format_lines(node, "", ""))
 
 
-def _format_lines(node: ExplainNode, first: str, rest: str) -> Iterator[str]:
+def _format_lines(node: ExplainNode, first: str, indent: str) -> Iterator[str]:
     yield first + node.title
-    inner = rest + ("│  " if node.children else "   ")
+    inner = indent + ("│  " if node.children else "   ")
     for name, value in node.properties:
         yield f"{inner}{name}: {value}"
     for child in node.children:
         last = child is node.children[-1]
-        yield from _format_lines(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+        yield from _format_lines(child, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  "))
 
 
 def as_mermaid(node: ExplainNode) -> str:

@@ -1,4 +1,4 @@
-"""The plan of a whole query as a picture: groups, set operations and sequences above and beside the joins."""
+"""The plan of a whole query as explained nodes: groups, set operations and sequences, with the joins below them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.plan.query import (
 
 
 def describe_query(part: PlanPart, joins: Mapping[int, ExplainNode]) -> ExplainNode:
-    """The picture of a plan; `joins` holds those of the joins as they are now, by the identity of the planned ones."""
+    """The explained plan. `joins` has the running joins, by the identity of their parts."""
 
     def below(other: PlanPart) -> ExplainNode:
         return describe_query(other, joins)

@@ -18,7 +18,7 @@ from penstock.expr.nodes import BOOL, Call, Expr, find_aliases
 
 @dataclass(frozen=True)
 class EqualityClass:
-    """An equality class: one term (an expression over one alias) for each alias it binds."""
+    """An equality class: one term (an expression over one alias) for each of its aliases."""
 
     id: int
     terms: tuple[tuple[str, Expr], ...]
@@ -34,7 +34,7 @@ class EqualityClass:
 
 @dataclass(frozen=True)
 class JoinGraph:
-    """WHERE and ON of a SELECT, sorted. A class is named by its position."""
+    """The conditions of WHERE and ON, sorted. The id of a class is its position."""
 
     aliases: tuple[str, ...]
     classes: tuple[EqualityClass, ...]
@@ -45,7 +45,7 @@ class JoinGraph:
         return tuple(expr for owner, expr in self.filters if owner == alias)
 
     def terms_of(self, alias: str) -> tuple[tuple[int, Expr], ...]:
-        """The classes an alias takes part in, with its term in each."""
+        """The ids of the classes of an alias, with its term in each."""
         return tuple((c.id, term) for c in self.classes for owner, term in c.terms if owner == alias)
 
 
@@ -55,7 +55,7 @@ Term = tuple[str, Expr]
 
 @dataclass(frozen=True)
 class SortedWhere:
-    """The conjuncts of WHERE while the rules sort them. `pending` are those that no rule has taken yet.
+    """The conjuncts of WHERE while the rules sort them. `pending` has the conjuncts that no rule has sorted yet.
 
     `equal_terms` are sets of terms that must be equal.
     """
@@ -106,7 +106,7 @@ def split_repeated_terms(where: SortedWhere) -> SortedWhere:
 
 
 def keep_residuals(where: SortedWhere) -> SortedWhere:
-    """What is left over several aliases is tested on combinations."""
+    """The remaining predicates, over several aliases, are tested on combinations."""
     return replace(where, pending=(), residuals=where.pending)
 
 
@@ -137,7 +137,7 @@ def match_equality(predicate: Expr) -> tuple[Term, Term] | None:
 
 
 def _strip_casts(term: Expr) -> Expr:
-    """Strip casts that widen: keys of one family are interned alike, so that they need no cast to be equal."""
+    """Strip casts that widen. Keys of one family of types get equal codes for equal values without a cast."""
     if isinstance(term, Call) and term.op == "cast":
         inner = term.args[0].type
         integers = pa.types.is_integer(inner) and pa.types.is_integer(term.type)
@@ -148,7 +148,7 @@ def _strip_casts(term: Expr) -> Expr:
 
 
 def _add_equality(sets: tuple[tuple[Term, ...], ...], sides: tuple[Term, Term]) -> tuple[tuple[Term, ...], ...]:
-    """The sets with the two sides in one set, which stands last."""
+    """The sets of terms, with both sides in one set, which is the last one."""
     united: list[Term] = []
     for side in sides:
         home = next((terms for terms in sets if side in terms), None)

@@ -1,6 +1,7 @@
-"""Join ordering: the cheapest tree by the cost model, of any shape or of one.
+"""Join ordering: the cheapest tree by the cost model, of any shape or of a given one.
 
-Dynamic programming over subsets up to ten streams, greedy pairing beyond. Ties go to the order of the FROM clause.
+Dynamic programming over subsets for up to ten streams, greedy pairing for more. Of several cheapest trees, the
+exhaustive search takes one whose left sides are large.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MAX_EXHAUSTIVE_STREAMS = 10
 
 
 def choose_tree(graph: JoinGraph, stats: Statistics, shape: TreeShape = "any") -> Tree:
-    """The cheapest tree; `bushy` means balanced pairs of neighbours in the cheapest linear order."""
+    """The cheapest tree. `bushy` pairs neighbours of the cheapest linear order into a balanced tree."""
     if len(graph.aliases) == 1:
         return Leaf(graph.aliases[0])
     if shape == "any":
@@ -57,20 +58,20 @@ def _compute_split_cost(left: int, right: int, rates: dict[int, float], best: di
 
 
 def _list_left_parts(subset: int) -> list[int]:
-    """The proper parts of a bit set that hold its first member, larger first: ties give left-deep trees."""
+    """The proper subsets of a bit set with its first member, larger ones first, so that ties give left-deep trees."""
     first = subset & -subset
-    rest = subset ^ first
+    others = subset ^ first
     parts = []
-    part = (rest - 1) & rest
+    part = (others - 1) & others
     while True:
         parts.append(part | first)
         if not part:
             return sorted(parts, key=lambda bits: -bits.bit_count())
-        part = (part - 1) & rest
+        part = (part - 1) & others
 
 
 def _search_greedy(graph: JoinGraph, stats: Statistics) -> Tree:
-    """Join the pair with the smallest output again and again."""
+    """Join the pair with the smallest output until one tree is left."""
     forest: list[Tree] = [Leaf(alias) for alias in graph.aliases]
     while len(forest) > 1:
         left, right = min(
@@ -83,12 +84,12 @@ def _search_greedy(graph: JoinGraph, stats: Statistics) -> Tree:
 
 
 def _choose_linear_order(graph: JoinGraph, stats: Statistics) -> list[str]:
-    """Start with the cheapest pair, then always add the stream that makes the smallest intermediate result."""
+    """Start with the cheapest pair, then add the stream with the smallest intermediate result, one by one."""
     first = min(combinations(graph.aliases, 2), key=lambda pair: estimate_output_rate(frozenset(pair), graph, stats))
     order = list(first)
     while len(order) < len(graph.aliases):
-        rest = (alias for alias in graph.aliases if alias not in order)
-        order.append(min(rest, key=lambda alias: estimate_output_rate(frozenset((*order, alias)), graph, stats)))
+        remaining = (alias for alias in graph.aliases if alias not in order)
+        order.append(min(remaining, key=lambda alias: estimate_output_rate(frozenset((*order, alias)), graph, stats)))
     return order
 
 

@@ -1,12 +1,12 @@
-"""Which joins can be one, and what each query needs of the one they share. Pure functions over frozen values.
+"""Which joins can be one shared join, and what each query requires of it. Pure functions over frozen values.
 
-Two joins fit if their FROM items are of the same streams and tables and their equality classes agree, whatever their
-windows, their filters on streams, their further predicates and what they show. Where a class is missing, so that a
-predicate alone decides what is joined, the predicates must agree as well: a join wide enough for both would be a cross
-product. So must ROWS windows, whose tuples die by a count of their own, and filters on static tables.
+Two joins can be shared if they read the same streams and tables and have equal equality classes. Their windows, filters
+on streams, other predicates and outputs can differ. Two things must agree as well: row-counted windows, because a tuple
+expires by the count of its own window, and filters on static tables. If classes do not connect all items, the
+predicates must also agree; otherwise the shared join would be a cross product.
 
-A join of some of another's streams is nested in it if a node of the other's tree joins exactly these, by the same
-classes.
+A join is nested in another join over more streams if a node of the other's tree joins exactly its streams, with the
+same classes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ UNLIMITED = 2**63 - 1
 
 @dataclass(frozen=True)
 class JoinRequirement:
-    """What a query needs of a join, in the join's aliases.
+    """What a query requires of a shared join, in the aliases of that join.
 
-    `lives`: how long it can use a tuple of each item. `residuals`: its predicates over several items.
+    `lifetimes`: how long the query uses a tuple of each item. `residuals`: its predicates over several items.
     """
 
     lifetimes: tuple[tuple[str, int], ...]
@@ -39,40 +39,40 @@ class JoinRequirement:
     residuals: frozenset[Expr]
     outputs: Outputs
     freshness: tuple[tuple[str, int], ...] = ()
-    """How old a tuple of a stream may be under a budget: as declared, else its window."""
+    """The maximum age of a tuple under a budget: the declared FRESHNESS, else the window."""
     scope: frozenset[str] | None = None
-    """The items it reads, if those are not all of the join's."""
+    """The items that the query reads, if it does not read all items of the join."""
 
     @cached_property
     def freshness_checks(self) -> tuple[tuple[str, int], ...]:
-        """The streams whose windows alone do not keep their tuples fresh."""
-        lives = dict(self.lifetimes)
-        return tuple((alias, bound) for alias, bound in self.freshness if bound < lives.get(alias, UNLIMITED))
+        """The streams whose FRESHNESS is shorter than the window, with the maximum age."""
+        lifetimes = dict(self.lifetimes)
+        return tuple((alias, bound) for alias, bound in self.freshness if bound < lifetimes.get(alias, UNLIMITED))
 
     @cached_property
     def common_lifetime(self) -> int | None:
-        """The window all its streams have in common, None if they differ."""
-        lives = {life for _, life in self.lifetimes}
-        return next(iter(lives)) if len(lives) == 1 else None
+        """The lifetime that all streams have in common, None if they differ."""
+        distinct = {lifetime for _, lifetime in self.lifetimes}
+        return next(iter(distinct)) if len(distinct) == 1 else None
 
     @cached_property
     def output_columns(self) -> frozenset[tuple[str, str]]:
-        """The columns of what it shows."""
+        """The columns that the outputs read."""
         return frozenset((column.alias, column.name) for _, expr in self.outputs for column in find_columns(expr))
 
     @cached_property
     def input_columns(self) -> frozenset[tuple[str, str]]:
-        """The columns it reads above the leaves."""
+        """The columns that are read above the leaves."""
         return self.output_columns | {
             (column.alias, column.name) for expr in self.residuals for column in find_columns(expr)
         }
 
 
 def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: bool = False) -> JoinRequirement:
-    """What a query's join needs, said in the aliases of the join it shares; `nested`: it has not all of its items.
+    """The requirement of a query, in the aliases of the join that it shares. `nested`: it reads only some of the items.
 
-    Tables and ROWS windows are alike in all that share: `lives` are those of the other streams, or of all if there are
-    no others.
+    Tables and row-counted windows are equal in all queries that share a join, so `lifetimes` has the other streams
+    only.
     """
 
     def renamed(expr: Expr) -> Expr:
@@ -94,19 +94,20 @@ def _find_freshness(source: Source) -> int:
 
 
 def _limit(lifetime: int | None) -> int:
-    """A lifetime as a number that can be compared."""
+    """A lifetime as a number, so that lifetimes can be compared."""
     return UNLIMITED if lifetime is None else lifetime
 
 
 def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
-    """The host's alias for each of the part's, if the two can be one join."""
+    """The host's alias for each alias of the part, if both can be one join."""
     return next((names for names in _list_renamings(part.sources, host.sources) if _can_share(part, host, names)), None)
 
 
 def find_nested_renaming(part: JoinPart, host: JoinPart, shape: PlanShape) -> dict[str, str] | None:
-    """The host's alias for each of the part's, if the part is the join at a node of the host's tree.
+    """The host's alias for each alias of the part, if the part is the join at a node of the host's tree.
 
-    Only where time alone ends tuples and classes connect all items: then the node's rows do not depend on the others.
+    Tuples must expire by time and classes must connect all items: then the rows of the node do not depend on the
+    others.
     """
     timed = all(not s.is_table and not s.window.counted for s in host.sources)
     if isinstance(shape, Eddy) or not timed or not is_connected(part.graph) or not is_connected(host.graph):
@@ -124,7 +125,7 @@ def find_nested_renaming(part: JoinPart, host: JoinPart, shape: PlanShape) -> di
 
 
 def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[frozenset[tuple[str, Expr]]]:
-    """What the classes of a graph make equal among some of its items."""
+    """The classes of a graph, restricted to some of its items."""
     for class_ in graph.classes:
         bound = frozenset((alias, term) for alias, term in class_.terms if alias in items)
         if len(bound) > 1:
@@ -132,17 +133,17 @@ def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[froz
 
 
 def _compute_signature(source: Source) -> tuple[str, bool, Window | None]:
-    """What must be equal of two FROM items."""
+    """What two FROM items must have in common."""
     return source.relation.name, source.is_table, source.window if source.window.counted else None
 
 
 def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:
-    """All ways to pair items of one kind; there is one unless a stream is joined with itself."""
+    """All ways to pair items with equal signatures: one way, unless a stream is joined with itself."""
     if Counter(map(_compute_signature, part)) != Counter(map(_compute_signature, host)):
         return
-    kinds = list(dict.fromkeys(map(_compute_signature, part)))
-    ours = [[source.alias for source in part if _compute_signature(source) == kind] for kind in kinds]
-    theirs = [[source.alias for source in host if _compute_signature(source) == kind] for kind in kinds]
+    signatures = list(dict.fromkeys(map(_compute_signature, part)))
+    ours = [[source.alias for source in part if _compute_signature(source) == each] for each in signatures]
+    theirs = [[source.alias for source in host if _compute_signature(source) == each] for each in signatures]
     for choice in product(*(permutations(names) for names in theirs)):
         pairs = (zip(mines, others, strict=True) for mines, others in zip(ours, choice, strict=True))
         yield {mine: other for each in pairs for mine, other in each}
@@ -172,7 +173,7 @@ SHARING_CONDITIONS: tuple[Callable[[JoinPart, JoinPart, Mapping[str, str]], bool
     have_equal_table_filters,
     have_bounded_combinations,
 )
-"""What must hold for two joins to be one, besides FROM items of the same relations; cheapest test first."""
+"""The conditions for two joins to be one, in addition to FROM items with equal signatures."""
 
 
 def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool:
@@ -180,7 +181,7 @@ def _can_share(part: JoinPart, host: JoinPart, names: Mapping[str, str]) -> bool
 
 
 def rename_terms(class_: EqualityClass, names: Mapping[str, str]) -> frozenset[tuple[str, Expr]]:
-    """What a class makes equal, in other aliases."""
+    """The terms of a class, in other aliases."""
     return frozenset((names[alias], _rename_aliases(term, names)) for alias, term in class_.terms)
 
 
@@ -189,7 +190,7 @@ def _rename_aliases(expr: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def is_connected(graph: JoinGraph) -> bool:
-    """Whether equality classes lead from every item to every other."""
+    """Whether equality classes connect all items."""
     reached, grown = {graph.aliases[0]}, True
     while grown:
         more = {alias for class_ in graph.classes if reached & set(class_.aliases) for alias in class_.aliases}
@@ -198,10 +199,10 @@ def is_connected(graph: JoinGraph) -> bool:
     return reached == set(graph.aliases)
 
 
-def widen_window(source: Source, lives: int | None) -> Source:
-    """The FROM item with a window that holds a tuple for `lives`; None leaves it as it is."""
-    if lives is None:
+def widen_window(source: Source, lifetime: int | None) -> Source:
+    """The FROM item with a window of this lifetime; None keeps the window."""
+    if lifetime is None:
         return source
-    if not source.is_table and _limit(source.window.lifetime) == lives:
+    if not source.is_table and _limit(source.window.lifetime) == lifetime:
         return source
-    return replace(source, window=UNBOUNDED if lives == UNLIMITED else Range(lives))
+    return replace(source, window=UNBOUNDED if lifetime == UNLIMITED else Range(lifetime))

@@ -1,7 +1,7 @@
-"""The physical plan of a join: what every leaf stores and every node matches.
+"""The physical plan of a join: what each leaf stores, and what each node matches on.
 
-`plan_join` combines a join graph with a tree. Filters and needed columns sit at the leaves; a residual predicate sits
-at the lowest node that has all of its columns.
+`plan_join` combines a join graph with a tree. Leaves have the filters and the needed columns; a residual predicate
+belongs to the lowest node that has all of its columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.tree import Eddy, JoinPair, Leaf, PlanShape, Tree
 
 Key = tuple[int, ...]
-"""Class ids in ascending order: what a state is probed with. () is a cross product."""
+"""Class ids in ascending order: the key of a probe. () is a cross product."""
 
 
 @dataclass(frozen=True)
 class LeafPlan:
-    """One FROM item: which tuples it keeps (filters), which columns, and its term in each class."""
+    """One FROM item: the filters of its tuples, the columns that it stores, and its term in each class."""
 
     source: Source
     filters: tuple[Expr, ...]
@@ -47,7 +47,7 @@ class LeafPlan:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """A join of two parts on `key`, the classes they share."""
+    """A join of two parts on `key`, the classes that they have in common."""
 
     left: Branch
     right: Branch
@@ -90,7 +90,7 @@ class EddyPlan:
         return Eddy(self.aliases)
 
     def plan_route(self, route: Sequence[str]) -> Branch:
-        """The half joins of a route: the left-deep tree in its order."""
+        """The half-way joins of a route, as a left-deep tree in its order."""
         leaves: dict[str, Branch] = {leaf.alias: leaf for leaf in self.leaves}
         return reduce(partial(_build_node, self.residuals), (leaves[alias] for alias in route))
 
@@ -100,7 +100,7 @@ SubPlan = Branch | EddyPlan
 
 
 def _build_node(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> NodePlan:
-    """The join of two parts with those predicates that neither of them could answer alone."""
+    """The join of two parts, with the predicates that need columns of both."""
     sides = frozenset(left.aliases), frozenset(right.aliases)
     here = (
         residual
@@ -112,7 +112,7 @@ def _build_node(residuals: tuple[Expr, ...], left: Branch, right: Branch) -> Nod
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """A join of one or more sources. `leaves` stand in the order of the FROM clause, whatever the tree."""
+    """A join of one or more sources. `leaves` are in the order of the FROM clause in every tree."""
 
     root: SubPlan
     leaves: tuple[LeafPlan, ...]
@@ -124,7 +124,7 @@ class JoinPlan:
 
     @cached_property
     def residuals(self) -> frozenset[Expr]:
-        """The predicates that the combinations satisfy."""
+        """The predicates that all results satisfy."""
         below = frozenset(expr for node in self.nodes() for expr in node.residuals)
         return below if not isinstance(self.root, EddyPlan) else frozenset(self.root.residuals)
 

@@ -21,7 +21,7 @@ Outputs = tuple[tuple[str, Expr], ...]
 
 @dataclass(frozen=True)
 class JoinPart:
-    """A join of one or more FROM items, and what is shown of it."""
+    """A join of one or more FROM items, and its output columns."""
 
     sources: tuple[Source, ...]
     graph: JoinGraph
@@ -39,11 +39,11 @@ class JoinPart:
 
 @dataclass(frozen=True)
 class SequenceStep:
-    """What pairs in one step of a sequence, and what is known of the pairs afterwards.
+    """One step of a sequence: how tuples pair, and which columns the pairs have.
 
-    `tie` orders tuples of one time: -1 those of the left come first, 1 those of the right, 0 both are of one stream.
-    `keys` are equal terms of the left and the right. `outputs` are what pairs show, or None for a step in between,
-    which hands on the columns `carried`.
+    `tie_order` orders tuples of one time: -1 if the left comes first, 1 if the right comes first, 0 if both are of one
+    stream. `keys` are equal terms of the left and the right. `outputs` are the columns of the last step. Other steps
+    have None and pass on `carried_columns`.
     """
 
     is_recent: bool
@@ -55,7 +55,7 @@ class SequenceStep:
 
     @property
     def needed_columns(self) -> tuple[Column, ...]:
-        """The columns of the left that are read when it pairs, and those of the right that are read then."""
+        """The columns of the left and of the right that a pair reads."""
         shown = [expr for _, expr in self.outputs or ()]
         exprs = [*(left for left, _ in self.keys), *self.residuals, *shown, *self.carried_columns]
         return tuple(dict.fromkeys(column for expr in exprs for column in find_columns(expr)))
@@ -63,7 +63,7 @@ class SequenceStep:
 
 @dataclass(frozen=True)
 class SequencePart:
-    """FROM SEQ(...): the items with their own conditions, and the steps between them."""
+    """FROM SEQ(...): the items, the conditions over one item, and the steps between items."""
 
     mode: SeqMode
     sources: tuple[Source, ...]
@@ -73,7 +73,7 @@ class SequencePart:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What a GROUP BY computes: `keys`, and `items` and `having` over keys and aggregates of the input."""
+    """The computation of a GROUP BY: `keys`, and `items` and `having` over keys and aggregates."""
 
     keys: tuple[Expr, ...]
     items: Outputs
@@ -89,7 +89,7 @@ class GroupPlan:
 
     @cached_property
     def inputs(self) -> Outputs:
-        """The columns it reads: keys, and arguments of aggregates."""
+        """The columns that a group reads: keys, and arguments of aggregates."""
         arguments = (arg for aggregate in self.aggregates for arg in aggregate.args)
         return tuple((f"{place}", expr) for place, expr in enumerate(dict.fromkeys((*self.keys, *arguments))))
 
@@ -99,7 +99,7 @@ class GroupPlan:
         return {expr: name for name, expr in self.inputs}
 
     def to_group_columns(self, expr: Expr) -> Expr:
-        """An expression over what is known of a group: its keys and aggregates are columns."""
+        """The expression over the columns of a group, which are its keys and aggregates."""
         if expr in self.keys:
             return Column("key", f"{self.keys.index(expr)}", expr.type)
         if isinstance(expr, Aggregate):
@@ -138,7 +138,7 @@ class UnionPart:
 
 @dataclass(frozen=True)
 class DifferencePart:
-    """EXCEPT of any number of parts from the first; `order` says in which order they are asked, by their places."""
+    """EXCEPT: the first part without the others. `order` has the positions of the others, in the order of tests."""
 
     inputs: tuple[PlanPart, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
@@ -146,7 +146,7 @@ class DifferencePart:
 
     @property
     def subtrahends(self) -> tuple[PlanPart, ...]:
-        """What is taken away, in the order of the plan."""
+        """The parts that are subtracted, in the order of the plan."""
         return tuple(self.inputs[place] for place in self.order)
 
 
@@ -154,7 +154,7 @@ PlanPart = JoinPart | SequencePart | GroupPart | DistinctPart | UnionPart | Diff
 
 
 def walk_parts(part: PlanPart) -> Iterator[PlanPart]:
-    """A part and all below it, inputs first."""
+    """A part and all parts below it, inputs first."""
     match part:
         case GroupPart(input=below) | DistinctPart(input=below):
             yield from walk_parts(below)
@@ -186,7 +186,7 @@ def list_difference_parts(part: PlanPart) -> tuple[DifferencePart, ...]:
 
 
 def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
-    """The joins of a plan, in the order of its text form: what is taken away by EXCEPT stands in the plan's order."""
+    """The joins of a plan, in the order of its plan string: subtrahends of EXCEPT are in the order of the plan."""
     match part:
         case JoinPart():
             return (part,)

@@ -1,7 +1,7 @@
-"""Range conditions: what an inequality or a band between two sides says, as bounds on a difference.
+"""Range conditions: an inequality or a band between two sides, as bounds on a difference.
 
-`a.v < b.v`, `ABS(a.v - b.v) < c`, `a.v BETWEEN b.v - 1 AND b.v + 1` all bound `left - right`. A join without equality
-looks its partners up in that range; the predicates themselves still decide, so bounds only have to be wide enough.
+`a.v < b.v`, `ABS(a.v - b.v) < c` and `a.v BETWEEN b.v - 1 AND b.v + 1` all bound `left - right`. A join without
+equality looks up partners in that range and then tests the predicates, so the bounds only have to be wide enough.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.plan.physical import NodePlan
 
 @dataclass(frozen=True)
 class RangeCondition:
-    """low <= left - right <= high, where left and right are columns of either side."""
+    """low <= left - right <= high, where `left` is a column of the left side and `right` one of the right side."""
 
     left: Column
     right: Column
@@ -28,7 +28,7 @@ class RangeCondition:
 
 
 def find_range_condition(node: NodePlan) -> RangeCondition | None:
-    """The tightest range the node's predicates give on one pair of columns; None if there is none."""
+    """The tightest range that the predicates of a node give for a pair of columns; None if there is none."""
     found: dict[tuple[Column, Column], tuple[float, float]] = {}
     for predicate in node.residuals:
         for x, y, low, high in _list_differences(predicate):
@@ -43,7 +43,7 @@ def find_range_condition(node: NodePlan) -> RangeCondition | None:
 
 
 def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:
-    """(x, y, low, high) with low <= x - y <= high, for a predicate that says so about columns of two aliases."""
+    """(x, y, low, high) with low <= x - y <= high, for a predicate over columns of two aliases that implies it."""
     if not (isinstance(predicate, Call) and predicate.op in ("<", "<=", ">", ">=")):
         return
     smaller, larger = predicate.args if predicate.op in ("<", "<=") else predicate.args[::-1]
@@ -68,7 +68,7 @@ def _match_distance(expr: Expr) -> tuple[Column, Column, float] | None:
 
 
 def _match_shifted(expr: Expr) -> tuple[Column, float] | None:
-    """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers do not matter here."""
+    """(x, c) for x + c, where x is an ordered column and c a constant; casts between numbers are ignored."""
     if isinstance(expr, Column):
         return (expr, 0.0) if _is_ordered(expr.type) else None
     if not isinstance(expr, Call):

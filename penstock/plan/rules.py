@@ -35,7 +35,7 @@ from penstock.plan.tree import build_left_deep
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """What planning reads besides the query."""
+    """The inputs of planning besides the query."""
 
     plan: str | None
     """The shapes that the caller gives; None leaves them to the cost model."""
@@ -51,7 +51,7 @@ def plan_body(body: QueryBody, context: PlanningContext) -> PlanPart:
 
 
 def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
-    """A part for every clause, as the text has them; joins are left-deep in the order of FROM."""
+    """A part for every clause, in the structure of the text; joins are left-deep in the order of FROM."""
     columns = tuple((item.name, item.expr.type) for item in body.items)
     if isinstance(body, SetOperation):
         sides = translate(body.left, context), translate(body.right, context)
@@ -61,7 +61,7 @@ def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
     if body.group_by is None:
         below = _translate_rows(body, items, context)
     else:
-        # Windows of one SELECT that slide by different amounts do not bind.
+        # The binder refuses windows of one SELECT that slide by different amounts.
         slide = next((source.window.slide for source in body.sources if source.window.slide), None)
         group = GroupPlan(body.group_by, items, body.having, slide)
         below = GroupPart(_translate_rows(body, group.inputs, context), group)
@@ -90,7 +90,7 @@ def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:
 
 
 def flatten_differences(part: PlanPart, _context: PlanningContext) -> PlanPart:
-    """(a EXCEPT b) EXCEPT c takes both b and c from a, in any order; a EXCEPT (b EXCEPT c) stays as it is."""
+    """(a EXCEPT b) EXCEPT c subtracts b and c from a, in any order; a EXCEPT (b EXCEPT c) does not change."""
 
     def flatten(part: PlanPart) -> PlanPart:
         if not isinstance(part, DifferencePart) or not isinstance(part.inputs[0], DifferencePart):

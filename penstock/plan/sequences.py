@@ -1,4 +1,4 @@
-"""FROM SEQ(...) as steps: which conditions each step tests, and which columns it hands on."""
+"""FROM SEQ(...) as steps: which conditions each step tests, and which columns it passes on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _plan_step(select: Select, place: int, mode: SeqMode, ranks: Mapping[str, in
 
 
 def _is_tested_at(used: frozenset[str], name: str, seen: set[str]) -> bool:
-    """Whether a condition over the aliases `used` can be tested once `name` pairs, and not before."""
+    """Whether the step that adds `name` is the first one with all aliases of a condition, `used`."""
     return name in used and len(used) > 1 and used <= seen
 
 

@@ -23,7 +23,7 @@ from penstock.plan.query import (
 
 
 def replan(part: PlanPart, text: str) -> PlanPart:
-    """The same plan with joins in other shapes, and with what EXCEPT takes away in another order."""
+    """The same plan with joins in other shapes, and with the subtrahends of EXCEPT in another order."""
     return _replan_part(part, deque(_split_plans(text, len(list_join_parts(part)))))
 
 
@@ -34,7 +34,7 @@ def _replan_part(part: PlanPart, shapes: deque[str]) -> PlanPart:
         case SequencePart():
             return part
         case GroupPart() | DistinctPart():
-            below: Any = _replan_part(part.input, shapes)  # of the same kind as before
+            below: Any = _replan_part(part.input, shapes)  # a part of the same type as before
             return replace(part, input=below)
         case UnionPart():
             return replace(part, inputs=tuple(_replan_part(each, shapes) for each in part.inputs))
@@ -43,7 +43,7 @@ def _replan_part(part: PlanPart, shapes: deque[str]) -> PlanPart:
 
 
 def _replan_difference(part: DifferencePart, shapes: deque[str]) -> DifferencePart:
-    """Shapes name the streams they join, so their order gives the order of what is taken away."""
+    """A shape names the streams that it joins, so the order of the shapes gives the order of the subtrahends."""
     inputs, order = [_replan_part(part.inputs[0], shapes), *part.inputs[1:]], []
     left = list(range(1, len(inputs)))
     while left:

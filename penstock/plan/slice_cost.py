@@ -1,17 +1,18 @@
 """The costs of sharing a window join, and the best chain of slices. Pure functions over frozen values.
 
 State-Slice, sections 3 to 6. N queries join A and B over windows w_1 < … < w_N, with filters on A. A chain cuts the
-largest window into slices; each ends at some w_i, and the last at w_N. Costs are comparisons and bytes per unit of
-time, as in the paper's Eq. 1 to 4 (which are these functions for two queries):
+largest window into slices. Each slice ends at some w_i, the last one at w_N. Costs are comparisons and bytes per unit
+of time. Eq. 1 to 4 of the paper are these functions for two queries:
 
-- a probe compares a tuple with every tuple of the other stream in the slice; purging compares every tuple once a slice;
-- before a slice that not all of A's tuples reach, each of them is tested;
-- the results of a slice with several windows are routed to them, and tested again where a query wants fewer of them;
-- a query that reads several slices unites their results, led by the tuples that came: one comparison for each;
-- every slice costs `overhead` (C_sys) for each tuple that comes.
+- a probe compares a tuple with every tuple of the other stream in the slice; purging compares a tuple once per slice;
+- each tuple of A is tested before a slice that not all tuples of A reach;
+- the results of a slice with several windows are routed to the queries, and tested again for queries with more filters;
+- a query that reads several slices merges their results in the order of the arriving tuples: one comparison for each;
+- every slice costs `overhead` (C_sys) for each arriving tuple.
 
-Filters are assumed to be nested: who wants a tuple for longer also wants it for shorter. Then the share of A's tuples
-that query i wants is the share that reaches slice i. Memory does not depend on that.
+Filters are assumed to be nested: a tuple that passes the filter of a larger window also passes those of smaller
+windows. Then the share of A's tuples that query i needs is the share that reaches slice i. Memory does not depend on
+this.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Router = Literal["comparisons", "lookup"]
-"""How results of a slice with k windows find their queries: by k - 1 comparisons each, or by one lookup."""
+"""How a result of a slice with k windows is routed to its queries: by k - 1 comparisons or by one lookup."""
 
 F64 = NDArray[np.float64]
 
@@ -45,17 +46,17 @@ class Rates:
 
     @property
     def pair_rate(self) -> float:
-        """The pairs that are compared per unit of time, for each unit of window."""
+        """Pairs that are compared per unit of time and unit of window."""
         return 2 * self.a * self.b
 
 
 @dataclass(frozen=True)
 class SharedWindows:
-    """The distinct windows of the queries, ascending, and the share of A's tuples that is wanted so long."""
+    """The distinct windows of the queries in ascending order, and the share of A's tuples that each needs."""
 
     ends: tuple[float, ...]
     wanted: tuple[float, ...] = ()
-    """For each window: the share some query with this or a larger window wants (S_σ); all, if nothing is said."""
+    """For each window: the share that queries with this or a larger window need (S_σ); by default all tuples."""
 
     def __post_init__(self) -> None:
         if not self.wanted:
@@ -64,7 +65,7 @@ class SharedWindows:
             raise ValueError(f"windows are positive and ascending, not {self.ends}")
         shares = (1.0, *self.wanted, 0.0)
         if len(self.wanted) != len(self.ends) or any(one < other for one, other in pairwise(shares)):
-            raise ValueError(f"shares lie between 1 and 0 and fall with the window, not {self.wanted}")
+            raise ValueError(f"shares are between 1 and 0 and decrease with the window, not {self.wanted}")
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,16 @@ class SharingCost:
     cpu: float
 
     def compute_savings(self, rival: SharingCost) -> SharingCost:
-        """The shares of a rival's memory and comparisons that are saved (Eq. 4)."""
+        """The saved shares of a rival's memory and comparisons (Eq. 4)."""
         return SharingCost(1 - self.memory / rival.memory, 1 - self.cpu / rival.cpu)
 
 
 SliceChain = tuple[float, ...]
-"""Where the slices end."""
+"""The ends of the slices, in ascending order."""
 
 
 def compute_pull_up_cost(windows: SharedWindows, rates: Rates) -> SharingCost:
-    """One join over the largest window, filters and a router above it (Eq. 1): a chain of one slice, unfiltered."""
+    """One join over the largest window, filters and a router above it (Eq. 1): a chain of one slice without filters."""
     lasting = windows.ends[-1]
     results = rates.pair_rate * lasting * rates.join_selectivity
     tested = results if windows.wanted[-1] < 1 else 0.0
@@ -93,7 +94,7 @@ def compute_pull_up_cost(windows: SharedWindows, rates: Rates) -> SharingCost:
 
 
 def compute_push_down_cost(windows: SharedWindows, rates: Rates) -> SharingCost:
-    """A is divided by how long its tuples are wanted; each part is joined with all of B over its window (Eq. 2)."""
+    """A is split by the windows that need its tuples; each part is joined with all of B over its window (Eq. 2)."""
     shares = [one - other for one, other in pairwise((*windows.wanted, 0.0))]
     parts = [(place, share) for place, share in enumerate(shares) if share > 0]
     memory = sum((share * rates.a + rates.b) * windows.ends[place] for place, share in parts)
@@ -132,7 +133,7 @@ def choose_mem_opt_chain(windows: SharedWindows) -> SliceChain:
 def choose_cpu_opt_chain(
     windows: SharedWindows, rates: Rates, overhead: float = 0.0, router: Router = "comparisons"
 ) -> SliceChain:
-    """The chain with the fewest comparisons: the shortest path over the N(N + 1)/2 slices there could be, in O(N²)."""
+    """The chain with the fewest comparisons: the shortest path over the N(N + 1)/2 possible slices, in O(N²)."""
     model = _EdgeCosts.build(windows, rates, overhead, router)
     count = len(windows.ends)
     shortest, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
@@ -148,16 +149,16 @@ def choose_cpu_opt_chain(
 
 
 def _find_cut_positions(windows: SharedWindows, chain: SliceChain) -> Sequence[int]:
-    """A chain by the number of windows before each cut."""
+    """The number of windows before each cut of a chain."""
     places = {end: place + 1 for place, end in enumerate(windows.ends)}
     if not set(chain) <= places.keys() or list(chain) != sorted(set(chain)) or chain[-1:] != windows.ends[-1:]:
-        raise ValueError(f"a chain cuts at windows, in order, and lasts to the largest: {chain} does not")
+        raise ValueError(f"a chain has the ends of windows in ascending order, up to the largest: not {chain}")
     return [0, *(places[end] for end in chain)]
 
 
 @dataclass(frozen=True)
 class _EdgeCosts:
-    """The lengths of the edges: comparisons of the slice from each start to a stop, whatever the other slices are."""
+    """The lengths of the edges: comparisons of a slice by its start and stop, independent of the other slices."""
 
     rates: Rates
     overhead: float
@@ -172,7 +173,7 @@ class _EdgeCosts:
         return cls(rates, overhead, router, ends, np.concatenate([[0.0], ends[:-1]]), np.array(windows.wanted))
 
     def compute_costs_to(self, stop: int) -> F64:
-        """The slices that end with window number `stop` (from 1), by where they start."""
+        """The costs of the slices that end with window number `stop` (counted from 1), by their start."""
         rates, wanted = self.rates, self.wanted[:stop]
         places = np.arange(stop)
         inside = stop - places

@@ -31,7 +31,7 @@ class JoinPair:
         return hash((self.left, self.right))
 
     def __hash__(self) -> int:
-        """Made once: trees are keys of many tables, and a hash goes down to all leaves."""
+        """Computed once, because trees are keys of many tables and a hash visits all leaves."""
         return self._hash
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class JoinPair:
 
 @dataclass(frozen=True)
 class Eddy:
-    """A join in no fixed order: the route of a tuple over the windows is chosen while it runs."""
+    """A join in no fixed order: the route of a tuple over the windows is chosen at run time."""
 
     aliases: tuple[str, ...]
 
@@ -70,7 +70,7 @@ def list_joins(tree: Tree) -> Iterator[JoinPair]:
 
 
 def replace_subtree(tree: Tree, part: Tree) -> Tree:
-    """The tree with another shape of the part over the same leaves."""
+    """The tree with `part` in place of its subtree over the same leaves."""
     if frozenset(list_leaves(tree)) == frozenset(list_leaves(part)):
         return part
     return (
@@ -116,7 +116,7 @@ _TOKEN = re.compile(r"\s*(?:([(),])|([^\s(),]+))")
 
 
 def parse_tree(text: str, aliases: Sequence[str]) -> PlanShape:
-    """Read a plan string; every alias must stand in it exactly once.
+    """Parse a plan string; every alias must occur in it exactly once.
 
     A group of more than two is left-deep: `(A B C)` is `((A B) C)`. Braces around all of them make an eddy.
     """
@@ -169,6 +169,6 @@ def _tokenize(text: str, aliases: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not isinstance(text, str):
         raise _make_misfit_error(repr(text), aliases, "it is not a text")
     if "{" in text or "}" in text:
-        raise _make_misfit_error(text, aliases, "braces stand around all streams or none")
+        raise _make_misfit_error(text, aliases, "braces must enclose all streams or none")
     for match in _TOKEN.finditer(text):
         yield match[1] or "", match[2] or ""

@@ -1,4 +1,4 @@
-"""The public testing kit: an oracle, random cases with a seed, in-memory ends and a virtual clock.
+"""The public testing kit: an oracle, random cases from a seed, in-memory sources and sinks, and a virtual clock.
 
 ```python
 import penstock as ps

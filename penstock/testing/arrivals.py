@@ -31,11 +31,11 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class ValueGenerator:
-    """How column values are drawn: from `domain` values a type, NULL with probability `nulls`."""
+    """How column values are drawn: `domain` distinct values for each type, NULL with probability `nulls`."""
 
     domain: int
     nulls: float
-    offset: int = 0  # added to the 64-bit integers: negative or so large that arithmetic overflows
+    offset: int = 0  # added to the 64-bit integers: negative, or large enough for overflows
     nan: float = 0.0
 
     def draw(self, rng: random.Random, name: str) -> Any:
@@ -63,17 +63,17 @@ class ValueGenerator:
 
 @dataclass(frozen=True)
 class ArrivalTiming:
-    """How a stream's rows are spread over time and pushes."""
+    """How the rows of a stream are spread over time and pushes."""
 
     tick: int  # the unit of time, in units of the time column
     start: int
-    late_share: float = 0.0  # the share of rows held back for so long that they may be late
+    late_share: float = 0.0  # the share of rows that are delayed so long that they can be late
     null_time_share: float = 0.0  # the share of rows without a time
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One row, its time and when it reaches the engine."""
+    """One row, its time, and the moment at which it reaches the engine."""
 
     row: dict[str, Any]
     time: int | None
@@ -81,7 +81,7 @@ class Arrival:
 
 
 def draw_arrivals(rng: random.Random, stream: Stream, rows: list[dict[str, Any]], pace: ArrivalTiming) -> list[Arrival]:
-    """The rows with times and in an order of arrival that keeps the declared lateness (but for held-back ones)."""
+    """The rows with times, in an order of arrival within the declared lateness, except for delayed rows."""
     gaps = rng.choice(((0, 0, 1), (0, 1), (0, 0, 0, 2), (1,), (0,) * 9 + (4,)))
     time, found = pace.start, []
     for row in rows:
@@ -104,7 +104,7 @@ def to_time_value(time: int | None, stream: Stream) -> Any:
 def build_steps(
     rng: random.Random, streams: Sequence[Stream], flow: Mapping[str, list[Arrival]], pace: ArrivalTiming
 ) -> tuple[Step, ...]:
-    """The arrivals as pushes of any size, the streams in step or not, with advances and empty pushes between."""
+    """The arrivals as pushes of any size, with advances and empty pushes between them."""
     chunks = [
         (when, stream, part)
         for stream in streams
@@ -156,7 +156,7 @@ def _draw_advances(
     advancing: Mapping[str, float],
     pace: ArrivalTiming,
 ) -> list[Step]:
-    """Promises that hold: up to the earliest row still to come, or a little way on if there is none."""
+    """Advances that hold: up to the earliest row that has not arrived, or somewhat further if there is none."""
     found: list[Step] = []
     for stream in streams:
         if rng.random() < advancing[stream.name]:

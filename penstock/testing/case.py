@@ -19,14 +19,14 @@ MICROSECOND = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Push:
-    """Some rows of some streams, handed over at once."""
+    """Rows of some streams, in one push."""
 
     batches: Mapping[str, pa.Table]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """The promise that no tuple of `stream` before `value` will come (a value of the time column's type)."""
+    """The promise that no tuple of `stream` before `value` will arrive; `value` has the type of the time column."""
 
     stream: str
     value: int | datetime.datetime
@@ -37,7 +37,7 @@ Step = Push | Advance
 
 @dataclass(frozen=True, repr=False)
 class Case:
-    """Everything one run needs; `random_case` makes them, `run` plays them, `shrink` makes them small."""
+    """Everything that a run needs. `random_case` makes cases, `run` plays them, `shrink` makes them small."""
 
     seed: int
     declarations: tuple[Stream, ...]
@@ -53,18 +53,18 @@ class Case:
 
     @cached_property
     def accepted(self) -> dict[str, pa.Table]:
-        """The rows the law knows: those with a time that was not late when they were pushed."""
+        """The rows that count: those with a time that were not late when they were pushed."""
         return self.accepted_since(0)
 
     def accepted_since(self, step: int) -> dict[str, pa.Table]:
-        """The rows accepted in this step and later: what a query added just before it sees."""
+        """The rows accepted in this step and later: the input of a query that is added just before it."""
         return {
             stream.name: _concat_batches(stream, self._filter_by_lateness(stream, step)) for stream in self.declarations
         }
 
     @cached_property
     def late(self) -> dict[str, pa.Table]:
-        """The rows older than their stream's frontier at the moment of their push."""
+        """The rows that were older than the frontier of their stream when they were pushed."""
         return {
             stream.name: _concat_batches(stream, self._filter_by_lateness(stream, 0, late=True))
             for stream in self.declarations
@@ -72,7 +72,7 @@ class Case:
 
     @cached_property
     def expected(self) -> pa.Table:
-        """What the oracle says."""
+        """The answer of the oracle."""
         return expected(self.query, self.accepted, self.tables, self.times)
 
     @property
@@ -84,7 +84,7 @@ class Case:
         return (step.batches[stream] for step in self.steps if isinstance(step, Push) and stream in step.batches)
 
     def _filter_by_lateness(self, stream: Stream, since: int, *, late: bool = False) -> Iterator[pa.Table]:
-        """The rows in time, or the late ones, of every push from step `since` on."""
+        """The rows that are in time, or the late ones, of every push from step `since` on."""
         frontier: float = float("-inf")
         for i, step in enumerate(self.steps):
             if isinstance(step, Advance) and step.stream == stream.name:
@@ -103,7 +103,7 @@ class Case:
         return f"<Case of seed {self.seed}: {self.query}>"
 
     def __str__(self) -> str:
-        """Seed, query, plan and declarations: enough to recognise the case."""
+        """Seed, query, plan and declarations."""
         lines = [f"seed {self.seed}", self.query, f"plan {self.plan}"]
         for stream in self.declarations:
             rows = self.streams[stream.name].num_rows
@@ -146,7 +146,7 @@ class Case:
 
 
 def to_ticks(value: int | datetime.datetime) -> int:
-    """A time as the law counts it: microseconds since 1970, or the tick itself."""
+    """A time as an integer: microseconds since 1970, or the tick itself."""
     return value if isinstance(value, int) else (value - EPOCH) // MICROSECOND
 
 

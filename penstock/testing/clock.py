@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 class VirtualClock:
-    """Time under the test's control: `sleep` returns at once and moves the clock.
+    """A clock that the test controls: `sleep` returns at once and moves the clock.
 
     >>> clock = VirtualClock(datetime(2026, 1, 1))
     >>> clock.sleep(1.5)
@@ -25,18 +25,18 @@ class VirtualClock:
         return self._now
 
     def time(self) -> float:
-        """Seconds since 1970, like `time.time` in a place where clocks show UTC."""
+        """Seconds since 1970, like `time.time` in the time zone UTC."""
         return (self._now - datetime(1970, 1, 1)).total_seconds()
 
     def advance(self, by: timedelta | float) -> datetime:
-        """Move on by a duration (a number is seconds) and return the new instant."""
+        """Move the clock forward by a duration (a number is seconds) and return the new instant."""
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta(0):
-            raise ValueError(f"a clock does not go back; advance by {step} was asked for")
+            raise ValueError(f"a clock does not go back: cannot advance by {step}")
         self._now += step
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """What a sleeping program would see: the time has passed. Naps are kept in `slept`."""
+        """Move the clock forward by so many seconds, and record them in `slept`."""
         self.advance(seconds)
         self.slept.append(seconds)

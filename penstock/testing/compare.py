@@ -1,4 +1,4 @@
-"""Tables as multisets of rows."""
+"""Compares tables as multisets of rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_SHOWN_ROWS = 5
 
 
 def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
-    """What is missing from `actual` and what should not be there, or None if both hold the same rows.
+    """The rows that are missing from `actual` and the unexpected ones, or None if both tables have the same rows.
 
-    Rows count as often as they occur, in any order; NULL is NULL, NaN is NaN, floats must agree exactly.
+    Duplicates count, the order does not; NULL equals NULL, NaN equals NaN, and floats must be equal exactly.
 
     >>> print(difference(pa.table({"x": [1, 1]}), pa.table({"x": [1, 2]})))
     2 rows, 2 expected; 1 missing, 1 unexpected
@@ -41,7 +41,7 @@ def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
 
 
 def same_rows(actual: pa.Table, wanted: pa.Table) -> None:
-    """Raise an AssertionError that shows the `difference`, if there is one."""
+    """Raise an AssertionError with the `difference`, if there is one."""
     found = difference(actual, wanted)
     if found is not None:
         raise AssertionError(found)
@@ -58,7 +58,7 @@ def _count_rows(table: pa.Table) -> Counter[Any]:
 
 
 def _format_first_rows(rows: Counter[Any], table: pa.Table) -> list[str]:
-    """The first few of `rows` as they are in the table."""
+    """The first few of `rows`, with their values in the table."""
     left, shown = Counter(rows), []
     for plain, row in zip(zip(*(to_plain(c) for c in table.columns), strict=True), table.to_pylist(), strict=True):
         name = to_identity(plain)

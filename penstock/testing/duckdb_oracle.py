@@ -1,11 +1,12 @@
-"""The oracle on DuckDB: what a query must answer, computed over validity intervals in SQL.
+"""The oracle on DuckDB: the expected answer of a query, computed over validity intervals in SQL.
 
-Law: every tuple is valid during [born, dies), as its window says; a combination is in the answer while all of its
-tuples are. Intervals have a common instant exactly if every two of them do, so a join tests them pair by pair.
-DISTINCT, EXCEPT and GROUP BY change only at instants at which a row enters or leaves, and are computed for these.
+Law: every tuple is valid during [born, dies), which its window gives; a combination is in the answer while all of its
+tuples are valid. Intervals have a common instant exactly if every two of them do, so a join tests them pair by pair.
+DISTINCT, EXCEPT and GROUP BY change only at instants at which a row enters or leaves, and are computed at these
+instants.
 
-It shares the binder with the engine and nothing else. Tens of thousands of tuples take seconds; for small cases
-`penstock.testing.expected` says the same by brute force.
+The oracle shares the binder with the engine and nothing else. Tens of thousands of tuples take seconds. For small
+cases, `penstock.testing.expected` computes the same answer by brute force.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from penstock.testing.oracle import TooManyRows, bind_text
 
 MAX_TIME = 2**62
 MIN_TIME = -MAX_TIME
-BORN, DIES = '" born"', '" dies"'  # no column of a stream is called so
+BORN, DIES = '" born"', '" dies"'  # no column of a stream has this name
 
 
 def expected_by_duckdb(
@@ -47,10 +48,10 @@ def expected_by_duckdb(
     *,
     limit: int | None = None,
 ) -> pa.Table:
-    """What `query` must answer on these streams, sorted by `_ts`; the arguments are those of `expected`.
+    """The expected answer of `query` on these streams, sorted by `_ts`; the arguments are those of `expected`.
 
     With `limit`, a join of more rows raises `TooManyRows`. Sums of doubles are exact only if no partial sum is rounded.
-    A derived stream is given as a stream: the answer of its query.
+    A derived stream is passed as a stream: the answer of its query.
 
     >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
     >>> b = pa.table({"ts": [3], "x": [7]})
@@ -74,7 +75,7 @@ def _connect() -> Any:
 
 
 class _DuckDBOracle:
-    """One computation: the relations in DuckDB, and tables of rows with their intervals."""
+    """One computation: the relations in DuckDB, and tables of rows with their validity intervals."""
 
     def __init__(self, relations: Mapping[str, pa.Table], limit: int | None) -> None:
         self.connection = _connect()
@@ -101,7 +102,7 @@ class _DuckDBOracle:
         return pa.table(arrays, schema=query.schema)
 
     def store_body(self, body: QueryBody) -> str:
-        """The name of a table with the rows of a body: c0, c1, ... and when each is in the answer."""
+        """The name of a table with the rows of a body: c0, c1, ... and the interval of each row."""
         if isinstance(body, Select):
             return self.store_select(body)
         left, right = self.store_body(body.left), self.store_body(body.right)
@@ -146,7 +147,7 @@ class _DuckDBOracle:
         return clause, qualify, f"greatest({born})", f"least({dies})"
 
     def store_valid_rows(self, source: Source, conditions: Sequence[str]) -> str:
-        """A table of the tuples of a FROM item that pass its own conditions, with their intervals."""
+        """A table of the tuples of a FROM item that satisfy its conditions, with their intervals."""
         relation = self.register_relation(source.relation.name)
         if not isinstance(source.relation, Stream):
             rows = f"SELECT *, {MIN_TIME} AS {BORN}, {MAX_TIME} AS {DIES} FROM {relation}"
@@ -191,7 +192,7 @@ class _DuckDBOracle:
     # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def store_groups(self, select: Select, clause: str, resolve: Resolve, interval: tuple[str, str]) -> str:
-        """GROUP BY: for each group and instant of change the aggregates of the rows valid then."""
+        """GROUP BY: for each group and each instant of change, the aggregates of the valid rows."""
         keys = list(select.group_by or ())
         exprs = [item.expr for item in select.items] + ([select.having] if select.having is not None else [])
         aggregates = list(dict.fromkeys(n for e in exprs for n in walk(e) if isinstance(n, Aggregate)))
@@ -211,7 +212,7 @@ class _DuckDBOracle:
                 return f"first(k{keys.index(node)})"
             if isinstance(node, Aggregate):
                 return format_aggregate(node, f"a{arguments.index(node.args[0])}" if node.args else None)
-            raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is no key of the group")
+            raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is not a key of the group")
 
         outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]
         having = _format_over_group(select.having, keys, shown) if select.having is not None else "TRUE"
@@ -225,7 +226,7 @@ class _DuckDBOracle:
         return name
 
     def store_limited(self, sql: str) -> str:
-        """The rows of a join or an answer, if they are not too many."""
+        """Store the rows of a join or an answer; more rows than the limit raise `TooManyRows`."""
         if self.limit is None:
             return self.store(sql)
         name = self.store(f"{sql} LIMIT {self.limit + 1}")
@@ -239,7 +240,7 @@ def _to_plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _format_end_time(window: Window, time: str) -> str:
-    """When a tuple dies, by its window."""
+    """The time at which a tuple of a window expires."""
     if window.counted:
         partition = f"PARTITION BY {', '.join(map(quote, window.partition))} " if window.partition else ""
         later = f'lead(CAST({time} AS BIGINT), {window.row_count}) OVER ({partition}ORDER BY {time}, " arrival")'
@@ -258,7 +259,7 @@ def _format_slide(instant: str, slides: set[int]) -> str:
 
 
 def _format_over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
-    """An expression over a group; a key that is an expression is looked up as a whole."""
+    """An expression over a group; an expression that is a key is replaced as a whole."""
     if expr in keys:
         return str(shown(expr))
     if isinstance(expr, Column | Aggregate) or not getattr(expr, "args", ()):
@@ -269,7 +270,7 @@ def _format_over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
 
 
 def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
-    """The answers of groups at their instants, equal ones of consecutive instants made one."""
+    """The answers of groups at their instants; equal answers of consecutive instants are merged."""
     columns = [f"c{place}" for place in range(len(outputs))]
     shown = ", ".join(f"{text} AS {name}" for text, name in zip(outputs, columns, strict=True))
     unchanged = [f"lag({c}) OVER w IS NOT DISTINCT FROM {c}" for c in columns]
@@ -296,7 +297,7 @@ def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
 
 
 def _format_except(left: str, right: str | None, columns: Sequence[str]) -> str:
-    """Every value of the left once, while a row there has it and none on the right; DISTINCT has no right."""
+    """Each value of the left once, while a row of the left and none of the right has it; DISTINCT has no right."""
     listed = ", ".join(columns)
     sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
     events = " UNION ALL ".join(

@@ -1,7 +1,7 @@
-"""SEQ for the oracle on DuckDB: one pass over each item, earlier combinations in buckets by their key.
+"""SEQ for the oracle on DuckDB: one pass over each item, with earlier combinations in buckets by their key.
 
-A later tuple pairs with the most recent earlier combination that fits (RECENT), or with the oldest one, which is then
-used up (CHRONICLE). Buckets drop dead combinations, so that a pass costs little more than the tuples that are valid.
+A later tuple pairs with the most recent earlier combination that matches (RECENT), or with the oldest one, which is
+then removed (CHRONICLE). Buckets drop expired combinations, so that a pass costs little more than the valid tuples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.testing.row_evaluator import Env, Evaluator, compile_expr, to_comp
 
 Position = tuple[float, int, int]
 PositionedCombination = tuple[Combination, Position]
-PRUNE_ABOVE = 32  # a longer bucket is freed of what is dead
+PRUNE_ABOVE = 32  # a longer bucket drops its expired combinations
 
 
 def pair_sequence(
@@ -49,7 +49,7 @@ def pair_sequence(
 
 
 class _StepConditions:
-    """What a step compares: equalities between the item and earlier ones, and the conditions left over."""
+    """The conditions of a step: equalities between the item and earlier ones, and the other conditions."""
 
     def __init__(self, terms: Sequence[Expr], alias: str) -> None:
         self.left: list[Evaluator] = []
@@ -74,7 +74,7 @@ def _split_equality(term: Expr, alias: str) -> tuple[Expr, Expr] | None:
 
 
 def _compute_key(terms: Sequence[Evaluator], env: Env) -> tuple[Any, ...] | None:
-    """The values of the terms; None if one is NULL and so equals nothing."""
+    """The values of the terms; None if one is NULL, which equals nothing."""
     found = [term(env) for term in terms]
     return None if any(value is None for value in found) else tuple(to_comparison_key(value) for value in found)
 

@@ -1,8 +1,8 @@
-"""Expressions as DuckDB's SQL, for the oracle in `penstock.testing.duckdb_oracle`.
+"""Expressions in DuckDB's SQL, for the oracle in `penstock.testing.duckdb_oracle`.
 
 Values are those of `penstock.testing.row_evaluator`: timestamps, durations and dates are integers. Arithmetic that
-overflows or divides by zero gives NULL, as the law says. What DuckDB computes in another way (decimal products, text to
-numbers) is refused.
+overflows or divides by zero gives NULL. Operations that DuckDB computes in another way (decimal products, text to
+numbers) are refused.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _format_cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
 
 
 def format_aggregate(node: Aggregate, argument: str | None) -> str:
-    """An aggregate over a column of a group; doubles are added by DuckDB, exactly only if every partial sum is."""
+    """An aggregate over a column of a group. DuckDB adds doubles: exactly only if every partial sum is exact."""
     if argument is None:
         return "count(*)"
     inside = f"DISTINCT {argument}" if node.distinct else argument
@@ -179,7 +179,7 @@ def _to_plain_column(column: Any) -> Any:
 
 
 def to_typed_column(plain: Any, kind: pa.DataType) -> Any:
-    """A column of plain values in the type that a query declares: the inverse of `plain_table`."""
+    """A column of plain values in the type of a query's column: the inverse of `to_plain_table`."""
     if pt.is_timestamp(kind):
         return plain.cast(pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
     if pt.is_duration(kind):

@@ -1,6 +1,6 @@
 """Random cases from a seed: streams, tables, a query, a plan and the steps that feed it.
 
-The same seed and knobs give the same case, on every machine. A knob left at None is drawn from the seed as well.
+The same seed and knobs give the same case on every machine. A knob that is None is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from penstock.testing.query_text import SHAPES, UNITS, WINDOWS, FromItem, random
 NAMES = ("A", "B", "C", "D", "E", "F")
 EMITS = ("", "", "", "", "ISTREAM", "DSTREAM", "DSTREAM", "RSTREAM")
 ATTEMPTS = 16
-VARIATIONS = 3  # so often an empty answer is tried to be avoided
+VARIATIONS = 3  # attempts to avoid an empty answer
 NEW_YEAR = 1_767_225_600_000_000  # 2026-01-01 in microseconds
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a case may look like. None: drawn from the seed."""
+    """The limits and features of a case. None: drawn from the seed."""
 
     sources: int | None = None  # FROM items, 1 to 6
     shape: str | Sequence[str] | None = None  # one or some of SHAPES
     windows: Sequence[str] | None = None  # the kinds allowed, of WINDOWS
     emit: str | None = None  # "" (the default, ISTREAM), "ISTREAM", "DSTREAM" or "RSTREAM"
-    rows: int = 40  # at most so many rows a stream
-    full: bool = False  # every stream has all of its rows (otherwise some are short or silent)
-    domain: int | None = None  # so many values in every join column
+    rows: int = 40  # the largest number of rows of a stream
+    full: bool = False  # every stream has all of its rows; otherwise some have few or none
+    domain: int | None = None  # distinct values of each join column
     span: int | None = None  # the longest RANGE, in ticks
     nulls: float | None = None  # the share of NULLs
     timestamps: bool | None = None  # timestamp or integer time columns
-    late: bool | None = None  # some rows come too late
+    late: bool | None = None  # some rows arrive late
     tables: bool | None = None  # static tables among the sources
-    limit: int | None = 3000  # the expected answer has at most so many rows; None: do not check
+    limit: int | None = 3000  # the largest number of rows of the expected answer; None: not checked
 
 
 def random_case(seed: int, **knobs: Any) -> Case:
@@ -63,7 +63,7 @@ def random_case(seed: int, **knobs: Any) -> Case:
             chosen = replace(chosen, rows=max(1, chosen.rows * 2 // 3))
         else:
             if answer.num_rows or variation == VARIATIONS:
-                vars(case)["expected"] = answer  # what the cached property would work out again
+                vars(case)["expected"] = answer  # fills the cached property
                 return case
             variation += 1
     raise ValueError(f"seed {seed}: the answer stays above {chosen.limit} rows after {ATTEMPTS} attempts")
@@ -82,7 +82,7 @@ def another_query(case: Case, seed: int) -> str:
 
 
 class _CaseGenerator:
-    """One case in the making. Query and data have their own generators, so that fewer rows keep the query."""
+    """Builds one case. Query and data have separate generators, so that the query does not depend on the rows."""
 
     def __init__(self, seed: int, knobs: Knobs, variation: int) -> None:
         self.seed, self.knobs, self.name = seed, knobs, f"penstock {seed}.{variation}"
@@ -128,13 +128,13 @@ class _CaseGenerator:
             else:
                 found.append(FromItem(alias, f"s{i}", time))
         names = [item.relation for item in found]
-        plain = rng.random() < 0.3  # without aliases where that is possible
+        plain = rng.random() < 0.3  # without aliases if possible
         return [
             replace(item, alias=item.relation) if plain and names.count(item.relation) == 1 else item for item in found
         ]
 
     def draw_query(self, items: list[FromItem]) -> str:
-        """The query's text; gives every stream its window."""
+        """The text of the query; draws the window of every stream."""
         rng = self.rng
         span = self.knobs.span or max(2, rng.choice((5, 10, 20, self.knobs.rows)))
         kinds = self.knobs.windows or WINDOWS

@@ -1,8 +1,8 @@
-"""DISTINCT, EXCEPT and GROUP BY as the answer at every instant, by brute force.
+"""DISTINCT, EXCEPT and GROUP BY by brute force, as the answer at every instant.
 
-Between two instants at which an input row comes or goes nothing changes, so the answer is computed afresh at each
-of them and equal answers of consecutive instants are joined to one interval. A group's row changes when one of its
-values does; two groups never stand in for each other.
+The answer changes only at instants at which an input row enters or leaves. It is computed anew at each of them, and
+equal answers of consecutive instants are merged into one interval. The row of a group changes when one of its values
+changes; rows of different groups are never merged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALWAYS = -math.inf
 
 
 class ValidRow(NamedTuple):
-    """A row of an answer, in it during [born, dies)."""
+    """A row that is in an answer during [born, dies)."""
 
     values: tuple[Any, ...]
     born: float
@@ -42,7 +42,7 @@ class ValidRow(NamedTuple):
 
 
 def list_change_times(rows: Iterable[ValidRow]) -> list[float]:
-    """The instants at which a row comes or goes, in order."""
+    """The instants at which a row enters or leaves, in order."""
     return sorted({at for row in rows for at in (row.born, row.dies) if math.isfinite(at)})
 
 
@@ -52,7 +52,7 @@ def compute_distinct(rows: list[ValidRow]) -> list[ValidRow]:
 
 
 def compute_except(left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow]:
-    """Every value of the left once, while a row there has it and none on the right."""
+    """Each value of the left once, while a row of the left and none of the right has it."""
     sides = [ValidRow((0, row.values), row.born, row.dies) for row in left]
     sides += [ValidRow((1, row.values), row.born, row.dies) for row in right]
 
@@ -69,7 +69,7 @@ def compute_groups(
 ) -> list[ValidRow]:
     """GROUP BY: one row for every group that has rows; without keys all rows are one group.
 
-    With SLIDE the answer changes only at its multiples: a row counts from the first one at which it is valid.
+    With SLIDE the answer changes only at multiples of it: a row counts from the first multiple at which it is valid.
     """
     keys = [compile_expr(term) for term in select.group_by or ()]
     outputs = [_GroupExpr(item.expr, classes or {}) for item in select.items]
@@ -101,14 +101,14 @@ def _round_up(at: float, slide: int) -> float:
 
 
 def to_identity(row: Iterable[Any]) -> Hashable:
-    """What makes two rows the same: NULL is NULL and NaN is NaN."""
+    """The key by which rows are compared: NULL equals NULL and NaN equals NaN."""
     return tuple(None if value is None else to_comparison_key(value) for value in row)
 
 
 def _evaluate_over_time(
     rows: list[ValidRow], answer: Callable[[list[ValidRow]], dict[Hashable, tuple[Any, ...]]]
 ) -> list[ValidRow]:
-    """The answers of all instants, as rows with the longest intervals during which each stays."""
+    """The answers of all instants as rows, each with the longest interval during which it is in the answer."""
     done: list[ValidRow] = []
     current: dict[Hashable, tuple[tuple[Any, ...], float]] = {}
     for at in [ALWAYS, *list_change_times(rows)]:
@@ -123,7 +123,7 @@ def _evaluate_over_time(
 
 
 class _GroupExpr:
-    """An expression over a group: aggregates of its members, and columns every member agrees on."""
+    """An expression over a group: aggregates of its members, and columns that are equal in all members."""
 
     def __init__(self, expr: Expr, classes: Mapping[str, type]) -> None:
         self.classes = classes
@@ -166,7 +166,7 @@ def _compute_aggregate(node: Aggregate, members: list[Env], classes: Mapping[str
 
 
 def sum_exactly(inputs: list[Any]) -> Any:
-    """The sum in any order: doubles are added exactly and rounded once."""
+    """The sum, which does not depend on the order: doubles are added exactly and rounded once."""
     if isinstance(inputs[0], Decimal):
         return functools.reduce(WIDE_CONTEXT.add, inputs)
     if not isinstance(inputs[0], float):

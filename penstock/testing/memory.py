@@ -1,4 +1,4 @@
-"""The two ends of a stream in memory: a source that gives what it was given, a sink that keeps what it gets."""
+"""An in-memory source and an in-memory sink."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class MemorySource:
-    """Rows in, batches out.
+    """A source that returns the rows added to it, in batches.
 
     >>> source = MemorySource(pa.schema([("ts", pa.int64()), ("x", pa.int64())]), batch=2)
     >>> source.add([{"ts": 1, "x": 10}, {"ts": 2, "x": 20}, {"ts": 3, "x": None}])
@@ -21,7 +21,7 @@ class MemorySource:
 
     def __init__(self, schema: pa.Schema, *, batch: int = 1024) -> None:
         if batch < 1:
-            raise ValueError(f"a batch has at least one row; {batch} was asked for")
+            raise ValueError(f"a batch has at least one row, not {batch}")
         self.schema = schema
         self.batch = batch
         self._rows: pa.Table = schema.empty_table()
@@ -35,11 +35,11 @@ class MemorySource:
 
     @property
     def pending(self) -> int:
-        """How many rows have not been read yet."""
+        """The number of rows that have not been read yet."""
         return int(self._rows.num_rows)
 
     def read(self) -> pa.Table:
-        """The next batch, empty if there is nothing left."""
+        """The next batch; empty if no row is left."""
         taken = self._rows.slice(0, self.batch)
         self._rows = self._rows.slice(self.batch)
         return taken
@@ -50,7 +50,7 @@ class MemorySource:
 
 
 class MemorySink:
-    """Keeps every table it is given.
+    """A sink that keeps every table written to it.
 
     >>> sink = MemorySink()
     >>> sink.write(pa.table({"x": [1]}))
@@ -72,9 +72,9 @@ class MemorySink:
         return sum(table.num_rows for table in self.tables)
 
     def table(self) -> pa.Table:
-        """Everything so far, in one table."""
+        """All rows so far, in one table."""
         if not self.tables:
-            raise ValueError("nothing was written to this sink yet: not even a schema is known")
+            raise ValueError("nothing was written to this sink yet, so its schema is unknown")
         return pa.concat_tables(self.tables)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Random cases for what stands above a join: groups, DISTINCT, set operations, SLIDE and sequences."""
+"""Random cases with operators above joins: groups, DISTINCT, set operations, SLIDE and sequences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def random_operators_case(
 ) -> Case:
     """A case whose query has this feature (one of FEATURES; by default the seed chooses).
 
-    `calls` are aggregate calls to be used too, with {} for an alias; `aggregates` are the classes they name. Other
+    `calls` are additional aggregate calls, with {} for an alias; `aggregates` are the classes that they name. Other
     knobs are those of `random_case`.
     """
     for attempt in range(ATTEMPTS):
@@ -52,7 +52,7 @@ def random_operators_case(
             rows = max(3, rows * 2 // 3)
             continue
         if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # what the cached property would work out again
+            vars(case)["expected"] = answer  # fills the cached property
             return case
     raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
 
@@ -73,7 +73,7 @@ class _FromText:
 
 
 class _QueryWriter:
-    """Writes query texts over some streams; `plans` gets a plan for every join it writes."""
+    """Writes query texts over some streams, and adds a plan for every join to `plans`."""
 
     def __init__(self, rng: random.Random, streams: Sequence[Stream], calls: Sequence[str]) -> None:
         self.rng, self.streams, self.calls = rng, streams, calls
@@ -131,7 +131,7 @@ class _QueryWriter:
         return f"SELECT {'DISTINCT ' if distinct else ''}{shown} {self._write_from(items)}"
 
     def _write_grouped_as(self, columns: list[str]) -> str:
-        """A GROUP BY whose columns have the types of given ones."""
+        """A GROUP BY with columns of the given types."""
         items = self._draw_items(1, ("range", "rows", "unbounded"))
         alias = items[0].alias
         shown = [f"{alias}.{name}" for name in columns]

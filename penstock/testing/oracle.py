@@ -1,12 +1,12 @@
-"""The oracle: what a query must answer, straight from the law and by brute force.
+"""The oracle: the expected answer of a query, by brute force from the law.
 
-Law (design: "the one law"): every tuple is valid during [born, dies), as its window says; a combination of tuples
-that satisfies WHERE is in the answer from the latest birth to the earliest death of its tuples, and exists only if
-that interval is not empty. ISTREAM reports births, DSTREAM deaths, RSTREAM the whole answer at every change.
+Law: every tuple is valid during [born, dies), which its window gives. A combination of tuples that satisfies WHERE is
+in the answer from the latest `born` to the earliest `dies` of its tuples, if that interval is not empty. ISTREAM
+reports rows that enter the answer, DSTREAM rows that leave it, RSTREAM the whole answer at every change.
 
-Nothing is shared with the engine but the binder: rows are dictionaries, expressions are evaluated one row at a time by
-`penstock.testing.row_evaluator`. The only haste is that a combination is given up at the first conjunct or interval
-that fails, and that an equality with what is already bound narrows the candidates before every conjunct is tested.
+The oracle shares only the binder with the engine: rows are dictionaries, and `penstock.testing.row_evaluator` evaluates
+expressions one row at a time. It has two optimisations: a combination is dropped at the first conjunct or interval that
+fails, and an equality with a bound alias narrows the candidates before every conjunct is tested.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from penstock.testing.interval_operators import (
 from penstock.testing.row_evaluator import Env, Evaluator, Row, compile_expr, from_plain, to_comparison_key, to_plain
 
 T = TypeVar("T")
-LIMIT_FACTOR = 6  # a limit on the answer lets partial combinations be so many times more
+LIMIT_FACTOR = 6  # the limit on partial combinations, as a multiple of the limit on the answer
 
 
-class TooManyRows(Exception):  # noqa: N818 (a limit asked for, not a mistake)
-    """The answer has more rows than the limit given."""
+class TooManyRows(Exception):  # noqa: N818 (a limit that the caller sets, not an error)
+    """The answer has more rows than the limit."""
 
 
 def expected(
@@ -51,10 +51,10 @@ def expected(
     limit: int | None = None,
     aggregates: Mapping[str, type] | None = None,
 ) -> pa.Table:
-    """What `query` must answer on these streams: the SELECT's columns and `_ts`, sorted by `_ts`.
+    """The expected answer of `query` on these streams: the columns of SELECT and `_ts`, sorted by `_ts`.
 
     `streams` holds every tuple of each stream in the order of arrival; rows without a time are dropped. `time` names
-    the time column, for all streams or one by one; by default it is `ts` if there is such a column, else the first
+    the time column, for all streams or for each one; by default it is `ts` if there is such a column, else the first
     timestamp, else the first integer column. With `limit`, an answer of more rows raises `TooManyRows`. `aggregates`
     are the classes of user-defined aggregates, in lower case. Tuples of one time are ordered by stream, as given.
 
@@ -97,7 +97,7 @@ def bind_text(
 
 
 def guess_time_column(stream: str, schema: pa.Schema) -> str:
-    """The column a stream's time is in, when nobody said so."""
+    """The time column of a stream for which none is given."""
     called_ts = [field.name for field in schema if field.name.casefold() == "ts"]
     timestamps = [field.name for field in schema if pt.is_timestamp(field.type)]
     integers = [field.name for field in schema if pt.is_integer(field.type)]
@@ -114,7 +114,7 @@ def guess_time_column(stream: str, schema: pa.Schema) -> str:
 def _compute_answer(
     body: QueryBody, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
 ) -> list[ValidRow]:
-    """The rows of a body and when each is in its answer."""
+    """The rows of a body, each with the interval during which it is in the answer."""
     if isinstance(body, Select):
         return _compute_select(body, given, limit, classes)
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
@@ -137,7 +137,7 @@ def _compute_select(
 
 
 class ValidTuple(NamedTuple):
-    """One tuple of a source and when it is valid."""
+    """One tuple of a source and its validity interval."""
 
     row: Row
     born: float
@@ -145,7 +145,7 @@ class ValidTuple(NamedTuple):
 
 
 def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
-    """Every tuple of a source with its validity; `table` is in the order of arrival."""
+    """Every tuple of a source with its validity interval; `table` is in the order of arrival."""
     names = table.column_names
     rows = [dict(zip(names, row, strict=True)) for row in zip(*(to_plain(c) for c in table.columns), strict=True)]
     relation, window = source.relation, source.window
@@ -160,7 +160,7 @@ def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
 
 
 def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, count: int, by: tuple[str, ...]) -> list[ValidTuple]:
-    """[PARTITION BY k] ROWS n: a tuple dies when the n-th later one of its partition is born."""
+    """[PARTITION BY k] ROWS n: a tuple expires at the time of the n-th later tuple of its partition."""
     partitions: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         partitions[tuple(None if row[k] is None else to_comparison_key(row[k]) for k in by)].append(row)
@@ -173,7 +173,7 @@ def _compute_row_lifetimes(rows: list[dict[str, Any]], time: str, count: int, by
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One tuple for each alias bound so far, and when all of them are valid."""
+    """One tuple for each alias bound so far, and the interval during which all of them are valid."""
 
     rows: dict[str, Row]
     born: float
@@ -188,7 +188,7 @@ class Combination:
 
 
 def _join_tuples(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Combination]:
-    """All combinations of tuples that satisfy WHERE and are ever valid, one alias after the other."""
+    """All combinations of tuples that satisfy WHERE and have an interval, built one alias after the other."""
     pools = {s.alias: compute_lifetimes(s, given[s.relation.name.casefold()]) for s in select.sources}
     for alias, pool in pools.items():
         own = [compile_expr(term) for term in select.where if find_aliases(term) == {alias}]
@@ -210,14 +210,14 @@ def _join_tuples(select: Select, given: Mapping[str, pa.Table], limit: int | Non
 
 
 class _OrderedCombination(NamedTuple):
-    """A combination and its place in the order of all tuples: time, stream, arrival."""
+    """A combination and its position in the order of all tuples: time, stream, arrival."""
 
     combination: Combination
     position: tuple[float, int, int]
 
 
 def _match_sequence(select: Select, mode: SeqMode, given: Mapping[str, pa.Table]) -> list[Combination]:
-    """FROM SEQ: item by item, each later tuple looks through all earlier ones it may pair with."""
+    """FROM SEQ, item by item: each later tuple is compared with all earlier combinations."""
     choose, once = (max, False) if mode == "recent" else (min, True)
     ranks = {name: rank for rank, name in enumerate(given)}
     found: list[_OrderedCombination] = []
@@ -251,7 +251,7 @@ def _pair_tuples(
     choose: Any,
     once: bool,
 ) -> list[_OrderedCombination]:
-    """Each later tuple with the one earlier combination its mode chooses, in order."""
+    """Pair each later tuple, in order, with the earlier combination that the mode chooses."""
     found: list[_OrderedCombination] = []
     for one in later:
         pairs = [
@@ -270,7 +270,7 @@ def _pair_tuples(
 
 
 def _choose_order(select: Select) -> list[str]:
-    """The aliases, each next one equated with an earlier one if that is possible."""
+    """The aliases in an order in which each has an equality with an earlier one, if possible."""
     left = [source.alias for source in select.sources]
     order = [left.pop(0)]
     while left:
@@ -290,7 +290,7 @@ def _match_equality(term: Expr, alias: str, bound: frozenset[str]) -> tuple[Expr
 
 
 class _CandidateIndex:
-    """The tuples of one alias that may extend a combination: those that meet one equality, or all."""
+    """The tuples of one alias that can extend a combination: those that satisfy one equality, or all."""
 
     def __init__(self, alias: str, pool: list[ValidTuple], terms: list[Expr]) -> None:
         self.pool = pool

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 SHAPES = ("chain", "star", "clique", "cycle", "shared", "mixed", "theta", "cross")
 WINDOWS = ("range", "rows", "partition", "now", "unbounded", "none")
-KEYS = ("x", "y", "z", "v", "s", "d", "dt", "b")  # the columns every generated stream and table has, besides its id
+KEYS = ("x", "y", "z", "v", "s", "d", "dt", "b")  # the columns of every generated stream and table, besides its id
 UNITS = {"SECONDS": 1_000_000, "MINUTES": 60_000_000, "MILLISECONDS": 1_000}
 
 
 @dataclass(frozen=True)
 class FromItem:
-    """One FROM item as text: its alias, whether the alias is spelled out, and its window."""
+    """One FROM item as text: its alias, whether the text has the alias, and its window."""
 
     alias: str
     relation: str
@@ -70,12 +70,12 @@ def random_text(
     predicates = _draw_predicates(rng, items, shape)
     joined = _write_join_clause(rng, items, predicates) if rng.random() < 0.3 else None
     if joined is None:
-        clause, rest = "FROM " + ", ".join(item.text for item in items), predicates
+        clause, remaining = "FROM " + ", ".join(item.text for item in items), predicates
     else:
-        clause, rest = joined
+        clause, remaining = joined
     text = f"SELECT {_draw_select_list(rng, items)} {clause}"
-    if rest:
-        text += " WHERE " + " AND ".join(predicate.text for predicate in rest)
+    if remaining:
+        text += " WHERE " + " AND ".join(predicate.text for predicate in remaining)
     if window is not None:
         text += f" WINDOW {_draw_duration(rng, *window)}"
     return text if emit == "" else f"{emit} ({text})"
@@ -84,24 +84,24 @@ def random_text(
 def _draw_duration(rng: random.Random, span: int, unit: str | None) -> str:
     length = rng.randint(1, max(1, span))
     if unit == "MILLISECONDS":
-        length *= 1000  # ticks are seconds then
+        length *= 1000  # then ticks are seconds
     return f"{length} {unit}" if unit else f"{length}"
 
 
 def _write_join_clause(
     rng: random.Random, items: Sequence[FromItem], predicates: list[Predicate]
 ) -> tuple[str, list[Predicate]] | None:
-    """FROM a JOIN b ON ... and the predicates left for WHERE; None if some join would have no condition."""
-    text, bound, rest = f"FROM {items[0].text}", {items[0].alias}, list(predicates)
+    """FROM a JOIN b ON ... and the remaining predicates for WHERE; None if a join would have no condition."""
+    text, bound, remaining = f"FROM {items[0].text}", {items[0].alias}, list(predicates)
     for item in items[1:]:
         bound.add(item.alias)
-        here = [p for p in rest if item.alias in p.aliases and p.aliases <= bound]
+        here = [p for p in remaining if item.alias in p.aliases and p.aliases <= bound]
         if not here:
             return None
         here = here[: rng.randint(1, len(here))]
-        rest = [p for p in rest if p not in here]
+        remaining = [p for p in remaining if p not in here]
         text += f" {rng.choice(('JOIN', 'JOIN', 'INNER JOIN'))} {item.text} ON {' AND '.join(p.text for p in here)}"
-    return text, rest
+    return text, remaining
 
 
 def _draw_edges(rng: random.Random, aliases: Sequence[str], shape: str) -> list[tuple[str, str]]:

@@ -1,11 +1,11 @@
-"""Expressions one row at a time, in plain Python: slow, short and independent of the engine's evaluator.
+"""Evaluates expressions one row at a time in plain Python: slow, short and independent of the engine's evaluator.
 
-Law: NULL in, NULL out, but for AND, OR, IS NULL, IN, CASE and COALESCE, which follow SQL. Arithmetic that
-overflows its type, divides by zero or casts what cannot be cast gives NULL. NaN equals NaN and is greater than
-every other number.
+Law: a NULL argument gives NULL, except in AND, OR, IS NULL, IN, CASE and COALESCE, which follow SQL. An overflow of the
+type, a division by zero and a cast of a value that does not fit give NULL. NaN equals NaN and is greater than every
+other number.
 
-Values are plain: int, float, bool, str, decimal.Decimal; a timestamp or a duration is an int of microseconds, a
-date an int of days. `to_plain` and `from_plain` translate Arrow columns to and from them.
+Values are plain: int, float, bool, str, decimal.Decimal. A timestamp or a duration is an int of microseconds, a date is
+an int of days. `to_plain` and `from_plain` convert Arrow columns to and from them.
 
 >>> table = pa.table({"x": [1, None], "y": [2, 3]})
 >>> total = compile_expr(Call("+", (Column("a", "x", INT), Column("a", "y", INT)), INT))
@@ -49,7 +49,7 @@ def to_plain(array: Any) -> list[Any]:
 
 
 def from_plain(plain: Sequence[Any], kind: pa.DataType) -> Any:
-    """Plain values as an Arrow array: the inverse of `values`."""
+    """Plain values as an Arrow array: the inverse of `to_plain`."""
     if pt.is_timestamp(kind):
         return pa.array(plain, pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
     if pt.is_duration(kind):
@@ -60,7 +60,7 @@ def from_plain(plain: Sequence[Any], kind: pa.DataType) -> Any:
 
 
 def to_comparison_key(value: Any) -> Any:
-    """What a value is compared by: NaN is one value, above all others; NULL has no key."""
+    """The key of a value in comparisons: NaN is one value, greater than all others; NULL has no key."""
     return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
 
 
@@ -168,7 +168,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 
 def _compile_strict(expr: Call) -> Callable[..., Any]:
-    """The operator for operands that are all there."""
+    """The operator for operands that are not NULL."""
     if expr.op == "not":
         return lambda a: not a
     if expr.op == "like":
@@ -179,7 +179,7 @@ def _compile_strict(expr: Call) -> Callable[..., Any]:
     if expr.op in COMPARE_FUNCTIONS:
         return COMPARE_FUNCTIONS[expr.op]
     operate, kind = ARITHMETIC[expr.op], expr.type
-    # A date beside an interval is the midnight it begins with.
+    # A date next to an interval counts as its midnight.
     in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
     scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in expr.args]
 
@@ -222,7 +222,7 @@ def _match_like(text: str, pattern: str) -> bool:
 
 
 def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
-    """CAST of one value that is not NULL; what cannot be cast becomes NULL."""
+    """CAST of one value that is not NULL; a value that cannot be cast gives NULL."""
     try:
         return _cast_or_raise(value, source, target)
     except (ValueError, OverflowError, InvalidOperation):

@@ -1,4 +1,4 @@
-"""Play a case on an engine."""
+"""Runs a case on an engine."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ QUERY_NAME = "q"
 def run(
     engine_factory: Callable[[], Any], case: Case, *, plan: str | None = None, events: Events | None = None
 ) -> pa.Table:
-    """Everything the case's query answers, in the order in which it came out: `run_all(...)["q"]`."""
+    """All results of the case's query, in the order of output: `run_all(...)["q"]`."""
     return run_all(engine_factory, case, plan=plan, events=events)[QUERY_NAME]
 
 
 def run_all(
     engine_factory: Callable[[], Any], case: Case, *, plan: str | None = None, events: Events | None = None
 ) -> dict[str, pa.Table]:
-    """Everything every query answers, by its name, in the order in which it came out.
+    """All results of every query by its name, in the order of output.
 
-    The case's query is called "q". `events(engine, i)` is called before step i (and once more before the final
-    flush, with i = the number of steps): it may add and drop queries, migrate, snapshot; if it returns an engine,
-    the run goes on with that one. An answer that goes back in time is an AssertionError.
+    The name of the case's query is "q". `events(engine, i)` is called before step i (and once more before the final
+    flush, with i = the number of steps): it can add and drop queries, migrate, snapshot; if it returns an engine,
+    the run continues with that one. A result that goes back in time is an AssertionError.
     """
     engine = engine_factory()
     declare(engine, case)
@@ -70,7 +70,7 @@ def _call_events(events: Events | None, engine: Any, at: int) -> Any:
 
 
 class _ResultCollector:
-    """What one query said so far, checked to be in temporal order."""
+    """The results of one query so far; checks that they are in temporal order."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -84,6 +84,6 @@ class _ResultCollector:
 
 
 def _collect_results(answers: defaultdict[str, _ResultCollector], out: dict[str, pa.Table] | None) -> None:
-    """Keep what a call gave; an `advance` may give nothing."""
+    """Keep the results of a call; an `advance` can return none."""
     for name, table in (out or {}).items():
         answers[name].add(table)

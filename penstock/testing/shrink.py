@@ -1,4 +1,4 @@
-"""Make a failing case small."""
+"""Makes a failing case small."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Fails = Callable[[Case], bool]
 
 
 def shrink(case: Case, fails: Fails) -> Case:
-    """A smaller case for which `fails` still holds: steps, then rows are dropped as long as it does.
+    """A smaller case that still fails: steps, then rows are dropped while `fails` returns true.
 
-    `fails` gets candidates and says whether the fault is still there. Lateness is judged anew for every candidate,
-    so `case.expected` stays right.
+    `fails` takes a candidate and returns whether the fault is still there. Lateness is computed anew for every
+    candidate, so `case.expected` stays correct.
     """
     if not fails(case):
         raise ValueError("shrink needs a case that fails; this one does not")
@@ -67,7 +67,7 @@ def _drop_table_rows(case: Case, name: str, fails: Fails) -> Case:
 
 
 def _drop_items(items: tuple[T, ...], still: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
-    """Greedily drop runs of items, long ones first, as long as `still` holds."""
+    """Greedily drop runs of items, long ones first, while `still` returns true."""
     run = len(items)
     while run:
         at = 0

@@ -54,7 +54,7 @@ MISTAKES: list[tuple[type[ps.PenstockError], str, Callable[[ps.Engine], Any]]] =
     (ps.QueryError, "", lambda e: e.stream("C", {"ts": "string", "x": "bigint"}, time="ts")),
     (ps.QueryError, "", lambda e: e.stream("C", A, time="when")),
     (ps.QueryError, "", lambda e: e.stream("C", {"ts": "timestamp", "x": "bignit"}, time="ts")),
-    (ps.QueryError, "time= names", lambda e: e.stream("C", A, time=None)),
+    (ps.QueryError, "time= must be", lambda e: e.stream("C", A, time=None)),
     (ps.QueryError, "SQL type", lambda e: e.stream("C", {"ts": pa.int64()}, time="ts")),
     (ps.QueryError, "SQL type", lambda e: e.stream("C", {"ts": "bigint", 5: "int"}, time="ts")),
     (ps.QueryError, "no query None", lambda e: e.drop(None)),

@@ -95,6 +95,6 @@ def test_eddy_has_no_nodes() -> None:
     eng = engine()
     with pytest.raises(ps.QueryError, match="no node"):
         eng.policy("q", "jit", node="(A B)")
-    with pytest.raises(ps.QueryError, match="braces stand around all streams or none"):
+    with pytest.raises(ps.QueryError, match="braces must enclose all streams or none"):
         eng.migrate("q", "({A B} C)")
     assert metrics(eng, "plan") == "{A B C}"

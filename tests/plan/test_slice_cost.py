@@ -125,11 +125,11 @@ def test_cpu_opt_with_2000_windows() -> None:
     [((), ()), ((0, 1), ()), ((2, 1), ()), ((1, 1), ()), ((1, 2), (1,)), ((1, 2), (0.2, 0.5)), ((1,), (1.5,))],
 )
 def test_invalid_windows_refused(ends: tuple[float, ...], wanted: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match=r"windows are|shares lie"):
+    with pytest.raises(ValueError, match=r"windows are|shares are"):
         SharedWindows(ends, wanted)
 
 
 @pytest.mark.parametrize("chain", [(), (1,), (1.5, 3), (2, 1, 3), (1, 1, 3)])
 def test_invalid_chains_refused(chain: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="a chain cuts"):
+    with pytest.raises(ValueError, match="a chain has"):
         compute_slice_cost(SharedWindows((1, 2, 3)), Rates(1, 1, 1), chain)
