@@ -45,12 +45,11 @@ class Budget:
     sample: int | None = None
 
 
-def as_budget(value: object, policy: object, sample: object) -> Budget:
+def as_budget(value: object, policy: str, sample: object) -> Budget:
     """The budget of a call; what makes no sense is a QueryError."""
     require_known(policy, tuple(POLICIES), "budget policy")
     if sample is not None and (isinstance(sample, bool) or not isinstance(sample, int) or sample < 0):
         raise QueryError("BAD_SAMPLE", f"sample is the seed of a random choice, a number from 0 on, not {sample!r}")
-    assert isinstance(policy, str)
     if isinstance(value, str):
         return Budget(None, _parse_seconds(value), policy, sample)
     number = _to_number(value)

@@ -27,7 +27,7 @@ from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_ra
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.join_order import choose_tree
 from penstock.plan.slice_cost import choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
-from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_leaves, rename_leaves
+from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_joins, list_leaves, rename_leaves
 
 _MINUTE = 60.0
 _URGENT_FACTOR = 2.0
@@ -161,8 +161,8 @@ def propose_join_order(seen: Observation, memory: DecisionHistory, rules: Rules)
         return None
     best = choose_tree(sample.graph, stats)
     now, then = (compute_tree_cost(tree, sample.graph, stats) for tree in (sample.tree, best))
-    there = {frozenset(list_leaves(node)) for node in _iter_joins(sample.tree)}
-    lacking = {frozenset(list_leaves(node)) for node in _iter_joins(best)} - there
+    there = {frozenset(list_leaves(node)) for node in list_joins(sample.tree)}
+    lacking = {frozenset(list_leaves(node)) for node in list_joins(best)} - there
     made_up = sum(estimate_state_rows(names, sample.graph, stats) for names in lacking)
     spared = (now - then) * sample.horizon
     if now <= (1 + rules.margin) * then or spared <= made_up + rules.least:
@@ -171,14 +171,6 @@ def propose_join_order(seen: Observation, memory: DecisionHistory, rules: Rules)
     shapes = [shape if place == sample.join_index else other for place, other in enumerate(sample.shapes)]
     numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
     return Proposal(Migrate(sample.query, "; ".join(shapes)), numbers)
-
-
-def _iter_joins(tree: Tree) -> Iterator[JoinPair]:
-    """The joins of a tree, children first."""
-    if isinstance(tree, JoinPair):
-        yield from _iter_joins(tree.left)
-        yield from _iter_joins(tree.right)
-        yield tree
 
 
 # ── state policy ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +197,7 @@ def propose_state_policy(seen: Observation, memory: DecisionHistory, rules: Rule
 
 def _iter_gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
     """The joins over which a gate would hang, each with the driver that opens it."""
-    for node in _iter_joins(tree):
+    for node in list_joins(tree):
         lazy, driver = (
             (node.left, node.right) if isinstance(node.right, Leaf) and isinstance(node.left, JoinPair)
             else (node.right, node.left)

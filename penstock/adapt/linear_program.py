@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.adapt.freshness import RefreshRates
 from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import JoinPair, Tree
+from penstock.plan.tree import JoinPair, Tree, list_joins
 from penstock.state.sorted_index import F64
 
 
@@ -52,13 +52,12 @@ class LinearProgram:
 
     def maximize_results(self, mu: float) -> dict[Tree, float] | None:
         """The allowances with the highest throughput; None if μ is not enough for the refresh rates."""
-        assert isinstance(self._load.tree, JoinPair)
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 (only a budget needs it)
 
         limited = LinearConstraint(np.array([*self._rows, self._full / mu]), -np.inf, [*self._limits, 1.0])
-        found = milp(
-            -self._production_row(self._load.tree), constraints=limited, bounds=Bounds(0.0, 1.0)
-        )  # the quicker door
+        *_, root = list_joins(self._load.tree)
+        # `milp` calls HiGHS with less overhead than `linprog`
+        found = milp(-self._production_row(root), constraints=limited, bounds=Bounds(0.0, 1.0))
         return None if found.x is None else self._to_table(np.clip(found.x, 0.0, 1.0))
 
     def minimize_probes(self) -> tuple[dict[Tree, float], Tree] | None:

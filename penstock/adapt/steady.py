@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.plan.input_paths import PlanLoad, list_directions, list_joins
-from penstock.plan.tree import JoinPair, Tree
+from penstock.plan.tree import Tree
 
 _MAX_SWEEPS = 6
 _MAX_STEPS = 12
@@ -127,7 +127,6 @@ class _SteadyPlan:
 
 def allocate_steady(load: PlanLoad, mu: float) -> dict[Tree, float]:
     """The allowances with the highest completeness that lasts."""
-    assert isinstance(load.tree, JoinPair)
     if mu >= load.saturation:
         return dict(load.full_allowances)
     tables = (table for start in _STARTS for table in _search(load, mu, start))

@@ -43,7 +43,8 @@ class StreamScan:
 
     query: str
     item_index: int
-    source: Source
+    stream: Stream
+    window: Window
     route: Route
     columns: frozenset[str]
     filters: tuple[Expr, ...]
@@ -51,16 +52,6 @@ class StreamScan:
     label: int
     keeps_all: bool
     """Whether rows that are dead may still matter: a sequence remembers which rows it paired."""
-
-    @property
-    def stream(self) -> Stream:
-        assert isinstance(self.source.relation, Stream)
-        return self.source.relation
-
-    @property
-    def window(self) -> Window:
-        assert self.source.window is not None
-        return self.source.window
 
 
 @dataclass(frozen=True)
@@ -123,37 +114,27 @@ class Layout:
         return found
 
     def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
-        at = 0
+        routes, indexes = self.placements[query.name].routes, count()
         for side, select in enumerate(list_selects(self.spec.bound_queries[query.name].body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
-            above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
-            read = [expr for expr in (*above, *graph.residuals) if expr is not None]
             keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name)
-            for source in select.sources:
-                if source.window is not None and source.relation.name not in self.spec.derived_streams:
-                    yield self._build_scan(query, at, (side, source), graph, read, keeps_all)
-                at += 1
-
-    def _build_scan(
-        self, query: QuerySpec, at: int, item: tuple[int, Source], graph: JoinGraph, read: list[Expr], keeps_all: bool
-    ) -> StreamScan:
-        side, source = item
-        assert source.window is not None
-        filters = graph.filters_of(source.alias)
-        terms = [term for _, term in graph.terms_of(source.alias)]
-        used = {c.name for e in (*read, *terms, *filters) for c in find_columns(e) if c.alias == source.alias}
-        early = source.window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
-        return StreamScan(
-            query.name,
-            at,
-            source,
-            self.placements[query.name].routes[side, source.alias],
-            frozenset(used | set(source.window.partition)),
-            tuple(strip_alias(expr) for expr in filters) if early else (),
-            query.since,
-            query.labels[at] if query.labels else 0,
-            keeps_all,
-        )
+            for source, index in zip(select.sources, indexes, strict=False):  # the sources end first
+                stream, window = source.relation, source.window
+                if not isinstance(stream, Stream) or window is None or stream.name in self.spec.derived_streams:
+                    continue
+                early = window.kind != "rows" and not keeps_all  # elsewhere a row counts, whether it passes or not
+                yield StreamScan(
+                    query.name,
+                    index,
+                    stream,
+                    window,
+                    routes[side, source.alias],
+                    _find_columns_read(select, graph, source.alias) | set(window.partition),
+                    tuple(map(strip_alias, graph.filters_of(source.alias))) if early else (),
+                    query.since,
+                    query.labels[index] if query.labels else 0,
+                    keeps_all,
+                )
 
     def _add_inlets(self, needs: list[StreamScan]) -> None:
         """Inlets for queries that begin together. Those that run already keep theirs as they are."""
@@ -231,6 +212,15 @@ class Layout:
             return source if inlet is None else replace(source, relation=inlet.declaration)
 
         return replace(query, body=_map_sources(query.body, read_inlet))
+
+
+def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozenset[str]:
+    """The columns of a FROM item that a SELECT reads."""
+    shown = (*(item.expr for item in select.items), *(select.group_by or ()), *graph.residuals)
+    terms = (term for _, term in graph.terms_of(alias))
+    having = () if select.having is None else (select.having,)
+    exprs = (*shown, *having, *terms, *graph.filters_of(alias))
+    return frozenset(column.name for expr in exprs for column in find_columns(expr) if column.alias == alias)
 
 
 def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:

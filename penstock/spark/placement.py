@@ -54,13 +54,9 @@ class Placement:
     def cells(self) -> int:
         return max((prod(step.share for step in route.dimensions) for route in self.routes.values()), default=1)
 
-    def compute_replication(self, rates: Mapping[str, float] | None = None) -> float:
-        """How many copies of a tuple there are on average."""
-        if not self.routes:
-            return 1.0
-        weight = {item: (rates or {}).get(item[1], 1.0) for item in self.routes}
-        total = sum(weight.values()) or 1.0
-        return sum(weight[item] * route.copies for item, route in self.routes.items()) / total
+    def compute_replication(self) -> float:
+        """How many copies of a tuple there are on average, if all streams have the same rate."""
+        return sum(route.copies for route in self.routes.values()) / len(self.routes) if self.routes else 1.0
 
     def __str__(self) -> str:
         if self.follows_stream:

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.cql import build_schema
 from penstock.cql.catalog import Stream
-from penstock.errors import DataError, QueryError
+from penstock.errors import DataError, InternalError, QueryError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
@@ -154,9 +154,10 @@ def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTa
 
 
 def _find_origin(before: Layout, inlet: StreamInlet) -> StreamInlet:
-    need = inlet.scans[0]
-    found = before.find_inlet(need.query, need.item_index)
-    assert found is not None
+    scan = inlet.scans[0]
+    found = before.find_inlet(scan.query, scan.item_index)
+    if found is None:
+        raise InternalError("INLET_MISSING", f"{inlet.name} has no inlet in the old checkpoint", inlet=inlet.name)
     return found
 
 
@@ -231,7 +232,9 @@ def _run_batch(frame: DataFrame, batch: int) -> None:
 def _copy_offsets(source: Folder, target: Folder, batch: int, cells: int) -> None:
     """Give micro-batch 0 of the new checkpoint the source offsets of a micro-batch of the old one."""
     saved = source.child("offsets").read(str(batch))
-    assert saved is not None, f"micro-batch {batch} was committed, but has no offsets"
+    if saved is None:
+        message = f"micro-batch {batch} of {source.path} was committed, but has no offsets"
+        raise DataError("STATE_UNREADABLE", message, place=source.path)
     version, metadata, *offsets, _ = saved.decode().splitlines()  # the last source is that of commands
     settings = json.loads(metadata)
     settings["conf"]["spark.sql.shuffle.partitions"] = str(cells)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 from penstock.spark.java import find_java_home
 
 _POLL_SECONDS = 0.01
@@ -104,7 +104,8 @@ def _redirect_stderr(log: Path) -> Iterator[None]:
 def parse_trigger_seconds(spark: SparkSession, processing_time: str) -> float:
     """The length of a processingTime trigger, as Spark reads it."""
     jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    if jvm is None:
+        raise InternalError("NO_JVM", "the Spark session has no JVM")
     try:
         return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(processing_time).intervalMs()) / 1000
     except Exception as error:

@@ -61,6 +61,16 @@ class BatchTiming:
         return replace(effort, allowed_seconds=left / self.cells_per_core)
 
 
+@dataclass(frozen=True)
+class BatchReport:
+    """What the cells report of a micro-batch: figures and samples by cell, and the queries that run."""
+
+    batch: int
+    cells: Mapping[int, Mapping[str, Any]]
+    samples: Mapping[int, Sequence[JoinSample]]
+    queries: frozenset[str]
+
+
 class AdaptiveRun:
     """Decides for a running pipeline. `progress`: Spark's report of the last micro-batch, None if there is none."""
 
@@ -85,6 +95,13 @@ class AdaptiveRun:
         self._idle = threading.Event()
         self._idle.set()
 
+    def observe(self, report: BatchReport) -> None:
+        """Decide on what the cells report; called after every micro-batch."""
+        for cell in report.cells.values():
+            if cell["failure"] is not None:
+                self._log_failure(cell["failure"])
+        self.add_batch(report.batch, [cell["worked"] for cell in report.cells.values()], report.samples, report.queries)
+
     def add_batch(
         self, batch: int, worked: Sequence[float], samples: Mapping[int, Sequence[JoinSample]], queries: Collection[str]
     ) -> None:
@@ -103,7 +120,7 @@ class AdaptiveRun:
             if self._rules.wait:
                 self._idle.wait()
 
-    def log_failure(self, error: str) -> None:
+    def _log_failure(self, error: str) -> None:
         """A cell could not look."""
         with self._log_lock:
             self._log.append(Decision(None, 0.0, {}, error=error))

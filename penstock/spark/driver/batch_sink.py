@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import time_ns
 from typing import Any
@@ -13,24 +13,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand, SetBudget
+from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand
 from penstock.adapt.monitor import JoinSample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
-from penstock.spark.driver.adaptive import AdaptiveRun
+from penstock.spark.driver.adaptive import BatchReport
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
+from penstock.spark.driver.run_metrics import OutputKey, collect_query_metrics, collect_stream_metrics, list_budgets
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell import SUMMED_METRICS
-from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
+from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
 from penstock.spark.worker.key_stats import KeyStats
 from penstock.state.arrow import decode_table
 
-OutputKey = tuple[str, str]
-"""A kind of output (result, late, dead) and the query or stream it belongs to."""
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]
 """Is told the micro-batch from which on a command counts."""
@@ -55,7 +53,6 @@ class BatchSink:
         self._metadata = ledger
         self._sinks = dict(sinks)
         self._publish = publish
-        self.adaptive: AdaptiveRun | None = None
         self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
         self._changed = threading.Condition()
         self._batch = -1
@@ -63,6 +60,7 @@ class BatchSink:
         self._counts: dict[OutputKey, int] = {}
         self._last_arrivals = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
         self._listeners: list[Listener] = []
+        self._observers: list[Callable[[BatchReport], object]] = []
         self._key_stats = KeyStats()
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
@@ -106,17 +104,8 @@ class BatchSink:
             self._apply_commands(batch, max((cell["seen"] for cell in cells.values()), default=-1))
         for listener in list(self._listeners):
             listener(batch, cells)
-        if self.adaptive is not None:
-            self._feed_adaptive(self.adaptive, batch, cells, samples)
-
-    def _feed_adaptive(
-        self, steering: AdaptiveRun, batch: int, cells: Mapping[int, Any], samples: Mapping[int, list[JoinSample]]
-    ) -> None:
-        for cell in cells.values():
-            if cell["failure"] is not None:
-                steering.log_failure(cell["failure"])
-        queries = {query.name for query in self.layout.spec.queries}
-        steering.add_batch(batch, [cell["worked"] for cell in cells.values()], samples, queries)
+        for observer in self._observers:
+            observer(BatchReport(batch, cells, samples, frozenset(query.name for query in self.layout.spec.queries)))
 
     def _write_sink(self, place: OutputKey, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
         try:
@@ -157,6 +146,10 @@ class BatchSink:
     def listen(self, listener: Listener) -> None:
         """Call a function after every micro-batch, in its thread, with its number and what the cells reported."""
         self._listeners.append(listener)
+
+    def observe(self, observer: Callable[[BatchReport], object]) -> None:
+        """Call a function after every micro-batch, after the listeners, with the samples of the cells too."""
+        self._observers.append(observer)
 
     def _apply_commands(self, batch: int, seen: int) -> None:
         """Put the commands of a micro-batch into effect."""
@@ -216,10 +209,10 @@ class BatchSink:
         return {
             "batch": batch,
             "streams": {
-                stream.name: _collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
+                stream.name: collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
             },
             "queries": {
-                query.name: _collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
+                query.name: collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
             },
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
@@ -227,7 +220,7 @@ class BatchSink:
 
     def list_budgets(self) -> dict[str, str]:
         """The queries that keep to a budget, and to which, as it was asked for."""
-        return _list_budgets(self.layout)
+        return list_budgets(self.layout)
 
     def explain(self) -> str:
         """How the queries are placed, and what is uneven about it."""
@@ -236,45 +229,3 @@ class BatchSink:
             hot = self._key_stats.find_hot_cells(layout)
         placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
         return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
-
-
-def _list_budgets(layout: Layout) -> dict[str, str]:
-    plan = layout.spec.config
-    general = next((order for order in plan.orders if isinstance(order, SetBudget)), SetBudget(None))
-    asked = {query.name: (query.budget or general).probes for query in plan.queries}
-    return {
-        name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
-        for name, probes in asked.items()
-        if probes is not None
-    }
-
-
-def _collect_query_metrics(
-    name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]
-) -> dict[str, Any]:
-    placement = layout.placements[name]
-    together = _sum_cells([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
-    return {
-        **together,
-        "emitted": together["emitted"] if name in layout.spec.derived_streams else counts.get((RESULT, name), 0),
-        "placement": str(placement),
-        "replication": placement.compute_replication(),
-        "budget": _list_budgets(layout).get(name),
-    }
-
-
-def _collect_stream_metrics(name: str, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]) -> dict[str, Any]:
-    frontiers = [cell["frontiers"][name] for cell in cells.values() if name in cell["frontiers"]]
-    return {
-        "late": counts.get((LATE, name), 0),
-        "dead": counts.get((DEAD, name), 0),
-        "frontier": max(frontiers, default=None),
-    }
-
-
-def _sum_cells(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
-    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in SUMMED_METRICS}
-    expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
-    least = min((cell["completeness"] for cell in cells), default=1.0)
-    return {**total, "completeness": total["emitted"] / expected if expected else least}

@@ -10,7 +10,7 @@ from penstock.adapt.commands import AddQuery, DeriveStream, QueryCommand
 from penstock.adapt.monitor import JoinSample, compare_codes
 from penstock.adapt.sampler import Sampler
 from penstock.engine import Engine
-from penstock.errors import UnsupportedError
+from penstock.errors import InternalError, UnsupportedError
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import PipelineConfig, list_changes
 
@@ -108,14 +108,20 @@ SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "em
 
 
 def _sum_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
-    """The figures of a query as numbers; those that are told by stream or node are added up."""
+    """The figures of a query as numbers; those by stream or node are added up."""
     found: dict[str, float] = {}
     for key in (*SUMMED_METRICS, "completeness"):
-        value = metrics.get(key, 0)
-        total = sum(value.values()) if isinstance(value, dict) else value
-        assert isinstance(total, int | float)
-        found[key] = total
+        found[key] = _sum_figure(metrics.get(key, 0))
     return found if "completeness" in metrics else {**found, "completeness": 1.0}
+
+
+def _sum_figure(value: object) -> float:
+    """A figure as a number; a figure by stream or node is added up."""
+    if isinstance(value, Mapping):
+        return sum(map(_sum_figure, value.values()))
+    if isinstance(value, int | float):
+        return value
+    raise InternalError("BAD_METRIC", f"a figure of a query is a number, not {value!r}")
 
 
 def _as_time(tick: int, kind: pa.DataType) -> pa.Scalar:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.adapt.monitor import JoinSample
+from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
 from penstock.spark.worker.batch import CellBatch, PackedRow
@@ -179,7 +180,8 @@ class CellState:
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
         for item, wanted in zip(segments, wanted_inlets or [frozenset(schemas)] * len(segments), strict=True):
             value = self._state.getValue((item.first, item.last))
-            assert value is not None, f"segment {item.first}-{item.last} is not in the state"
+            if value is None:
+                raise InternalError("SEGMENT_MISSING", f"segment {item.first}-{item.last} is not in the state")
             for inlet, blob in split_blobs(bytes(value[0])).items():
                 if inlet in schemas and inlet in wanted:
                     found.setdefault(inlet, []).append(decode_table(blob).select(schemas[inlet].names))

@@ -17,16 +17,14 @@ from numpy.typing import NDArray
 from penstock.cql.catalog import Stream
 from penstock.engine.ingest import fit_columns
 from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
 from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.setup import freeze_gc, read_task_spec
+from penstock.spark.worker.setup import freeze_gc, get_task_context, read_task_spec
 from penstock.state.arrow import decode_table, encode_table, flatten_column
 
-ReadColumn = Callable[[Column], pa.Array]
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What `mapInArrow` takes."""
 
@@ -161,10 +159,7 @@ def build_pack_map(spec: PipelineSpec, stream: Stream, names: Sequence[str] | No
     """The function for `mapInArrow` that packs a stream, whose columns are `names`; None if it comes as Arrow blobs."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415 - Spark is there when this runs
-
-        context = TaskContext.get()
-        assert context is not None
+        context = get_task_context()
         packer = Packer(get_layout(read_task_spec(spec)), stream)
         plain = (each.rename_columns(names) for each in merge_batches(batches, spec.maintenance.chunk_rows))
         tables = unpack_blobs(batches, stream) if names is None else plain

@@ -6,6 +6,7 @@ import gc
 
 from pyspark import TaskContext
 
+from penstock.errors import InternalError
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, ConfigSchedule
 from penstock.spark.spec import PipelineSpec
 
@@ -14,10 +15,17 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 _frozen: set[str] = set()
 
 
-def read_task_spec(spec: PipelineSpec) -> PipelineSpec:
-    """A pipeline's spec with the plan that counts in the micro-batch of this task."""
+def get_task_context() -> TaskContext:
+    """The context of the Spark task that calls this."""
     context = TaskContext.get()
-    assert context is not None
+    if context is None:
+        raise InternalError("NO_TASK", "this function runs only inside a Spark task")
+    return context
+
+
+def read_task_spec(spec: PipelineSpec) -> PipelineSpec:
+    """A pipeline's spec with the config of the micro-batch of this task."""
+    context = get_task_context()
     plans, batch = context.getLocalProperty(CONFIG_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
     return (
         spec
