@@ -1,4 +1,4 @@
-"""The sink stage: unpacks what the cells wrote and hands it to the sinks, once per micro-batch."""
+"""The sink of a micro-batch: writes the output of cells to the sinks and applies commands to the config."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from penstock.state.arrow import decode_table
 
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]
-"""Is told the micro-batch from which on a command counts."""
+"""Called with the micro-batch from which on a command takes effect."""
 
 
 class BatchSink:
-    """What `foreachBatch` calls.
+    """The function that `foreachBatch` calls.
 
-    At the end of a micro-batch the commands it held change the plan: from the next one on the changed plan counts. It
-    is written to the ledger before the micro-batch counts as done, so that a repeated one finds it.
+    At the end of a micro-batch the commands it held change the config of the next one. The config is written to the
+    checkpoint metadata before the micro-batch is committed, so that a repeated one finds it.
     """
 
     def __init__(
         self,
         spec: PipelineSpec,
-        ledger: CheckpointMetadata,
+        metadata: CheckpointMetadata,
         sinks: Mapping[OutputKey, Sink],
         publish: Callable[[str], object],
     ) -> None:
-        """`announce`: how the plans reach the tasks of the next micro-batch."""
-        self.layout = Layout(spec.with_config(ledger.schedule.last))
-        self._metadata = ledger
+        """`publish` sends the configs to the tasks of the next micro-batch."""
+        self.layout = Layout(spec.with_config(metadata.schedule.last))
+        self._metadata = metadata
         self._sinks = dict(sinks)
         self._publish = publish
         self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
@@ -65,7 +65,7 @@ class BatchSink:
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
             schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
-            open_sink(sink, ledger.run, name, schema)
+            open_sink(sink, metadata.run, name, schema)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._batch_thread = threading.get_ident()
@@ -76,7 +76,7 @@ class BatchSink:
 
     @property
     def is_in_batch(self) -> bool:
-        """Whether this is called by the micro-batch itself: by a sink, or by a function that listens."""
+        """Whether the caller runs in the thread of the micro-batch: a sink or a listener."""
         return threading.get_ident() == self._batch_thread
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
@@ -113,14 +113,14 @@ class BatchSink:
         except Exception as error:
             message = (
                 f"the {place[0]} sink of {place[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
-                "mend it and start again: it is given the same micro-batch again"
+                "fix the sink and start again: it gets the same micro-batch again"
             )
             raise PenstockError("SINK_FAILED", message) from error
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, name: str, text: str, sink: Sink) -> None:
-        """Open the sink of a query that is to be added: what it cannot do, the caller is told, and no micro-batch."""
+        """Open the sink of a new query, so that an error reaches the caller and not a micro-batch."""
         open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
 
     def submit(
@@ -137,7 +137,7 @@ class BatchSink:
         return number
 
     def wait(self, number: int, seconds: float) -> bool:
-        """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
+        """Wait for a command to take effect; False after a time-out. The thread of the micro-batch does not wait."""
         with self._changed:
             if self.is_in_batch:
                 return True
@@ -152,22 +152,22 @@ class BatchSink:
         self._observers.append(observer)
 
     def _apply_commands(self, batch: int, seen: int) -> None:
-        """Put the commands of a micro-batch into effect."""
+        """Apply the commands of a micro-batch to the config of the next one."""
         due = sorted(number for number in self._pending if number <= seen)
         if not due:
             return
-        plan = self.layout.spec.config
+        config = self.layout.spec.config
         for number in due:
             command, sink, done = self._pending.pop(number)
             if done is not None:
                 done(batch + 1)
-            plan = command.configure(plan, self._metadata.generation + 1)
+            config = command.configure(config, self._metadata.generation + 1)
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
             if isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
-        self._metadata.change_config(batch + 1, plan)
-        self.layout = Layout(self.layout.spec.with_config(plan))
+        self._metadata.change_config(batch + 1, config)
+        self.layout = Layout(self.layout.spec.with_config(config))
         self._publish(self._metadata.schedule.encode())
         self._changed.notify_all()
 
@@ -190,7 +190,7 @@ class BatchSink:
             for cell in self._cells.values():
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
-            heard = dict(self._last_arrivals)
+            last_arrivals = dict(self._last_arrivals)
             awaits = [cell["awaits"] for cell in self._cells.values()]
             layout = self.layout
         spec = layout.spec
@@ -198,10 +198,10 @@ class BatchSink:
             (layout.find_base_streams(name), min((each[name] for each in awaits if name in each), default=None))
             for name in spec.bound_queries
         ]
-        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, heard, now)
+        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, last_arrivals, now)
 
     def metrics(self) -> dict[str, Any]:
-        """What the cells said last, put together."""
+        """The last reports of the cells, added up."""
         with self._changed:
             cells, counts, batch, layout = dict(self._cells), dict(self._counts), self._batch, self.layout
             hot = self._key_stats.find_hot_cells(layout)
@@ -219,11 +219,11 @@ class BatchSink:
         }
 
     def list_budgets(self) -> dict[str, str]:
-        """The queries that keep to a budget, and to which, as it was asked for."""
+        """The budgets of queries, as text."""
         return list_budgets(self.layout)
 
     def explain(self) -> str:
-        """How the queries are placed, and what is uneven about it."""
+        """The placement of queries, and hot cells."""
         with self._changed:
             layout = self.layout
             hot = self._key_stats.find_hot_cells(layout)

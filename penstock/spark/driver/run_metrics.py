@@ -16,12 +16,12 @@ OutputKey = tuple[str, str]
 
 def list_budgets(layout: Layout) -> dict[str, str]:
     """The budgets that the user or the pipeline set, as text, by query."""
-    plan = layout.spec.config
-    general = next((order for order in plan.orders if isinstance(order, SetBudget)), SetBudget(None))
-    asked = {query.name: (query.budget or general).probes for query in plan.queries}
+    config = layout.spec.config
+    general = next((order for order in config.orders if isinstance(order, SetBudget)), SetBudget(None))
+    limits = {query.name: (query.budget or general).probes for query in config.queries}
     return {
         name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
-        for name, probes in asked.items()
+        for name, probes in limits.items()
         if probes is not None
     }
 
