@@ -1,1 +1,1 @@
-"""Changing while running: how a scarce budget of probes is allocated, and what sets it."""
+"""Adaptation of running queries: monitor, decisions, run-time commands, and the allocation of probe budgets."""

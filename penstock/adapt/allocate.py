@@ -1,10 +1,10 @@
 """Allocation of a probe budget to the half-way joins of a plan: a pure function, with policies by name.
 
-`jaqpot` meets the refresh rates by a greedy set cover and spends the rest on the most productive paths; `lp` finds the
-exact optimum of both at once, so that in the paper's model, where sizes of states are given, no other is better.
-`steady` is the optimum where a state holds only what is made of it, as in this engine: its default. The others are what
-these are compared with: `grepp` ignores freshness, `discrete-greedy` and `discrete-dp` allocate whole tuples per
-second, the rest look at single half-way joins. No path gets more than its stream brings.
+`jaqpot` meets the refresh rates by a greedy set cover and spends the remaining budget on the most productive paths.
+`lp` finds the exact optimum of both at once, so no other policy is better in the paper's model, where sizes of states
+are given. `steady`, the default, is the optimum if a state holds only the rows its join made, as in this engine. The
+others are for comparison: `grepp` ignores freshness, `discrete-greedy` and `discrete-dp` allocate whole tuples per
+second, and the heuristics rate single half-way joins. No path gets more than the rate of its stream.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.plan.input_paths import Allowances, PlanLoad
 
 @dataclass(frozen=True)
 class Allocation:
-    """Probes per second for every half-way join, and what is to be expected of them.
+    """Probes per second for every half-way join, and the throughput expected of them.
 
-    `for_freshness` is the part Δμ of the budget that refreshing by whole paths takes. With a `shortage` the rates are
-    met as far as the budget goes.
+    `freshness_cost` is the part Δμ of the budget that refreshing by whole paths takes. With a `shortage` the refresh
+    rates are met only in part.
     """
 
     policy: str
@@ -88,9 +88,9 @@ def _allocate_lp(load: PlanLoad, mu: float, refreshes: RefreshRates, shortage: S
     program = LinearProgram(load, refreshes)
     table: Allowances | None = load.full_allowances if mu >= load.saturation else program.maximize_results(mu)
     if table is None and not greedy.feasible and (cover := program.minimize_probes()) is not None:
-        cheapest, dearest = cover
+        cheapest, costliest = cover
         cost = sum(cheapest.values())
-        shortage = shortage or Shortage(refreshes[dearest].stream, dearest, cost)
+        shortage = shortage or Shortage(refreshes[costliest].stream, costliest, cost)
         table = {node: probes * min(1.0, mu / cost) for node, probes in cheapest.items()}
         return _make_allocation(load, mu, "lp", table, min(mu, cost), shortage)
     if table is None or (greedy.shortage is shortage and load.compute_output(table)[load.tree] < greedy.throughput):

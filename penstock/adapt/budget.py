@@ -1,9 +1,8 @@
-"""A budget: what was asked for, the joins it binds, and how a time limit becomes a number of probes.
+"""A budget, the joins it limits, and how a time limit becomes a number of probes.
 
-A budget in probes per second of event time is divided among the joins it binds in proportion to what each would probe
-if nothing were shed. A budget in seconds of the clock per push is turned into probes by what probes took in the pushes
-before, with a margin for how much that varied; should a push still run out of its time, the rest of it is inserted
-without probing.
+A budget in probes per second of event time is divided among its joins in proportion to the probes of each if nothing
+were shed. A budget in seconds of the clock per push is converted by the time that probes took in earlier pushes, with a
+margin for its variance. If a push still exceeds its time, its remaining rows are inserted without probing.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from penstock.join.operator import JoinOperator
 Timer = Callable[[], float]
 
 _PLANNED_SHARE = 0.8
-"""The part of a time limit that is planned to be used."""
+"""The part of a time limit that the plan uses."""
 _LATE_SHARE = 0.9
-"""The part of it from which on a push is late: what comes after is inserted without probing."""
+"""The part of a time limit from which on a push is late: later rows are inserted without probing."""
 _SLOWER_WEIGHT, _FASTER_WEIGHT = 0.5, 0.2
-"""The weight of a push whose probes took longer than the average, or less long."""
+"""The weight of a push whose probes took longer than the average, and of one whose probes took less."""
 _INITIAL_RATE = 100_000.0
-"""Probes per second of the clock to start with."""
+"""The first estimate of probes per second of the clock."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "us": "microseconds", "min": "minutes"}
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What was asked for: probes per second of event time, or seconds of the clock per push."""
+    """A budget as declared: probes per second of event time, or seconds of the clock per push."""
 
     probes: float | None
     seconds: float | None
@@ -45,12 +44,11 @@ class Budget:
     sample: int | None = None
 
 
-def as_budget(value: object, policy: object, sample: object) -> Budget:
-    """The budget of a call; what makes no sense is a QueryError."""
+def as_budget(value: object, policy: str, sample: object) -> Budget:
+    """The budget of a call; invalid arguments raise a QueryError."""
     require_known(policy, tuple(POLICIES), "budget policy")
     if sample is not None and (isinstance(sample, bool) or not isinstance(sample, int) or sample < 0):
         raise QueryError("BAD_SAMPLE", f"sample is the seed of a random choice, a number from 0 on, not {sample!r}")
-    assert isinstance(policy, str)
     if isinstance(value, str):
         return Budget(None, _parse_seconds(value), policy, sample)
     number = _to_number(value)
@@ -61,7 +59,7 @@ def as_budget(value: object, policy: object, sample: object) -> Budget:
 
 
 def _to_number(value: object) -> float:
-    """NaN for what is none."""
+    """A number as a float; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return nan
     try:
@@ -84,7 +82,7 @@ def _parse_seconds(text: str) -> float:
 
 
 class BudgetScope:
-    """One budget and the joins it binds."""
+    """One budget and the joins it limits."""
 
     def __init__(self, budget: Budget, timer: Timer) -> None:
         self.budget = budget
@@ -112,7 +110,7 @@ class BudgetScope:
         return self.mu * demands[id_] / total
 
     def bind(self, joins: Iterable[JoinOperator]) -> None:
-        """Bind the joins that are not bound yet: queries that share a join share its budget."""
+        """Limit joins that are not limited yet: queries that share a join share its budget."""
         for join in joins:
             if join.id not in self.join_budgets:
                 share = partial(self._compute_share, join.id)
@@ -121,20 +119,20 @@ class BudgetScope:
                 )
 
     def release(self, joins: Iterable[JoinOperator]) -> None:
-        """Free some joins."""
+        """Lift the limit of some joins."""
         for join in joins:
             if join.id in self.join_budgets:
                 self.join_budgets.pop(join.id).lift()
 
     def lift(self) -> None:
-        """Free all joins."""
+        """Lift the limit of all joins."""
         while self.join_budgets:
             self.join_budgets.popitem()[1].lift()
 
     # ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _measure_work(self) -> tuple[int, float]:
-        parts = [overload.shedding for overload in self.join_budgets.values()]
+        parts = [each.shedding for each in self.join_budgets.values()]
         return sum(part.probes_spent for part in parts), max((part.elapsed for part in parts), default=0.0)
 
     def _is_late(self) -> bool:
@@ -142,12 +140,12 @@ class BudgetScope:
         return limit is not None and self._timer() - self._push_begin > limit * _LATE_SHARE
 
     def begin(self) -> None:
-        """A push begins."""
+        """Record the begin of a push."""
         self._push_begin = self._timer()
         self._work_before_push = self._measure_work()
 
     def end(self) -> None:
-        """A push has ended: what it took says how many probes the next may have."""
+        """Record the end of a push: its time decides how many probes the next push may have."""
         if self.budget.seconds is None:
             return
         took = max(self._timer() - self._push_begin, 1e-9)
@@ -169,7 +167,7 @@ class BudgetScope:
 
 @dataclass
 class ProbeCost:
-    """What a probe takes, with all that comes with it: an average that fades, quick to slow down, slow to speed up."""
+    """The seconds per probe of a push: a decaying average that follows slower pushes faster than faster ones."""
 
     mean: float = 0.0
     variance: float = 0.0
@@ -177,13 +175,13 @@ class ProbeCost:
     def add(self, seconds: float) -> None:
         if not self.mean:
             self.mean = seconds
-        change = min(seconds, 2 * self.mean) - self.mean  # a push that was held up once says little
+        change = min(seconds, 2 * self.mean) - self.mean  # one slow push says little
         weight = _SLOWER_WEIGHT if change > 0 else _FASTER_WEIGHT
         self.mean += weight * change
         self.variance = (1 - weight) * (self.variance + weight * change**2)
 
     def estimate_probes(self, seconds: float) -> float:
-        """As many as fit: `_USED` of the time on average, and `_MOST` of it if they take two deviations longer."""
+        """How many probes fit: `_PLANNED_SHARE` of the time on average, `_LATE_SHARE` if two deviations slower."""
         return (
             seconds * min(_PLANNED_SHARE / self.mean, _LATE_SHARE / (self.mean + 2 * sqrt(self.variance)))
             if self.mean

@@ -1,11 +1,11 @@
 """The controller of an engine: monitor → analyse in its own thread → act between two pushes.
 
-Law: it changes how queries are answered, never what they answer; but for a budget, which a query allows by FRESHNESS.
-An error of the analysis, or a command that cannot be carried out, becomes a decision that failed; queries go on.
+Law: it changes how queries are answered, never what they answer, except by a budget, which a query allows by FRESHNESS.
+An error of the analysis, or a command that cannot be applied, becomes a failed decision; queries continue.
 
-It is a `Lookout` and an `Analyst`, put together: samples one way, decisions the other. A pipeline has the same two with
-Spark between them. Every decision stands in a log with the number of pushes before it; `Replay` carries a log out again
-at the same pushes.
+It joins a `Sampler`, which sends samples, to a `DecisionThread`, which returns decisions. A pipeline has the same two
+with Spark between them. Every decision is logged with the number of pushes before it; `DecisionReplay` applies a log
+again at the same pushes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Controller:
         self.rules = rules
         self.log: deque[Decision] = deque(maxlen=LOG_SIZE)
         self.budgeted_queries: set[str] = set()
-        """The queries whose budgets are its own: a snapshot leaves them out, for it would not know to lift them."""
+        """The queries whose budgets it set. A snapshot omits these: a restored engine would never lift them."""
         self._sampler = Sampler(rules.effort, timer)
         self._outbox: SimpleQueue[tuple[list[Decision], float]] = SimpleQueue()
         self.decision_thread = DecisionThread(make_analysis(rules), _deliver_into(self._outbox))
         self._pending = False
 
     def close(self) -> None:
-        """End the thread; what it has not decided yet is not carried out."""
+        """End the thread; decisions that are not made yet are not applied."""
         self._pending = False
         self.decision_thread.close()
 
     def before_push(self, engine: CommandedEngine, pushes: int) -> None:
-        """Carry out what was decided meanwhile."""
+        """Apply the decisions made since the last push."""
         if self._pending:
             try:
                 decisions, seconds = self._outbox.get(block=self.rules.wait)
@@ -67,13 +67,13 @@ class Controller:
     def after_push(
         self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]
     ) -> None:
-        """Look at the joins whose time has come, unless the last samples are still being analysed."""
+        """Sample the joins that are due, unless the last samples are still being analysed."""
         self._sampler.end()
         if self._pending or not self.decision_thread.open:
             return
         try:
             samples = self._sampler.take_samples(joins, running, budgets)
-        except Exception as error:  # whatever it is, it must not reach a query
+        except Exception as error:  # an error here must not stop queries
             self.log.append(make_failed_decision(error))
             return
         if samples:
@@ -86,18 +86,18 @@ def _deliver_into(outbox: SimpleQueue[tuple[list[Decision], float]]) -> Callable
 
 
 def _execute_decision(decision: Decision, engine: CommandedEngine, pushes: int) -> Decision:
-    """The decision as it goes into the log."""
+    """Apply a decision and return it as it is logged."""
     decision = replace(decision, push=pushes)
     if decision.command is not None:
         try:
             decision.command.apply(engine)
-        except Exception as error:  # a query may be gone, or bound otherwise, since it was looked at
+        except Exception as error:  # the query may have been dropped or changed since it was sampled
             return replace(decision, error=f"{type(error).__name__}: {error}")
     return decision
 
 
 class DecisionReplay:
-    """Carries out the decisions of a log at the pushes at which they were carried out."""
+    """Applies the decisions of a log at the pushes at which they were applied before."""
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
         self.log: list[Decision] = []

@@ -1,14 +1,13 @@
 """What to change in a running query: pure functions from an observation to a proposal, and from proposals to decisions.
 
-Join order: the cheapest tree by the cost model with measured statistics. State policy: `auto`, where a fixed one builds
-rows that hardly anybody can use, or tests rows that nearly all are used. Slices: those of a shared join are merged
-(CPU-Opt) where that spares more comparisons than it keeps tuples, or cut at every window again (Mem-Opt). Budget: the
-time a push may take, while pushes take longer than the time they bring and the query says by FRESHNESS what it can do
-without.
+Join order: the cheapest tree by the cost model with measured statistics. State policy: `auto`, if a fixed policy builds
+many rows that have no partner, or tests rows that nearly all have one. Slices: merged (CPU-Opt) if that saves more
+comparisons than it keeps additional tuples, or cut at every window again (Mem-Opt). Budget: the time a push may take,
+if pushes take longer than the event time they cover and the query allows shedding by FRESHNESS.
 
-A proposal becomes a decision if it is made `confirm` times running (or is urgent: an overload by far), the last
-decision on its matter is a window ago (`cool_down`), and the query has not had too many lately (`per_minute`). What is
-proposed must gain enough, relatively (`margin`) and absolutely (`least`).
+A proposal becomes a decision if it is made `confirm` times in a row (or is urgent: a large overload), the last decision
+on the same action is a window ago (`cool_down`), and the query had few decisions lately (`per_minute`). A proposal must
+gain enough, relatively (`margin`) and absolutely (`least`).
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_ra
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.join_order import choose_tree
 from penstock.plan.slice_cost import choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
-from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_leaves, rename_leaves
+from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_joins, list_leaves, rename_leaves
 
 _MINUTE = 60.0
 _URGENT_FACTOR = 2.0
-"""From how many times as much overload on a budget is not put off to the next look."""
+"""The factor of overload above which a budget does not wait for a second proposal."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When a controller acts. Times are seconds of event time unless they are said to be of the clock."""
+    """When a controller acts. Times are seconds of event time unless the clock is named."""
 
     margin: float = 0.25
-    """By how much the present cost must exceed the proposed one, relatively."""
+    """How much the present cost must exceed the proposed one, relative to the proposed one."""
     least: float = 20_000.0
-    """How many rows a change must spare within a window, beyond those it must make up for."""
+    """How many rows a change must save within a window, beyond those it has to rebuild."""
     confirm: int = 2
-    """How many times running a change must be proposed."""
+    """How many times in a row a change must be proposed."""
     cool_down: float = 1.0
-    """For how many windows nothing is decided again on the same matter."""
+    """For how many windows no second decision is made on the same action."""
     per_minute: int = 6
     """How many decisions a query may have in a minute."""
     full: float = 1.0
-    """From how many seconds of the clock per second of event time on an engine is overloaded."""
+    """The seconds of the clock per second of event time above which an engine is overloaded."""
     idle: float = 0.6
-    """Below which part of a budget, and of the time, the budget is lifted."""
+    """A budget is lifted when less than this part of it, and of the time, is used."""
     speed: float = 1.0
-    """How fast event time passes: a history replayed at 60 brings a minute in a second."""
+    """How fast event time passes: a history replayed at 60 covers a minute in a second."""
     effort: float = 0.05
-    """The part of the clock that looking at joins and the analysis may take."""
+    """The part of the clock that sampling and analysis may take."""
     wait: bool = False
-    """Whether a push waits for the analysis of what came before it, so that a run can be repeated exactly."""
+    """Whether a push waits for the analysis of earlier pushes, so that a run can be repeated exactly."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -77,117 +76,109 @@ class Rules:
 
 @dataclass(frozen=True)
 class Decision:
-    """A command with the numbers that led to it; `push` is after how many pushes it was carried out."""
+    """A command with the numbers that led to it; `push` is the number of pushes before it was applied."""
 
     command: AdaptCommand | None
-    """None where the analysis itself failed."""
+    """None if the analysis failed."""
     time: float
-    """Seconds of event time of what was observed."""
+    """The event time of the observation, in seconds."""
     numbers: Mapping[str, float]
     push: int | None = None
     error: str | None = None
-    """Why it could not be made or carried out."""
+    """Why it could not be made or applied."""
 
 
 @dataclass(frozen=True)
 class DecisionHistory:
-    """What a controller remembers of one query."""
+    """The earlier decisions and proposals for one query."""
 
     last_decided: Mapping[Action, float] = field(default_factory=dict)
-    """The event time of the last decision on each matter."""
+    """The event time of the last decision on each action."""
     recent_times: tuple[float, ...] = ()
     proposal_counts: Mapping[tuple[str, Action], int] = field(default_factory=dict)
-    """By join and matter: how many times running a change was proposed, be it to one tree or to another."""
+    """By join and action: how many times in a row a change was proposed, to whatever value."""
     budget_limit: float | None = None
-    """The budget that was decided on, in milliseconds per push."""
+    """The budget that was decided, in milliseconds per push."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that would gain enough, with the numbers that say so."""
+    """A change that would gain enough, with the numbers that show it."""
 
     command: AdaptCommand
     numbers: Mapping[str, float]
     urgent: bool = False
-    """Whether it is not to wait for being proposed again."""
+    """Whether it becomes a decision without a second proposal."""
 
 
 def decide(
-    seen: Observation, memory: DecisionHistory, rules: Rules, actions: Collection[Action] = ACTIONS
+    seen: Observation, history: DecisionHistory, rules: Rules, actions: Collection[Action] = ACTIONS
 ) -> tuple[DecisionHistory, list[Decision]]:
-    """The decisions that an observation leads to on some matters, and what to remember of it."""
+    """The new history and the decisions on some actions, given an observation."""
     sample = seen.sample
     decisions = []
     for do, propose in _PROPOSERS.items():
         if do not in actions:
             continue
-        matter = (sample.join, do)
-        found = propose(seen, memory, rules)
-        times = 0 if found is None else memory.proposal_counts.get(matter, 0) + 1
-        memory = replace(memory, proposal_counts={**memory.proposal_counts, matter: times})
+        target = (sample.join, do)
+        found = propose(seen, history, rules)
+        times = 0 if found is None else history.proposal_counts.get(target, 0) + 1
+        history = replace(history, proposal_counts={**history.proposal_counts, target: times})
         confirmed = found is not None and (times >= rules.confirm or found.urgent)
-        if found is not None and confirmed and _can_act(seen, do, memory, rules):
+        if found is not None and confirmed and _can_act(seen, do, history, rules):
             decisions.append(Decision(found.command, sample.time, found.numbers))
-            memory = _record_decision(memory, matter, found, sample.time)
-    return memory, decisions
+            history = _record_decision(history, target, found, sample.time)
+    return history, decisions
 
 
-def _can_act(seen: Observation, do: Action, memory: DecisionHistory, rules: Rules) -> bool:
+def _can_act(seen: Observation, do: Action, history: DecisionHistory, rules: Rules) -> bool:
     now, pause = seen.sample.time, rules.cool_down * seen.sample.horizon
-    cooled = do not in memory.last_decided or now - memory.last_decided[do] >= pause
-    return cooled and sum(now - time < _MINUTE for time in memory.recent_times) < rules.per_minute
+    cooled = do not in history.last_decided or now - history.last_decided[do] >= pause
+    return cooled and sum(now - time < _MINUTE for time in history.recent_times) < rules.per_minute
 
 
 def _record_decision(
-    memory: DecisionHistory, matter: tuple[str, Action], found: Proposal, now: float
+    history: DecisionHistory, target: tuple[str, Action], found: Proposal, now: float
 ) -> DecisionHistory:
-    _, do = matter
+    _, do = target
     limit = None if found.command.value is None else found.numbers.get("milliseconds")
     return DecisionHistory(
-        {**memory.last_decided, do: now},
-        (*(time for time in memory.recent_times if now - time < _MINUTE), now),
-        {**memory.proposal_counts, matter: 0},
-        limit if do == "budget" else memory.budget_limit,
+        {**history.last_decided, do: now},
+        (*(time for time in history.recent_times if now - time < _MINUTE), now),
+        {**history.proposal_counts, target: 0},
+        limit if do == "budget" else history.budget_limit,
     )
 
 
 # ── join order ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose_join_order(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
-    """The cheapest tree, if it spares more within a window than its new states hold."""
+def propose_join_order(seen: Observation, history: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """The cheapest tree, if it saves more rows within a window than its new states hold."""
     sample, stats = seen.sample, seen.statistics
     if isinstance(sample.tree, Eddy) or len(sample.graph.aliases) < 3:
         return None
     best = choose_tree(sample.graph, stats)
     now, then = (compute_tree_cost(tree, sample.graph, stats) for tree in (sample.tree, best))
-    there = {frozenset(list_leaves(node)) for node in _iter_joins(sample.tree)}
-    lacking = {frozenset(list_leaves(node)) for node in _iter_joins(best)} - there
-    made_up = sum(estimate_state_rows(names, sample.graph, stats) for names in lacking)
-    spared = (now - then) * sample.horizon
-    if now <= (1 + rules.margin) * then or spared <= made_up + rules.least:
+    there = {frozenset(list_leaves(node)) for node in list_joins(sample.tree)}
+    lacking = {frozenset(list_leaves(node)) for node in list_joins(best)} - there
+    rebuilt = sum(estimate_state_rows(names, sample.graph, stats) for names in lacking)
+    saved = (now - then) * sample.horizon
+    if now <= (1 + rules.margin) * then or saved <= rebuilt + rules.least:
         return None
     shape = str(rename_leaves(best, sample.names))
     shapes = [shape if place == sample.join_index else other for place, other in enumerate(sample.shapes)]
-    numbers = {"cost": now, "proposed": then, "spared": spared, "made_up": made_up, "state_rows": sample.state_rows}
+    numbers = {"cost": now, "proposed": then, "spared": saved, "made_up": rebuilt, "state_rows": sample.state_rows}
     return Proposal(Migrate(sample.query, "; ".join(shapes)), numbers)
-
-
-def _iter_joins(tree: Tree) -> Iterator[JoinPair]:
-    """The joins of a tree, children first."""
-    if isinstance(tree, JoinPair):
-        yield from _iter_joins(tree.left)
-        yield from _iter_joins(tree.right)
-        yield tree
 
 
 # ── state policy ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose_state_policy(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
-    """`auto`, where gates would spare more than they cost and there are none; or cost more than they spare.
+def propose_state_policy(seen: Observation, history: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """`auto`, if there are no gates and they would save more than they cost, or if they cost more than they save.
 
-    From then on the join decides itself, gate by gate. `none` is left alone: it is asked for to save memory.
+    With `auto` the join then decides gate by gate. `none` is never changed: users choose it to save memory.
     """
     sample, stats = seen.sample, seen.statistics
     if isinstance(sample.tree, Eddy) or sample.state not in ("eager", "lazy", "jit") or sample.demand_ratio is not None:
@@ -204,8 +195,8 @@ def propose_state_policy(seen: Observation, memory: DecisionHistory, rules: Rule
 
 
 def _iter_gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
-    """The joins over which a gate would hang, each with the driver that opens it."""
-    for node in _iter_joins(tree):
+    """The joins that a gate would control, each with the driver that opens the gate."""
+    for node in list_joins(tree):
         lazy, driver = (
             (node.left, node.right) if isinstance(node.right, Leaf) and isinstance(node.left, JoinPair)
             else (node.right, node.left)
@@ -215,7 +206,7 @@ def _iter_gated(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
 
 
 def _estimate_gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics) -> tuple[float, float]:
-    """Rows per second nobody can use, as if partners were spread evenly; and what a gate costs beside its batches."""
+    """Rows per second without a partner, if partners are spread evenly; and the cost of a gate beside its batches."""
     below, above = frozenset(list_leaves(lazy)), frozenset(list_leaves(driver))
     partners = estimate_state_rows(below | above, graph, stats) / max(estimate_state_rows(below, graph, stats), 1e-9)
     unused = exp(-partners) * estimate_output_rate(below, graph, stats)
@@ -227,9 +218,9 @@ def _estimate_gate(lazy: Tree, driver: Tree, graph: JoinGraph, stats: Statistics
 # ── slices ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose_slices(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
-    """CPU-Opt, if it spares more comparisons within a window than it holds tuples more. Mem-Opt, if it compares hardly
-    more and holds far fewer."""
+def propose_slices(seen: Observation, history: DecisionHistory, rules: Rules) -> Proposal | None:  # noqa: ARG001
+    """CPU-Opt, if it saves more comparisons within a window than it keeps additional tuples. Mem-Opt, if it needs
+    few more comparisons and keeps far fewer tuples."""
     found = seen.sample.slices
     if found is None:
         return None
@@ -241,12 +232,12 @@ def propose_slices(seen: Observation, memory: DecisionHistory, rules: Rules) -> 
         compute_slice_cost(found.windows, found.rates, chain, SLICE_OVERHEAD, "lookup")
         for chain in (found.chain, cut, merged)
     )
-    spared, more = (now.cpu - least.cpu) * seen.sample.horizon, least.memory - now.memory
-    numbers = {"now": now.cpu, "cpu_opt": least.cpu, "mem_opt": fewest.cpu, "spared": spared, "tuples": now.memory,
+    saved, more = (now.cpu - least.cpu) * seen.sample.horizon, least.memory - now.memory
+    numbers = {"now": now.cpu, "cpu_opt": least.cpu, "mem_opt": fewest.cpu, "spared": saved, "tuples": now.memory,
                "fewest_tuples": fewest.memory}  # fmt: skip
     if fewest.cpu <= (1 + rules.margin / 2) * now.cpu and now.memory > (1 + rules.margin) * fewest.memory:
         return Proposal(Reslice("mem-opt", seen.sample.query), numbers)
-    if now.cpu > (1 + rules.margin) * least.cpu and spared > more + rules.least:
+    if now.cpu > (1 + rules.margin) * least.cpu and saved > more + rules.least:
         return Proposal(Reslice("cpu-opt", seen.sample.query), numbers)
     return None
 
@@ -254,20 +245,20 @@ def propose_slices(seen: Observation, memory: DecisionHistory, rules: Rules) -> 
 # ── budget ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose_budget(seen: Observation, memory: DecisionHistory, rules: Rules) -> Proposal | None:
-    """The time there is for a push, if pushes take longer; lifted when budget and time are far from used up.
+def propose_budget(seen: Observation, history: DecisionHistory, rules: Rules) -> Proposal | None:
+    """The time available for a push, if pushes take longer; lifted when little of budget and time is used.
 
-    Shedding is the last resort: while a better plan is proposed, or one has just been taken, there is no new budget.
+    Shedding is the last resort: there is no new budget while a better plan is proposed, or just after one was taken.
     """
     sample = seen.sample
-    waits = memory.proposal_counts.get((sample.join, "migrate"), 0) > 0 or (
-        sample.time - memory.last_decided.get("migrate", -inf) < rules.cool_down * sample.horizon
+    waits = history.proposal_counts.get((sample.join, "migrate"), 0) > 0 or (
+        sample.time - history.last_decided.get("migrate", -inf) < rules.cool_down * sample.horizon
     )
     room = sample.push_stats.available_seconds(rules.speed)
     busy = sample.push_stats.seconds / room
     limit = 1000 * room / sample.push_stats.pushes
     numbers: dict[str, float] = {"busy": busy, "milliseconds": limit}
-    if memory.budget_limit is None or not sample.has_own_budget:
+    if history.budget_limit is None or not sample.has_own_budget:
         if not sample.sheddable or busy <= rules.full or waits:
             return None
         urgent = busy > _URGENT_FACTOR * rules.full
@@ -277,7 +268,7 @@ def propose_budget(seen: Observation, memory: DecisionHistory, rules: Rules) -> 
     numbers["demanded"] = sample.demand_ratio
     if sample.demand_ratio < rules.idle and busy < rules.idle * rules.full:
         return Proposal(ShedLoad(sample.query, None), numbers)
-    if not 1 / (1 + rules.margin) < limit / memory.budget_limit < 1 + rules.margin:
+    if not 1 / (1 + rules.margin) < limit / history.budget_limit < 1 + rules.margin:
         return Proposal(_limit_time(sample.query, limit), numbers)
     return None
 
@@ -295,7 +286,7 @@ _PROPOSERS: dict[Action, Callable[[Observation, DecisionHistory, Rules], Proposa
 
 
 def as_rules(adapt: Any) -> Rules | None:
-    """What `Engine(adapt=...)` was given."""
+    """The rules of an argument `adapt`; None if it is False."""
     if isinstance(adapt, bool):
         return Rules() if adapt else None
     if isinstance(adapt, Rules):

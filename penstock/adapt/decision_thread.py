@@ -1,6 +1,6 @@
-"""The analyst: a thread that turns samples into decisions. It knows no engine, nor where samples come from.
+"""A thread that turns samples into decisions. It depends neither on an engine nor on the source of the samples.
 
-An error of the analysis becomes a decision that failed. The thread ends with whoever holds its analyst.
+An error of the analysis becomes a failed decision. The thread ends when its `DecisionThread` is garbage-collected.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from penstock.adapt.decide import Decision, DecisionHistory, Rules, decide
 from penstock.adapt.monitor import JoinSample, Observation, observe
 
 _KEPT_PER_JOIN = 4
-"""How many joins are remembered for each there is."""
+"""How many joins are kept in history for each join that runs."""
 
 Analysis = Callable[[Sequence[JoinSample]], list[Decision]]
 Deliver = Callable[[list[Decision], float], object]
-"""Takes decisions, and the processor's seconds that they took; called in the thread."""
+"""Takes decisions and the processor seconds they took; called in the thread."""
 
 
 def make_analysis(rules: Rules, actions: Collection[Action] = ACTIONS) -> Analysis:
-    """A function that turns samples into decisions on some matters and remembers what it must."""
+    """A function that turns samples into decisions on some actions, with the history of each query."""
     seen: dict[str, Observation] = {}
-    memories: dict[str, DecisionHistory] = {}
+    histories: dict[str, DecisionHistory] = {}
 
     def analyse(samples: Sequence[JoinSample]) -> list[Decision]:
         decisions: list[Decision] = []
         for sample in samples:
             seen[sample.join] = observe(sample, seen.pop(sample.join, None))
-            memory = memories.pop(sample.query, DecisionHistory())
-            memories[sample.query], found = decide(seen[sample.join], memory, rules, actions)
+            history = histories.pop(sample.query, DecisionHistory())
+            histories[sample.query], found = decide(seen[sample.join], history, rules, actions)
             decisions += found
-            for table in (seen, memories):  # the latest come last: what goes is of queries that were dropped
+            for table in (seen, histories):  # the latest come last: the first entries belong to dropped queries
                 while len(table) > _KEPT_PER_JOIN * sample.join_count:
                     del table[next(iter(table))]
         return decisions
@@ -44,9 +44,9 @@ def make_analysis(rules: Rules, actions: Collection[Action] = ACTIONS) -> Analys
 
 
 class DecisionThread:
-    """Analyses what it is sent, list by list. The thread starts with the first, and ends with the analyst.
+    """Analyses lists of samples in order. The thread starts with the first list and ends with this object.
 
-    If `deliver` holds the analyst, that end is `close`.
+    If `deliver` refers to this object, call `close`: it is not garbage-collected before.
     """
 
     def __init__(self, analyse: Analysis, deliver: Deliver) -> None:
@@ -61,7 +61,7 @@ class DecisionThread:
         return self._finalizer.alive
 
     def send(self, samples: Sequence[JoinSample]) -> None:
-        """Have samples analysed: `deliver` is called once for them."""
+        """Send samples to the thread, which calls `deliver` once for them."""
         if self.thread is None:
             work = (self._inbox, self._analyse, self._deliver)
             self.thread = Thread(target=_run_thread, args=work, name="penstock controller", daemon=True)
@@ -69,19 +69,19 @@ class DecisionThread:
         self._inbox.put(samples)
 
     def close(self) -> None:
-        """End the thread; what was sent before is still analysed."""
+        """End the thread after it has analysed what was sent before."""
         self._finalizer()
         if self.thread is not None:
             self.thread.join()
 
 
 def _run_thread(inbox: SimpleQueue[Sequence[JoinSample] | None], analyse: Analysis, deliver: Deliver) -> None:
-    """The thread: an answer for every list of samples, until None comes."""
+    """The body of the thread: one delivery for every list of samples, until None comes."""
     while (samples := inbox.get()) is not None:
         begin = thread_time()
         try:
             decisions = analyse(samples)
-        except Exception as error:  # whatever it is, it must not reach a query
+        except Exception as error:  # an error here must not stop queries
             decisions = [make_failed_decision(error, max((sample.time for sample in samples), default=0.0))]
         deliver(decisions, thread_time() - begin)
 

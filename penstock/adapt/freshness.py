@@ -1,9 +1,9 @@
-"""What fresh results ask of the joins below them: refresh rates, and the cheapest paths that meet them.
+"""Refresh rates that FRESHNESS requires of join states, and the cheapest paths that meet them.
 
-A state that lives on the work of joins below it goes stale, or runs empty, if those get too little of the budget. Its
-refresh rate is the number of new rows per second that it needs. Along the path of a tuple every state that holds rows
-of it can be refreshed at once, so meeting all rates with the fewest probes is a weighted multiple set cover
-("JAQPOT", section 4.2): elements are the susceptible states, sets are the paths.
+The state of a join becomes stale or empty if the joins below it get too little of the budget. Its refresh rate is the
+number of new rows per second that it needs. One tuple refreshes every state along its path, so meeting all rates with
+the fewest probes is a weighted multiple set cover ("JAQPOT", section 4.2): elements are the susceptible states, sets
+are the paths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class RefreshRate:
-    """New rows per second that a state needs, and the stream whose freshness asks for them."""
+    """New rows per second that a state needs, and the stream whose FRESHNESS requires them."""
 
     rate: float
     stream: str
@@ -49,8 +49,10 @@ def compute_refresh_rates(load: PlanLoad, freshness: Mapping[str, float]) -> dic
 
 
 def compute_renewal_rates(load: PlanLoad, freshness: Mapping[str, float]) -> dict[Tree, RefreshRate]:
-    """The rates where a row dies with its parts, as in this engine: times spent in several states do not add up, so
-    each state must be renewed once within the freshness of each of its streams: φ_I >= |S_n| / λ_n.
+    """The rates if a row expires with its parts, as in this engine: φ_I >= |S_n| / λ_n.
+
+    Times spent in several states do not add up, so each state must be renewed once within the freshness of each of its
+    streams.
     """
     return _select_strictest(
         (node, RefreshRate(load.states[node] / freshness[path.alias], path.alias))
@@ -71,7 +73,7 @@ def _select_strictest(demands: Iterable[tuple[Tree, RefreshRate]]) -> dict[Tree,
 
 @dataclass(frozen=True)
 class Shortage:
-    """Why the freshness asked for cannot be had: the stream and state that bind, and μ it would take (None: no μ)."""
+    """Why a FRESHNESS cannot be met: the limiting stream and state, and the μ that would suffice (None: no μ)."""
 
     stream: str
     state: Tree
@@ -85,7 +87,7 @@ class Shortage:
 
 
 def limit_to_supply(load: PlanLoad, refreshes: RefreshRates) -> tuple[dict[Tree, RefreshRate], Shortage | None]:
-    """The rates, cut down to what the streams can bring; and the first that had to be."""
+    """The rates, reduced to what the streams can supply; and a shortage for the first that was reduced."""
     shortage = None
     possible = {}
     for node, refresh in refreshes.items():
@@ -100,57 +102,57 @@ def limit_to_supply(load: PlanLoad, refreshes: RefreshRates) -> tuple[dict[Tree,
 
 @dataclass(frozen=True)
 class Cover:
-    """Tuples per second that must enter each path, what they cost on it, and the state that costs most."""
+    """Tuples per second that must enter each path, their total cost, and the costliest state."""
 
     tuple_rates: dict[str, float]
     hops: dict[str, int]
-    """How many hops of a path its tuples must take: beyond the last state with a rate they refresh nothing."""
+    """How many hops of a path its tuples must take: after the last state with a rate they refresh nothing."""
     cost: float
     costliest: Tree | None
 
 
 def find_greedy_cover(load: PlanLoad, refreshes: RefreshRates) -> Cover:
-    """GH-WMSCP: the path that refreshes most per probe, as long as it brings something, again and again.
+    """GH-WMSCP: repeatedly take the path that refreshes most per probe, until all rates are met.
 
-    What it brings is counted in parts of the rates that are still to be met. At the end paths give back what others
-    made superfluous, the dearest first. The rates must be within supply.
+    The gain of a path is counted in parts of the rates that are not met yet. At the end paths are reduced where others
+    made them unnecessary, the most expensive first. The rates must be within supply.
     """
     paths, nodes = load.paths, list(refreshes)
-    brings = [[path.rows_of(node) / refreshes[node].rate for node in nodes] for path in paths]
+    gains = [[path.rows_of(node) / refreshes[node].rate for node in nodes] for path in paths]
     entering = [0.0] * len(paths)
     lacking = dict.fromkeys(range(len(nodes)), 1.0)
     spent = [0.0] * len(nodes)
     while lacking:
-        useful = [(sum(brings[at][node] for node in lacking) / path.cost, at) for at, path in enumerate(paths)
+        useful = [(sum(gains[at][node] for node in lacking) / path.cost, at) for at, path in enumerate(paths)
                   if entering[at] < load.rates[path.alias]]  # fmt: skip
         worth, at = max(useful, default=(0.0, -1))
         if not worth:  # within supply only up to rounding
             break
-        helped = [node for node in lacking if brings[at][node]]
+        refreshed = [node for node in lacking if gains[at][node]]
         room = load.rates[paths[at].alias] - entering[at]
-        more = min(room, *(lacking[node] / brings[at][node] for node in helped))
+        more = min(room, *(lacking[node] / gains[at][node] for node in refreshed))
         entering[at] += more
-        for node in helped:
-            lacking[node] -= more * brings[at][node]
-            spent[node] += more * paths[at].cost / len(helped)
+        for node in refreshed:
+            lacking[node] -= more * gains[at][node]
+            spent[node] += more * paths[at].cost / len(refreshed)
         lacking = {node: part for node, part in lacking.items() if part > _TOLERANCE}
-    _trim_cover(paths, brings, entering)
+    _trim_cover(paths, gains, entering)
     cost = sum(path.cost * tuples for path, tuples in zip(paths, entering, strict=True))
-    dearest = nodes[spent.index(max(spent))] if nodes else None
+    costliest = nodes[spent.index(max(spent))] if nodes else None
     hops = {
         p.alias: max((at for at, node in enumerate(p.probing_nodes) if node in refreshes), default=0) for p in paths
     }
-    return Cover(dict(zip(hops, entering, strict=True)), hops, cost, dearest)
+    return Cover(dict(zip(hops, entering, strict=True)), hops, cost, costliest)
 
 
-def _trim_cover(paths: Sequence[InputPath], brings: list[list[float]], entering: list[float]) -> None:
+def _trim_cover(paths: Sequence[InputPath], gains: list[list[float]], entering: list[float]) -> None:
     def price(at: int) -> float:
-        return paths[at].cost / max(sum(brings[at]), 1e-300)
+        return paths[at].cost / max(sum(gains[at]), 1e-300)
 
     for at in sorted(range(len(paths)), key=price, reverse=True):
         spare = [
-            (sum(tuples * row[node] for tuples, row in zip(entering, brings, strict=True)) - 1) / part
-            for node, part in enumerate(brings[at])
+            (sum(tuples * row[node] for tuples, row in zip(entering, gains, strict=True)) - 1) / part
+            for node, part in enumerate(gains[at])
             if part
         ]
         entering[at] -= max(0.0, min([entering[at], *spare]))

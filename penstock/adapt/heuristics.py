@@ -1,7 +1,7 @@
-"""Allocation by the productivity of single half-way joins: what JAQPOT is measured against (its appendix B).
+"""Allocation by the productivity of single half-way joins: the baselines of JAQPOT (its appendix B).
 
-None of them looks at what a path as a whole brings, so that a join may make rows its successor has no allowance for, or
-a successor may have an allowance for rows nobody makes; none of them looks at freshness.
+They ignore paths as a whole, so a join may produce rows for which the next join has no allowance, or have an allowance
+for rows that are never produced. They ignore freshness.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.plan.tree import JoinPair, Tree, list_joins
 
 
 def allocate_equal_hj(load: PlanLoad, mu: float) -> dict[Tree, float]:
-    """EqualHJ: the same for each half-way join."""
+    """EqualHJ: an equal share for each half-way join."""
     nodes = list_halfway_joins(load.tree)
     return dict.fromkeys(nodes, mu / len(nodes))
 
@@ -27,13 +27,13 @@ def allocate_global_hjpr(load: PlanLoad, mu: float) -> dict[Tree, float]:
 
 
 def allocate_ebest_hjp(load: PlanLoad, mu: float) -> dict[Tree, float]:
-    """EBestHJP: the same for each join, and there to the most productive direction."""
+    """EBestHJP: an equal share for each join, spent on its more productive direction first."""
     found = list(list_joins(load.tree))
     return _allocate_per_join(load, {join: mu / len(found) for join in found})
 
 
 def allocate_sbest_hjp(load: PlanLoad, mu: float) -> dict[Tree, float]:
-    """SBestHJP: in the ratio of the joins' selectivities, and there to the most productive direction."""
+    """SBestHJP: in the ratio of the joins' selectivities, spent on the more productive direction first."""
     selectivity = {join: load.compute_selectivity(join) for join in list_joins(load.tree)}
     total = sum(selectivity.values())
     if not total:

@@ -1,8 +1,8 @@
 """The budget of one join while it runs: statistics → allocation → allowances.
 
-`Overload` looks at what its shedding measured, lets a policy allocate, and exchanges the table between two batches.
-Whoever wants to decide elsewhere, or in another thread, sets `shedding.review` to a function of its own, which reads
-`measured` and calls `swap` when it has an allocation.
+`JoinBudget` reads what its load shedding measured, lets a policy allocate, and replaces the allowances between two
+batches. To decide elsewhere or in another thread, set `shedding.review` to a function that reads `measure_load` and
+calls `swap` with an allocation.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from penstock.plan.physical import JoinPlan
 from penstock.plan.tree import Leaf, Tree, rename_leaves, require_tree
 
 _TRIAL_SHARE = 0.02
-"""The part of a budget that goes to all half-way joins alike, so that each is measured."""
+"""The part of a budget that is divided equally among all half-way joins, so that each is measured."""
 _CHANGE_THRESHOLD = 0.05
-"""The change of a statistic, relative to its last value, from which on it is worth looking again."""
+"""The relative change of a statistic from which on a new allocation is made."""
 _ALL_SHARE = 0.98
 _BURST_FACTOR = 2.0
 _DEFAULT_HORIZON = 10.0
 
 
 class JoinBudget:
-    """One join under a budget. `mu` tells its probes per second whenever it is asked."""
+    """One join under a budget. `get_mu` returns its present probes per second."""
 
     def __init__(
         self, join: JoinOperator, get_mu: Callable[[], float], policy: str, sample: int | None, late: Callable[[], bool]
@@ -47,12 +47,12 @@ class JoinBudget:
         horizon = max(1.0, min(spans)) if spans else _DEFAULT_HORIZON
         self.shedding = LoadShedding(require_tree(plan.tree), get_mu(), second, horizon, sample, self.review, late)
         self.allocation: Allocation | None = None
-        """The latest; None until something was measured."""
+        """The latest allocation; None before the first measurement."""
         self.load: PlanLoad | None = None
         join.set_shedding(self.shedding)
 
     def review(self) -> None:
-        """Allocate anew if what was measured, or the budget, has changed."""
+        """Make a new allocation if the measured load or the budget has changed."""
         mu = self.shedding.mu = self._get_mu()
         load = self.measure_load()
         if load is None:
@@ -69,11 +69,11 @@ class JoinBudget:
             self.swap(load, allocate(load, mu, self._policy, compute_renewal_rates(load, bounds)))
 
     def measure_load(self) -> PlanLoad | None:
-        """The load as it is now; None while a half-way join has not probed yet."""
+        """The present load; None while a half-way join has not probed yet."""
         return self.shedding.measure(self._count_state_rows()) if self.shedding.known else None
 
     def swap(self, load: PlanLoad, allocation: Allocation) -> None:
-        """Go on with an allocation that was made for a load; only between two batches."""
+        """Use an allocation that was made for a load; only between two batches."""
         self.load, self.allocation = load, allocation
         self.shedding.set_allowances(spread_allocation(allocation, load))
 
@@ -87,7 +87,7 @@ class JoinBudget:
         self.join.set_shedding(None)
 
     def metrics(self, names: Mapping[str, str]) -> dict[str, object]:
-        """The budget and how it is split, in the aliases `names`."""
+        """The budget and its allowances, in the aliases of `names`."""
         found = self.allocation
         return {
             "mu": self._get_mu(),
@@ -100,21 +100,21 @@ class JoinBudget:
 
 
 def spread_allocation(found: Allocation, load: PlanLoad) -> dict[Tree, float]:
-    """The table of an allocation with what it leaves over, and with a little for half-way joins that got nothing.
+    """The allowances of an allocation, with the unspent budget and a small share for half-way joins without any.
 
-    Where all rows are to probe the allowance has room for uneven arrivals: the budget as a whole is kept anyway.
+    If all rows of a half-way join should probe, its allowance leaves room for bursts: the whole budget is kept anyway.
     """
     spent = sum(found.allowances.values())
-    tried = (_TRIAL_SHARE if spent else 1.0) * found.mu / len(found.allowances)
+    trial = (_TRIAL_SHARE if spent else 1.0) * found.mu / len(found.allowances)
     factor = (1 - _TRIAL_SHARE) * found.mu / spent if spent else 0.0
     return {
-        node: tried + factor * probes * (_BURST_FACTOR if probes >= _ALL_SHARE * load.full_allowances[node] else 1.0)
+        node: trial + factor * probes * (_BURST_FACTOR if probes >= _ALL_SHARE * load.full_allowances[node] else 1.0)
         for node, probes in found.allowances.items()
     }
 
 
 def ticks_per_second(plan: JoinPlan) -> int:
-    """How a join counts seconds of event time: an integer tick is one."""
+    """How many ticks of event time are a second; an integer tick counts as a second."""
     types = [leaf.source.relation.time_type for leaf in plan.leaves if isinstance(leaf.source.relation, Stream)]
     return 1_000_000 if any(pa.types.is_timestamp(type_) for type_ in types) else 1
 

@@ -1,4 +1,4 @@
-"""A budget as a knapsack: which paths to fill it with, in whole cycles or in any fraction ("JAQPOT", section 4.1)."""
+"""A budget as a knapsack that is filled with paths, in whole cycles or in fractions ("JAQPOT", section 4.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_BUDGET_UNITS = 1 << 14
 
 @dataclass(frozen=True)
 class KnapsackItem:
-    """What a path takes at once: its probes and what they bring, and how many of them there are (None: any number)."""
+    """One portion of a path: its probes and results, and how many portions there are (None: any number)."""
 
     probes: int
     results: float
@@ -27,7 +27,7 @@ class KnapsackItem:
 
 
 def solve_greedy(portions: Sequence[KnapsackItem], budget: int) -> list[int]:
-    """How many portions of each path, the most productive first; what a path leaves over may be wasted."""
+    """How many portions of each path, the most productive path first. A part of the budget may remain unused."""
     counts = [0] * len(portions)
     for place in sorted(range(len(portions)), key=lambda at: -portions[at].results / portions[at].probes):
         counts[place] = portions[place].count_fitting(budget)
@@ -42,7 +42,7 @@ def solve_optimal(portions: Sequence[KnapsackItem], budget: int) -> list[int]:
     for place, portion in enumerate(portions):
         left = portion.count_fitting(budget)
         size = 1
-        while left > 0:  # bundles of 1, 2, 4, … and a rest make every number
+        while left > 0:  # bundles of 1, 2, 4, … and the remainder make every number
             size = min(size, left)
             weight = size * portion.probes
             better = np.zeros(budget + 1, np.bool_)
@@ -63,7 +63,7 @@ def solve_optimal(portions: Sequence[KnapsackItem], budget: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PathSuffix:
-    """A path from one of its hops to the root, for so many tuples of its stream."""
+    """A path from one of its hops to the root, for a number of tuples of its stream."""
 
     path: InputPath
     hop: int
@@ -80,14 +80,14 @@ class PathSuffix:
 
 
 def allocate_grepp(load: PlanLoad, mu: float, refreshing: Mapping[str, tuple[float, int]]) -> dict[Tree, float]:
-    """The continuous greedy: the most productive path as far as its stream goes, then the next.
+    """The continuous greedy: the most productive path up to the rate of its stream, then the next.
 
-    `refreshing` gives tuples per second that must enter the path of an alias, and how many hops they must take. What
-    lies beyond that is a stretch like any other: whether rows that have refreshed a state probe on is a question of
-    what else the probes would bring.
+    `refreshing` has the tuples per second that must enter the path of an alias, and how many hops they must take. The
+    hops after that are a suffix like any other: rows that have refreshed a state probe further if no other suffix is
+    more productive.
     """
     table = dict.fromkeys(list_halfway_joins(load.tree), 0.0)
-    stretches = []
+    suffixes = []
 
     def spend(probes: Mapping[Tree, float]) -> None:
         for node, more in probes.items():
@@ -96,29 +96,28 @@ def allocate_grepp(load: PlanLoad, mu: float, refreshing: Mapping[str, tuple[flo
     for path in load.paths:
         tuples, hops = refreshing.get(path.alias, (0.0, 0))
         spend(path.compute_probes(tuples, last=hops))
-        stretches += [PathSuffix(path, hops, tuples), PathSuffix(path, 0, max(0.0, load.rates[path.alias] - tuples))]
+        suffixes += [PathSuffix(path, hops, tuples), PathSuffix(path, 0, max(0.0, load.rates[path.alias] - tuples))]
     left = mu - sum(table.values())
-    for stretch in sorted(stretches, key=lambda each: -each.productivity):
-        tuples = min(stretch.tuples, max(0.0, left) / max(stretch.cost, 1e-300))
-        spend(stretch.path.compute_probes(tuples, first=stretch.hop))
-        left -= tuples * stretch.cost
+    for suffix in sorted(suffixes, key=lambda each: -each.productivity):
+        tuples = min(suffix.tuples, max(0.0, left) / max(suffix.cost, 1e-300))
+        spend(suffix.path.compute_probes(tuples, first=suffix.hop))
+        left -= tuples * suffix.cost
     return table
 
 
 def allocate_whole_tuples(load: PlanLoad, budget: float, *, optimal: bool) -> dict[str, float]:
-    """The discrete model on a load: whole tuples enter a path each second, each at its cost rounded up.
+    """The discrete model: whole tuples enter a path each second, each at its cost rounded up.
 
-    A large budget is divided into grains, so that the dynamic program stays small.
+    A large budget is counted in larger units, so that the dynamic program stays small.
     """
-    grain = max(1.0, budget / _MAX_BUDGET_UNITS)
+    unit = max(1.0, budget / _MAX_BUDGET_UNITS)
     portions = []
     for path in load.paths:
-        tuples = max(1, int(grain / path.cost))  # the least that fills a grain
+        tuples = max(1, int(unit / path.cost))  # the fewest that fill a unit
         most = int(min(load.rates[path.alias], 1e15) / tuples)
-        portions.append(KnapsackItem(ceil(tuples * path.cost / grain), tuples * path.results, most))
+        portions.append(KnapsackItem(ceil(tuples * path.cost / unit), tuples * path.results, most))
     solve = solve_optimal if optimal else solve_greedy
-    counts = solve(portions, int(budget / grain))
+    counts = solve(portions, int(budget / unit))
     return {
-        path.alias: float(count * max(1, int(grain / path.cost)))
-        for path, count in zip(load.paths, counts, strict=True)
+        path.alias: float(count * max(1, int(unit / path.cost))) for path, count in zip(load.paths, counts, strict=True)
     }

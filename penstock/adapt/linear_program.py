@@ -2,11 +2,11 @@
 
 The variables are the probes per second y of the 2(k - 1) half-way joins. Maximise the rows of the root subject to
 Σ y <= μ, y <= λ at the leaves, y of a join's rows <= the rows it makes (Σ ρ y of the two directions below), and the
-rows a susceptible state gets >= its refresh rate. So rows may refresh a state without being probed on, which no
-division among whole paths can express; every allowance table is a feasible point, and no policy can do better.
+rows a susceptible state gets >= its refresh rate. So rows may refresh a state without probing further, which no
+division among whole paths can express. Every allowance table is a feasible point, so no policy can do better.
 
-In the program a variable is the part of what its half-way join would probe if nothing were shed: all of them lie in
-0..1, and the coefficients near 1, whatever the sizes of windows.
+In the program a variable is the part of the probes its half-way join would make if nothing were shed: all variables lie
+in 0..1 and the coefficients near 1, whatever the sizes of windows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.adapt.freshness import RefreshRates
 from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import JoinPair, Tree
+from penstock.plan.tree import JoinPair, Tree, list_joins
 from penstock.state.sorted_index import F64
 
 
@@ -43,7 +43,7 @@ class LinearProgram:
         return row
 
     def _production_row(self, join: JoinPair) -> F64:
-        """The rows a join makes, as parts of what it makes if nothing is shed."""
+        """The rows a join produces, as parts of those it produces if nothing is shed."""
         row: F64 = np.zeros(len(self._index))
         for side, _ in list_directions(join):
             row[self._index[side]] = self._load.productivity[side] * self._load.full_allowances[side]
@@ -52,13 +52,12 @@ class LinearProgram:
 
     def maximize_results(self, mu: float) -> dict[Tree, float] | None:
         """The allowances with the highest throughput; None if μ is not enough for the refresh rates."""
-        assert isinstance(self._load.tree, JoinPair)
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 (only a budget needs it)
 
         limited = LinearConstraint(np.array([*self._rows, self._full / mu]), -np.inf, [*self._limits, 1.0])
-        found = milp(
-            -self._production_row(self._load.tree), constraints=limited, bounds=Bounds(0.0, 1.0)
-        )  # the quicker door
+        *_, root = list_joins(self._load.tree)
+        # `milp` calls HiGHS with less overhead than `linprog`
+        found = milp(-self._production_row(root), constraints=limited, bounds=Bounds(0.0, 1.0))
         return None if found.x is None else self._to_table(np.clip(found.x, 0.0, 1.0))
 
     def minimize_probes(self) -> tuple[dict[Tree, float], Tree] | None:

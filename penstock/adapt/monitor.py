@@ -1,8 +1,8 @@
-"""What is known of a running join: rates, the part of pairs that agree, sizes, and how busy the engine is.
+"""Measurements of a running join: rates, the part of pairs that agree, sizes, and the load of the engine.
 
-A `Sample` is taken between two pushes and is cheap: counts, and the codes of each window's newest tuples. All else is
-arithmetic over frozen values, done elsewhere: `observed` compares the codes of every two streams and blends what it
-finds with the observation before, so that each counts a quarter of the next.
+A `JoinSample` is taken between two pushes and is cheap: counts, and the codes of each window's newest tuples. The rest
+is arithmetic over frozen values in another thread: `observe` compares the codes of every two streams and blends the
+result with the observation before, which counts a quarter.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from penstock.state.kernels import I32
 MAX_COMPARED = 1024
 """How many tuples of a window are compared."""
 _DECAY = 0.25
-"""What an observation leaves of the weight of those before it."""
+"""The factor by which an observation reduces the weight of earlier ones."""
 _CHANGE_RATIO, _CHANCE_DEVIATIONS = 1.0, 8.0
-"""What is remembered is of another time if it differs by this much, relatively, and by so many deviations."""
+"""Earlier observations are discarded if they differ by this ratio and by this many deviations."""
 _DEFAULT_HORIZON = 10.0
 
 PairCounts = Mapping[frozenset[str], tuple[float, float]]
@@ -39,22 +39,22 @@ PairCounts = Mapping[frozenset[str], tuple[float, float]]
 
 @dataclass(frozen=True)
 class PushStats:
-    """What the pushes since the last look were, in seconds of the clock and of event time; and how many they were."""
+    """The pushes since the last sample: how many, their seconds of the clock and of event time."""
 
     pushes: int
     seconds: float
     event_seconds: float
     allowed_seconds: float | None = None
-    """The seconds of the clock there were for them, where something else than the event time they bring says so."""
+    """The seconds of the clock available for them, if the event time they cover does not say so."""
 
     def available_seconds(self, speed: float) -> float:
-        """The seconds of the clock there were for them; `speed`: how fast event time passes."""
+        """The seconds of the clock available for them; `speed`: how fast event time passes."""
         return self.event_seconds / speed if self.allowed_seconds is None else self.allowed_seconds
 
 
 @dataclass(frozen=True)
 class SliceSample:
-    """Where the slices end now, and what their cost model must know, in seconds."""
+    """The present ends of slices, and the inputs of their cost model, in seconds."""
 
     chain: SliceChain
     windows: SharedWindows
@@ -63,7 +63,7 @@ class SliceSample:
 
 @dataclass(frozen=True)
 class JoinSample:
-    """A join between two pushes. `names` gives the aliases of `query`, which speaks for all who share the join."""
+    """A join between two pushes. `names` has the aliases of `query`, one of the queries that share the join."""
 
     join: str
     query: str
@@ -71,7 +71,7 @@ class JoinSample:
     shapes: tuple[str, ...]
     """The shapes of all joins of the query, in the order of its plan text."""
     join_index: int
-    """Which of them this join is."""
+    """The index of this join among them."""
     time: float
     """Seconds of event time."""
     horizon: float
@@ -82,62 +82,64 @@ class JoinSample:
     codes: Mapping[str, Mapping[int, I32]]
     rates: Mapping[str, float]
     rows: Mapping[str, float]
-    """The rows of each window, as the rate will have it."""
+    """The rows of each window at the present rate."""
     state_rows: int
     push_stats: PushStats
     join_count: int
     """How many joins share the time of a push."""
     sheddable: bool
-    """Whether the query, and all who share a join with it, have FRESHNESS and could have a budget of their own."""
+    """Whether all queries that share the join have FRESHNESS and can have a budget of their own."""
     has_own_budget: bool
-    """Whether it has one."""
+    """Whether the query has a budget of its own."""
     demand_ratio: float | None
-    """Under a budget: the probes that all rows would need, for each probe there is."""
+    """Under a budget: the probes that all rows would need, divided by the probes allowed."""
     pairs: PairCounts = field(default_factory=dict)
-    """What the codes told, if they were compared already; see `compared`."""
+    """The result of comparing the codes, if that is done; see `compare_codes`."""
     slices: SliceSample | None = None
-    """How queries that share the join cut their windows; None if there is nothing to merge."""
+    """The slices of the queries that share the join; None if there is nothing to merge."""
 
 
 def sample_join(
     join: JoinOperator, running: Q, budgets: ObservedBudgets[Q], since: float, push_stats: PushStats, joins: int
 ) -> JoinSample:
-    """Look at a join; `since` is the event time, in seconds, of the last look."""
+    """Sample a join; `since` is the event time of the last sample, in seconds."""
     plan = join.tree.plan
     second = ticks_per_second(plan)
     now = join.done / second
     shapes, (place, *_) = running.list_shapes(join)
     stores = join.tree.stores
-    lives = {alias: _find_lifetime(store) / second for alias, store in stores.items()}
+    lifetimes = {alias: _find_lifetime(store) / second for alias, store in stores.items()}
     rates = {
-        alias: _measure_rate(store, second, max(since, now - lives[alias]), now) for alias, store in stores.items()
+        alias: _measure_rate(store, second, max(since, now - lifetimes[alias]), now) for alias, store in stores.items()
     }
-    overloads = [over for over in budgets.join_budgets(running) if over.join is join and over.load is not None]
+    limits = [over for over in budgets.join_budgets(running) if over.join is join and over.load is not None]
     return JoinSample(
-        join.id,
-        running.name,
-        running.own_aliases(join),
-        shapes,
-        place,
-        now,
-        compute_horizon(join),
-        JoinGraph(tuple(stores), plan.classes, (), tuple(plan.residuals)),
-        plan.tree,
-        join.state,
-        {alias: _read_newest_codes(store) for alias, store in stores.items()},
-        rates,
-        {
-            alias: rates[alias] * lives[alias] if lives[alias] < inf else float(len(store))
+        join=join.id,
+        query=running.name,
+        names=running.own_aliases(join),
+        shapes=shapes,
+        join_index=place,
+        time=now,
+        horizon=compute_horizon(join),
+        graph=JoinGraph(tuple(stores), plan.classes, (), tuple(plan.residuals)),
+        tree=plan.tree,
+        state=join.state,
+        codes={alias: _read_newest_codes(store) for alias, store in stores.items()},
+        rates=rates,
+        rows={
+            alias: rates[alias] * lifetimes[alias] if lifetimes[alias] < inf else float(len(store))
             for alias, store in stores.items()
         },
-        sum(
+        state_rows=sum(
             len(node.state) for node in join.tree.walk_joins() if isinstance(node, JoinNode) and node.state is not None
         ),
-        push_stats,
-        joins,
-        budgets.can_bind(running),
-        budgets.has_own_budget(running),
-        next((over.load.saturation / max(over.shedding.mu, 1e-9) for over in overloads if over.load is not None), None),
+        push_stats=push_stats,
+        join_count=joins,
+        sheddable=budgets.can_bind(running),
+        has_own_budget=budgets.has_own_budget(running),
+        demand_ratio=next(
+            (over.load.saturation / max(over.shedding.mu, 1e-9) for over in limits if over.load is not None), None
+        ),
         slices=_sample_slices(join, second),
     )
 
@@ -164,13 +166,13 @@ def compute_horizon(join: JoinOperator) -> float:
 
 
 def _find_lifetime(store: LeafStore) -> float:
-    """How many ticks a tuple is kept, as far as that is known beforehand."""
+    """How many ticks a tuple is kept; infinite if that depends on later tuples."""
     length = store.plan.source.window.lifetime
     return inf if length is None else float(length)
 
 
 def _measure_rate(store: LeafStore, second: int, since: float, now: float) -> float:
-    """Tuples that are kept per second, lately."""
+    """Tuples kept per second since a time."""
     if store.plan.source.is_table or now <= since:
         return 0.0
     born, _ = store.read_lifetimes(np.arange(store.base, store.end))
@@ -178,7 +180,7 @@ def _measure_rate(store: LeafStore, second: int, since: float, now: float) -> fl
 
 
 def _read_newest_codes(store: LeafStore) -> dict[int, I32]:
-    """The codes of the newest tuples; of a table's rows, of some that lie evenly."""
+    """The codes of the newest tuples of a stream, or of evenly spaced rows of a table."""
     if store.plan.source.is_table:
         ids = np.unique(np.linspace(store.base, max(store.end - 1, store.base), MAX_COMPARED).astype(np.int64))[
             : len(store)
@@ -190,14 +192,14 @@ def _read_newest_codes(store: LeafStore) -> dict[int, I32]:
 
 @dataclass(frozen=True)
 class Observation:
-    """A sample with the averages that lead to decisions."""
+    """A sample with the averages that decisions use."""
 
     sample: JoinSample
     pairs: PairCounts
 
     @property
     def statistics(self) -> Statistics:
-        """As the cost model wants them; what was never seen to agree is taken to agree half a time."""
+        """Statistics for the cost model. Pairs that never agreed count as half an agreement."""
         sample = self.sample
         rows = {alias: max(rows, 1e-6) for alias, rows in sample.rows.items()}
         parts = {pair: max(agreed, 0.5) / max(compared, 1.0) for pair, (agreed, compared) in self.pairs.items()}
@@ -205,7 +207,7 @@ class Observation:
 
 
 def compare_codes(sample: JoinSample) -> JoinSample:
-    """The sample with its codes compared and left out: they mean nothing outside of its engine."""
+    """The sample with its codes compared and removed: codes are valid only inside their engine."""
     pairs = {}
     for one, other in combinations(sample.graph.aliases, 2):
         shared = sorted(sample.codes[one].keys() & sample.codes[other].keys())
@@ -216,7 +218,7 @@ def compare_codes(sample: JoinSample) -> JoinSample:
 
 
 def observe(sample: JoinSample, earlier: Observation | None) -> Observation:
-    """What a sample tells, with what is still remembered."""
+    """The observation of a sample, blended with the observation before."""
     before = {} if earlier is None else earlier.pairs
     if sample.codes:
         sample = compare_codes(sample)
@@ -224,9 +226,9 @@ def observe(sample: JoinSample, earlier: Observation | None) -> Observation:
 
 
 def _blend(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
-    """Pairs that agreed and that were compared, with what is remembered of them; forgotten if it is of another time.
+    """Agreeing and compared pairs, blended with earlier counts, which are discarded after a clear change.
 
-    Averaged, a part that falls from a hundredth to nothing would fall to a quarter at every look.
+    Without that, a part that falls from a hundredth to zero would only fall to a quarter with every sample.
     """
     agreed, compared = now
     expected = before[0] / max(before[1], 1.0) * compared

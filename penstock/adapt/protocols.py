@@ -1,4 +1,4 @@
-"""What the monitor must know of an engine: its queries and their budgets, as protocols."""
+"""Protocols by which the monitor reads an engine: its queries and their budgets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.join.operator import JoinOperator
 
 
 class ObservedQuery(Protocol):
-    """A running query, as far as the monitor knows it."""
+    """A running query, as far as the monitor reads it."""
 
     @property
     def name(self) -> str: ...

@@ -1,8 +1,8 @@
-"""Samples of one join from the cells of a pipeline, put together: the join as it is in a cell on average.
+"""Merges the samples of one join from the cells of a pipeline into one sample: the join in an average cell.
 
-All cells go by one plan, and what a plan costs is the sum over the cells, so rates and rows are means over the cells
-that have any rows of the join. Pairs are added up: a row meets those of its own cell only. A budget is there for the
-cell that has the most to do.
+All cells run one plan, and the cost of a plan is the sum over the cells, so rates and rows are means over the cells
+that have rows of the join. Pairs are added up: a row meets rows of its own cell only. Push statistics are those of the
+busiest cell, because a budget must suffice there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from penstock.adapt.monitor import JoinSample, PushStats
 
 JoinKey = tuple[str, int]
-"""A query, and which of its joins."""
+"""A query and the index of one of its joins."""
 
 
 class SampleMerger:
@@ -24,7 +24,7 @@ class SampleMerger:
         self._samples: dict[JoinKey, dict[int, JoinSample]] = {}
 
     def add(self, samples: Mapping[int, Sequence[JoinSample]], queries: Collection[str]) -> list[JoinSample]:
-        """What has come together with these, given by cell; `queries` are those that still run."""
+        """Add samples by cell and return the merged samples that are complete; `queries`: those that still run."""
         self._samples = {join: found for join, found in self._samples.items() if join[0] in queries}
         complete = []
         for cell, each in samples.items():
@@ -41,7 +41,7 @@ class SampleMerger:
 
 
 def merge_samples(samples: Sequence[JoinSample]) -> JoinSample | None:
-    """One sample for those of the same join; None if it has no rows anywhere."""
+    """One sample for several of the same join; None if no cell has rows of it."""
     filled = [sample for sample in samples if any(sample.rows.values())]
     if not filled:
         return None

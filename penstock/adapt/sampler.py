@@ -1,7 +1,7 @@
-"""The lookout: takes samples of an engine's joins, each four times while its shortest window passes.
+"""Samples an engine's joins, each four times within its shortest window.
 
-It is told when a push begins and ends, so that it knows the clock's seconds that pushes take. Looking, and what is
-done with the samples if it is told, takes a part of the clock at most.
+`begin` and `end` measure the seconds that pushes take. Sampling and the analysis of samples (`add_cost`) take at most a
+given part of the clock.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.join.operator import JoinOperator
 from penstock.state.kernels import ALWAYS, FOREVER
 
 _SAMPLES_PER_WINDOW = 4
-"""How often a join is looked at while its shortest window passes."""
+"""How often a join is sampled within its shortest window."""
 
 
 @dataclass
 class _LastSample:
-    """A join since it was last looked at: its time, the span of pushes that count; pushes and the clock before that."""
+    """A join since its last sample: its time, pushes and seconds at that sample, and the event time covered since."""
 
     time: float
     pushes: int
@@ -31,7 +31,7 @@ class _LastSample:
 
 
 class Sampler:
-    """Looks at the joins of one engine. `effort`: the part of the clock that this may take."""
+    """Samples the joins of one engine. `effort`: the part of the clock that this may take."""
 
     def __init__(self, effort: float, timer: Callable[[], float] = perf_counter) -> None:
         self._max_share = effort
@@ -44,26 +44,26 @@ class Sampler:
         self._skip_pending = False
 
     def begin(self) -> None:
-        """A push begins."""
+        """Record the begin of a push."""
         self._push_begin = self._timer()
 
     def end(self) -> None:
-        """A push has ended."""
+        """Record the end of a push."""
         self._seconds += self._timer() - self._push_begin
         self._pushes += 1
 
     def skip_next(self) -> None:
-        """The next look is for pushes that were not timed: time passes for the joins, and that is all."""
+        """Take no samples at the next call: its pushes were not timed. Only the event time of the joins is recorded."""
         self._skip_pending = True
 
     def add_cost(self, seconds: float) -> None:
-        """So long it took to make use of the last samples."""
+        """Add the seconds that the analysis of the last samples took."""
         self._sampling_cost += seconds
 
     def take_samples(
         self, joins: Iterable[JoinOperator], running: Callable[[str], Q], budgets: ObservedBudgets[Q]
     ) -> list[JoinSample]:
-        """Samples of the joins whose time has come, if the last look has paid off."""
+        """Samples of the joins that are due, unless the last ones have taken too large a part of the clock."""
         now = self._timer()
         multiple = [join for join in joins if len(join.tree.stores) > 1 and ALWAYS < join.done < FOREVER]
         due = [join for join in multiple if self._check_due(join)]
@@ -77,7 +77,7 @@ class Sampler:
         return samples
 
     def _check_due(self, join: JoinOperator) -> bool:
-        """Note the time of a join; whether it is to be looked at again."""
+        """Record the event time of a join and return whether it is due."""
         time = join.done / ticks_per_second(join.tree.plan)
         last = self._last_samples.setdefault(join.id, _LastSample(time, self._pushes, self._seconds))
         last.span += 0.0 if self._skip_pending else time - last.time

@@ -1,16 +1,16 @@
-"""The best allocation where a state holds only what its join has made: the steady state of this engine.
+"""The best allocation if a state holds only the rows its join made: the steady state of this engine.
 
-The path model takes the sizes of states as given. Here rows die with their parts, so a state below which probes are
+The path model takes the sizes of states as given. Here rows expire with their parts, so a state below which probes are
 shed soon holds the same part of its rows as is made of them, and a probe into it finds that part. Let v_j be the part
-of its pairs that join j looks at, from whichever side: g_l u_l + g_r u_r, with u the part of the rows of a side that
+of its pairs that join j compares, from either side: g_l u_l + g_r u_r, with u the part of the rows of a side that
 probe and g the side's share of the results if nothing is shed. Then a node holds and makes the product of the v of the
 joins below it, its own included, and the query's completeness is the product of all v. Maximise that, subject to
 Σ u_s · (part made of s) · (full rate of s) <= μ.
 
-In logarithms the aim is concave and the cost convex but for a kink where a join's better direction is used up. For a
-given price of a probe the best v of one join, all others fixed, has a closed form; sweeps over the joins and a search
-for the price find the whole, from two starts, for ten streams in a few milliseconds. At a kink that may be a local
-optimum: of 360 random loads two had a better table, by 1.5 %.
+In logarithms the objective is concave and the cost convex, except for a kink where a join's better direction is used
+up. For a given price of a probe the best v of one join, all others fixed, has a closed form. Sweeps over the joins and
+a search for the price, from two starts, find the solution for ten streams in a few milliseconds. At a kink it may be a
+local optimum: of 360 random loads two had a better table, by 1.5 %.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import JoinPair, Tree, list_joins
+from penstock.plan.tree import Tree, list_joins
 
 _MAX_SWEEPS = 6
 _MAX_STEPS = 12
 _TOLERANCE = 1e-3
 _STARTS = (1.0, 0.1)
-"""From everything and from little: where they lead apart the better is taken."""
+"""The initial values of v; the better result is taken."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class _SteadyJoin:
     rates: tuple[float, float]
     shares: tuple[float, float]
     nodes: tuple[Tree, Tree]
-    above: tuple[int, int] | None = None
-    """The join above, and which of its sides this is."""
     v: float = 1.0
 
 
 class _SteadyPlan:
+    """The joins of a load, children first, with a v for each."""
+
     def __init__(self, load: PlanLoad) -> None:
         place: dict[Tree, int] = {}
         self.joins: list[_SteadyJoin] = []
@@ -51,9 +51,6 @@ class _SteadyPlan:
             shares = (made[0] / total, made[1] / total) if total else (0.5, 0.5)
             rates = (load.full_allowances[join.left], load.full_allowances[join.right])
             below = (place.get(join.left), place.get(join.right))
-            for side, lower in enumerate(below):
-                if lower is not None:
-                    self.joins[lower].above = (len(self.joins), side)
             place[join] = len(self.joins)
             self.joins.append(_SteadyJoin(below, rates, shares, (join.left, join.right)))
 
@@ -76,11 +73,11 @@ class _SteadyPlan:
         )
 
     def _choose_first(self, join: _SteadyJoin, offered: tuple[float, float]) -> int:
-        """The side that looks at more pairs per probe."""
+        """The side that compares more pairs per probe."""
         return 0 if join.shares[0] * offered[1] >= join.shares[1] * offered[0] else 1
 
     def _compute_used(self, join: _SteadyJoin, first: int) -> tuple[float, float]:
-        """u of the two sides for the join's v: the better side as far as it goes."""
+        """u of the two sides for the join's v: the better side first."""
         share, other = join.shares[first], join.shares[1 - first]
         better = min(1.0, join.v / share) if share else 0.0
         rest = min(1.0, max(0.0, join.v - better * share) / other) if other else 0.0
@@ -117,6 +114,7 @@ class _SteadyPlan:
                     onward[lower] = onward[at] + used[side] * offered[side]
 
     def settle(self, price: float) -> float:
+        """Sweep until no v changes; returns the probes per second of all joins."""
         for _ in range(_MAX_SWEEPS):
             before = [join.v for join in self.joins]
             self.sweep(price)
@@ -126,8 +124,7 @@ class _SteadyPlan:
 
 
 def allocate_steady(load: PlanLoad, mu: float) -> dict[Tree, float]:
-    """The allowances with the highest completeness that lasts."""
-    assert isinstance(load.tree, JoinPair)
+    """The allowances with the highest completeness in the steady state."""
     if mu >= load.saturation:
         return dict(load.full_allowances)
     tables = (table for start in _STARTS for table in _search(load, mu, start))
@@ -135,38 +132,40 @@ def allocate_steady(load: PlanLoad, mu: float) -> dict[Tree, float]:
 
 
 def _search(load: PlanLoad, mu: float, start: float) -> Iterator[dict[Tree, float]]:
-    """Tables for the price at which the joins together ask for μ; they begin at `start`."""
+    """Tables for the price at which all joins together use μ; every v begins at `start`."""
     plan = _SteadyPlan(load)
     for join in plan.joins:
         join.v = start
     low, high = 0.1 / load.saturation, 10 * len(plan.joins) / mu  # at the best point a join's v costs about μ / joins
     price = (low * high) ** 0.5
-    dear, cheap = dict(load.full_allowances), dict.fromkeys(load.full_allowances, 0.0)
+    expensive, cheap = dict(load.full_allowances), dict.fromkeys(load.full_allowances, 0.0)
     for _ in range(_MAX_STEPS):
         cost = plan.settle(price)
         if cost > mu:
-            low, dear = price, plan.compute_probes()
+            low, expensive = price, plan.compute_probes()
         else:
             high, cheap = price, plan.compute_probes()
         if abs(cost - mu) <= _TOLERANCE * mu:
             break
-        price *= cost / mu  # about right: what a join gets is nearly in inverse proportion to the price
+        price *= cost / mu  # the probes of a join are nearly in inverse proportion to the price
         if not low < price < high:
             price = (low * high) ** 0.5
-    yield from _interpolate_tables(cheap, dear, mu)
+    yield from _interpolate_tables(cheap, expensive, mu)
 
 
-def _interpolate_tables(cheap: dict[Tree, float], dear: dict[Tree, float], mu: float) -> Iterator[dict[Tree, float]]:
-    """Tables for μ from one that takes less and one that takes more: at a kink the two may be far apart."""
-    less, more = sum(cheap.values()), sum(dear.values())
+def _interpolate_tables(
+    cheap: dict[Tree, float], expensive: dict[Tree, float], mu: float
+) -> Iterator[dict[Tree, float]]:
+    """Tables for μ between one that uses less and one that uses more: at a kink the two may be far apart."""
+    less, more = sum(cheap.values()), sum(expensive.values())
     part = (mu - less) / max(more - less, 1e-300)
-    yield {node: (1 - part) * probes + part * dear[node] for node, probes in cheap.items()}
-    yield {node: probes * mu / more for node, probes in dear.items()}
+    yield {node: (1 - part) * probes + part * expensive[node] for node, probes in cheap.items()}
+    yield {node: probes * mu / more for node, probes in expensive.items()}
     yield cheap
 
 
 def compute_completeness(load: PlanLoad, table: dict[Tree, float]) -> float:
-    """What lasts under an allowance table: the part of the results that comes."""
+    """The part of the results that an allowance table produces in the steady state."""
     parts: dict[Tree, float] = {}
     for join in list_joins(load.tree):
         held = [parts.get(side, 1.0) for side, _ in list_directions(join)]

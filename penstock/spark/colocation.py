@@ -1,8 +1,9 @@
-"""Where queries are placed that read derived streams: what is derived in a cell is read there.
+"""Placement of queries that read derived streams: a row that is derived in a cell is read in that cell.
 
-A query that takes such a stream row by row is in its cells. One that joins it can stay cut if all that hangs together
-by derived streams can be cut by one key: every stream below has a term for it, and the derived streams pass it on as a
-column. Law: then rows that agree in the key are in one cell, base rows and derived ones. Else all of it is in one cell.
+A query that reads such a stream row by row runs in its cells. A query that joins it can be divided if all queries that
+are connected by derived streams can be divided by one key: every base stream has a term for it, and the derived streams
+contain it as a column. Law: then rows that agree in the key are in one cell, base rows and derived ones. Otherwise all
+of these queries run in one cell.
 """
 
 from __future__ import annotations
@@ -20,48 +21,52 @@ from penstock.spark.route import HashCoordinate, Route, RouteDimension, strip_al
 
 @dataclass(frozen=True)
 class Partitioning:
-    """A way to cut a query: the key of each base stream, by alias; and the columns of its results that hold the key."""
+    """A way to divide a query: the key of each base stream, by alias, and the result columns that hold the key."""
 
     keys: Mapping[str, Expr]
     key_columns: frozenset[str]
     keeps_nulls: bool = False
-    """Whether rows whose key is NULL count."""
+    """Whether rows whose key is NULL are kept."""
 
 
 def place_queries(queries: Mapping[str, Query], derived: Collection[str], cells: int) -> dict[str, Placement]:
-    """The placements of queries, and of those that make the `derived` streams, which others of them read."""
+    """The placements of queries, some of which make the `derived` streams that others read."""
     found: dict[str, Placement] = {}
     reads = {name: [source for source in query.body.inputs if source.relation.name in derived]
              for name, query in queries.items()}  # fmt: skip
     for together in _group_connected(queries, reads):
-        awkward = next((name for name in together if reads[name] and not is_row_by_row(queries[name])), None)
-        cuts = None if awkward is None else _choose_partitionings({name: queries[name] for name in together}, {})
+        reader = next((name for name in together if reads[name] and not is_row_by_row(queries[name])), None)
+        partitionings = (
+            None if reader is None else _choose_partitionings({name: queries[name] for name in together}, {})
+        )
         bases = [source for name in together for _, source in _list_base_streams(queries[name], derived)]
         for name in together:
             own = _list_base_streams(queries[name], derived)
             if not own:
                 found[name] = Placement({}, follows_stream=reads[name][0].relation.name)
-            elif awkward is None:
+            elif reader is None:
                 found[name] = place_query(queries[name], cells)
-            elif cuts is not None:
-                cut = cuts[name]
-                found[name] = Placement({(side, each.alias): _build_route(each, cut, cells) for side, each in own})
+            elif partitionings is not None:
+                partitioning = partitionings[name]
+                found[name] = Placement(
+                    {(side, each.alias): _build_route(each, partitioning, cells) for side, each in own}
+                )
             else:
-                why = f"{awkward} needs all rows of the derived stream {reads[awkward][0].relation.name}"
+                why = f"{reader} needs all rows of the derived stream {reads[reader][0].relation.name}"
                 found[name] = pin_streams(own, Route(choose_cell(bases, cells), ()), why)
     return {name: found[name] for name in queries}
 
 
 def is_row_by_row(query: Query) -> bool:
-    """Whether a query over one stream answers each row by itself, wherever it is."""
+    """Whether a query over one stream answers each row by itself, in any cell."""
     body, items = query.body, list_streams(query.body)
     if not isinstance(body, Select) or len(items) != 1 or find_pin_reason(query) is not None:
         return False
     return not items[0][1].window.counted and find_grouping_keys(body) is None
 
 
-def _build_route(source: Source, cut: Partitioning, cells: int) -> Route:
-    key = HashCoordinate(strip_alias(cut.keys[source.alias]), keeps_nulls=cut.keeps_nulls)
+def _build_route(source: Source, partitioning: Partitioning, cells: int) -> Route:
+    key = HashCoordinate(strip_alias(partitioning.keys[source.alias]), keeps_nulls=partitioning.keeps_nulls)
     return Route(0, (RouteDimension(cells, key),) if cells > 1 else ())
 
 
@@ -70,7 +75,7 @@ def _list_base_streams(query: Query, derived: Collection[str]) -> list[tuple[int
 
 
 def _group_connected(names: Iterable[str], reads: Mapping[str, Sequence[Source]]) -> list[list[str]]:
-    """The names in groups, by who reads whom."""
+    """The names in groups of queries that are connected by derived streams."""
     groups: dict[str, list[str]] = {}
     for name in names:  # a derived stream comes before those that read it
         others = {id(groups[source.relation.name]): groups[source.relation.name] for source in reads[name]}
@@ -82,19 +87,19 @@ def _group_connected(names: Iterable[str], reads: Mapping[str, Sequence[Source]]
 def _choose_partitionings(
     queries: Mapping[str, Query], chosen: dict[str, Partitioning]
 ) -> dict[str, Partitioning] | None:
-    """A cut for each of the queries, streams before their readers, such that they agree; None if there is none."""
+    """A partitioning for each query, streams before their readers, such that they agree; None if there is none."""
     name = next((name for name in queries if name not in chosen), None)
     if name is None:
         return chosen
-    for cut in _list_partitionings(queries[name], chosen):
-        found = _choose_partitionings(queries, {**chosen, name: cut})
+    for partitioning in _list_partitionings(queries[name], chosen):
+        found = _choose_partitionings(queries, {**chosen, name: partitioning})
         if found is not None:
             return found
     return None
 
 
 def _list_partitionings(query: Query, chosen: Mapping[str, Partitioning]) -> Iterator[Partitioning]:
-    """The ways to cut a query that agree with the cuts of the derived streams it reads."""
+    """The partitionings of a query that agree with those of the derived streams it reads."""
     body, items = query.body, [source for _, source in list_streams(query.body)]
     if not isinstance(body, Select) or find_pin_reason(query) is not None:
         return
@@ -120,13 +125,13 @@ def _list_partitionings(query: Query, chosen: Mapping[str, Partitioning]) -> Ite
 
 
 def _is_compatible(source: Source, term: Expr, chosen: Mapping[str, Partitioning]) -> bool:
-    """Whether the rows of a FROM item that agree in a term, and those that count together, are in one cell."""
+    """Whether the rows of a FROM item that agree in a term, and those of one window, are in one cell."""
     below = chosen.get(source.relation.name)
     return is_covered(source, term) and (below is None or _is_key_column(term, below))
 
 
-def _is_key_column(term: Expr, cut: Partitioning) -> bool:
-    return isinstance(term, Column) and term.name in cut.key_columns
+def _is_key_column(term: Expr, partitioning: Partitioning) -> bool:
+    return isinstance(term, Column) and term.name in partitioning.key_columns
 
 
 def _find_key_columns(body: Select, terms: Collection[Expr]) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Generated streams: a Python data source of Spark whose rows are made, not read, and come packed as Arrow blobs.
+"""Generated streams: a Python data source of Spark that computes its rows and returns them as Arrow blobs.
 
-Law: the rows of a stretch are a function of its number alone, so a micro-batch that is repeated, on whatever machine,
-reads what it read before. Offsets count stretches.
+Law: the rows of a chunk are a function of its number alone, so a repeated micro-batch reads the same rows, on any
+machine. Offsets count chunks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from penstock.state.arrow import encode_table
 
 MakeChunk = Callable[[int], pa.Table]
-"""The rows of a stretch, by its number."""
+"""Returns the rows of a chunk, by its number."""
 BLOB_SCHEMA = "data binary"
 """The columns of a packed DataFrame: Arrow IPC streams, each of rows of one stream."""
 
@@ -27,7 +27,7 @@ BLOB_SCHEMA = "data binary"
 def generate_stream(spark: SparkSession, make_chunk: MakeChunk, chunks: int, *, seconds: float = 0.0) -> DataFrame:
     """A streaming DataFrame of blobs, for `Pipeline.stream(..., packed=True)`.
 
-    Every `seconds` another stretch is there; with 0, one stretch for every micro-batch, as fast as they are worked on.
+    A chunk becomes available every `seconds`; with 0, one chunk for every micro-batch, without a delay.
     """
 
     class GeneratedSource(DataSource):
@@ -47,7 +47,7 @@ def generate_stream(spark: SparkSession, make_chunk: MakeChunk, chunks: int, *, 
 
 
 class ChunkReader(DataSourceStreamReader):
-    """Reads the stretches that are due."""
+    """Reads the chunks that are available."""
 
     def __init__(self, make_chunk: MakeChunk, chunks: int, seconds: float) -> None:
         self._make_chunk = make_chunk
@@ -60,7 +60,7 @@ class ChunkReader(DataSourceStreamReader):
         return {"stretch": 0}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadMaxFiles  # noqa: PLC0415 - not in Spark 4.1, nor asked there
+        from pyspark.sql.streaming.datasource import ReadMaxFiles  # noqa: PLC0415 - not in Spark 4.1, which does not call this
 
         return ReadMaxFiles(1)
 
@@ -69,7 +69,7 @@ class ChunkReader(DataSourceStreamReader):
         start: Mapping[str, int] | None = None,
         limit: Any = None,
     ) -> dict[str, int]:
-        """Spark 4.1 does not say where it is; then the last answer is taken for it."""
+        """Spark 4.1 does not pass the present offset; then the last result is used."""
         at = self._offset if start is None else start["stretch"]
         if self._started is None:
             self._started = time.monotonic(), at

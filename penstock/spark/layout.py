@@ -1,8 +1,8 @@
-"""The inlets of a pipeline: which rows and columns of a stream are sent where, for which queries.
+"""The inlets of a pipeline: which rows and columns of a stream are sent to which cells, for which queries.
 
-An inlet is a stream with one route through the grid of cells. FROM items that need the same stream on the same route
-share an inlet: its columns are the union of what they read, its filter the disjunction of theirs. In the engine of a
-cell every inlet is a stream of its own, so that a row sent for one query is not seen by another.
+An inlet is a stream with one route through the grid of cells. FROM items that read the same stream on the same route
+share an inlet: its columns are the union of their columns, its filter the disjunction of their filters. In the engine
+of a cell every inlet is a stream of its own, so that a row sent for one query is not seen by another.
 """
 
 from __future__ import annotations
@@ -31,40 +31,32 @@ from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
 
 MAX_LATENESS = 2**62
-"""A lateness that leaves all judgement to the pipeline."""
+"""A lateness with which no row is late: the pipeline judges lateness."""
 ALWAYS = int(kernels.ALWAYS)
 FOREVER = int(kernels.FOREVER)
-"""The frontier of a stream of which nothing is known, and of one that has ended."""
+"""The frontier of a stream before its first row, and of one that has ended."""
 
 
 @dataclass(frozen=True)
 class StreamScan:
-    """What one FROM item needs of its stream. `place`: which of the query's FROM items it is, tables counted."""
+    """What one FROM item reads of its stream. `item_index`: its index among the FROM items of the query."""
 
     query: str
     item_index: int
-    source: Source
+    stream: Stream
+    window: Window
     route: Route
     columns: frozenset[str]
     filters: tuple[Expr, ...]
     since: int
     label: int
     keeps_all: bool
-    """Whether rows that are dead may still matter: a sequence remembers which rows it paired."""
-
-    @property
-    def stream(self) -> Stream:
-        assert isinstance(self.source.relation, Stream)
-        return self.source.relation
-
-    @property
-    def window(self) -> Window:
-        return self.source.window
+    """Whether dead rows are kept too: a sequence must find the rows it has paired."""
 
 
 @dataclass(frozen=True)
 class StreamInlet:
-    """A stream on a route, for the FROM items that need it so."""
+    """A stream on a route, for the FROM items that read it on that route."""
 
     number: int
     stream: Stream
@@ -77,7 +69,7 @@ class StreamInlet:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        wanted = {self.stream.time}.union(*(need.columns for need in self.scans))
+        wanted = {self.stream.time}.union(*(scan.columns for scan in self.scans))
         return pa.schema([field for field in self.stream.schema if field.name in wanted])
 
     @cached_property
@@ -87,12 +79,12 @@ class StreamInlet:
 
     @cached_property
     def filters(self) -> tuple[tuple[Expr, ...], ...]:
-        """A row is wanted if it passes all filters of one of these; nothing here wants every row."""
-        return () if any(not need.filters for need in self.scans) else tuple(need.filters for need in self.scans)
+        """A row is sent if it passes all filters of one of these tuples; without any, every row is sent."""
+        return () if any(not scan.filters for scan in self.scans) else tuple(scan.filters for scan in self.scans)
 
 
 class Layout:
-    """Placements and inlets of a spec; a pure function of it."""
+    """Placements and inlets of a spec, computed from it alone."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
@@ -100,13 +92,13 @@ class Layout:
         self._derived_readers = self._find_readers()
         self.inlets: list[StreamInlet] = []
         self._inlet_by_item: dict[tuple[str, int], StreamInlet] = {}
-        needs = [need for query in spec.queries for need in self._list_scans(query)]
-        for since in sorted({need.since for need in needs}):
-            self._add_inlets([need for need in needs if need.since == since])
+        scans = [scan for query in spec.queries for scan in self._list_scans(query)]
+        for since in sorted({scan.since for scan in scans}):
+            self._add_inlets([scan for scan in scans if scan.since == since])
         self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
 
     def _find_readers(self) -> dict[str, list[tuple[str, Source]]]:
-        """For every derived stream the queries that read it, and as which FROM item."""
+        """For every derived stream, the queries that read it and their FROM items."""
         since = {query.name: query.since for query in self.spec.queries}
         found: dict[str, list[tuple[str, Source]]] = {name: [] for name in self.spec.derived_streams}
         for name, query in self.spec.bound_queries.items():
@@ -115,49 +107,40 @@ class Layout:
                 if stream in found:
                     if since[name] != since[stream]:
                         message = (
-                            f"{name} would read the derived stream {stream} from its middle on: both begin together"
+                            f"{name} reads the derived stream {stream}, which began earlier; declare both together"
                         )
                         raise UnsupportedError("DERIVED_EARLIER", message, stream=stream)
                     found[stream].append((name, source))
         return found
 
     def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
-        at = 0
+        routes, indexes = self.placements[query.name].routes, count()
         for side, select in enumerate(list_selects(self.spec.bound_queries[query.name].body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
-            above = (*(item.expr for item in select.items), *(select.group_by or ()), select.having)
-            read = [expr for expr in (*above, *graph.residuals) if expr is not None]
             keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name)
-            for source in select.sources:
-                if not source.is_table and source.relation.name not in self.spec.derived_streams:
-                    yield self._build_scan(query, at, (side, source), graph, read, keeps_all)
-                at += 1
+            for source, index in zip(select.sources, indexes, strict=False):  # the sources end first
+                stream, window = source.relation, source.window
+                if not isinstance(stream, Stream) or stream.name in self.spec.derived_streams:
+                    continue
+                early = not window.counted and not keeps_all  # elsewhere a row counts, whether it passes or not
+                yield StreamScan(
+                    query.name,
+                    index,
+                    stream,
+                    window,
+                    routes[side, source.alias],
+                    _find_columns_read(select, graph, source.alias) | set(window.partition),
+                    tuple(map(strip_alias, graph.filters_of(source.alias))) if early else (),
+                    query.since,
+                    query.labels[index] if query.labels else 0,
+                    keeps_all,
+                )
 
-    def _build_scan(
-        self, query: QuerySpec, at: int, item: tuple[int, Source], graph: JoinGraph, read: list[Expr], keeps_all: bool
-    ) -> StreamScan:
-        side, source = item
-        filters = graph.filters_of(source.alias)
-        terms = [term for _, term in graph.terms_of(source.alias)]
-        used = {c.name for e in (*read, *terms, *filters) for c in find_columns(e) if c.alias == source.alias}
-        early = not source.window.counted and not keeps_all  # elsewhere a row counts, whether it passes or not
-        return StreamScan(
-            query.name,
-            at,
-            source,
-            self.placements[query.name].routes[side, source.alias],
-            frozenset(used | set(source.window.partition)),
-            tuple(strip_alias(expr) for expr in filters) if early else (),
-            query.since,
-            query.labels[at] if query.labels else 0,
-            keeps_all,
-        )
-
-    def _add_inlets(self, needs: list[StreamScan]) -> None:
-        """Inlets for queries that begin together. Those that run already keep theirs as they are."""
+    def _add_inlets(self, scans: list[StreamScan]) -> None:
+        """Add inlets for queries that begin together. Queries that already run keep their inlets."""
         groups: dict[tuple[str, Route, int], list[StreamScan]] = {}
-        for need in needs:
-            groups.setdefault((need.stream.name, need.route, need.label), []).append(need)
+        for scan in scans:
+            groups.setdefault((scan.stream.name, scan.route, scan.label), []).append(scan)
         for (_, route, _), members in groups.items():
             inlet = StreamInlet(_compute_inlet_number(members[0], route), members[0].stream, route, tuple(members))
             if any(other.number == inlet.number for other in self.inlets):
@@ -167,29 +150,29 @@ class Layout:
                 self._inlet_by_item[member.query, member.item_index] = inlet
 
     def _is_kept_for_readers(self, name: str) -> bool:
-        """Whether what a derived stream is made of can never be forgotten, for its readers may need all of it again."""
+        """Whether the base rows of a derived stream are kept for ever: after a rebuild readers may need all of it."""
         return any(
             self._is_kept_for_readers(reader) or (self._compute_lookback(reader, source) is None)
             for reader, source in self._derived_readers.get(name, ())
         )
 
     def _compute_lookback(self, reader: str, source: Source) -> int | None:
-        """How far back a reader of a derived stream needs it; None without end."""
+        """How far back a reader of a derived stream scans it; None for without limit."""
         query = self.spec.bound_queries[reader]
         if isinstance(query.body, Select) and query.body.sequence is not None:
             return None
         if query.emit == "istream" and is_row_by_row(query):
-            return 0  # a row is answered when it comes, and then forgotten
+            return 0  # a row is answered when it comes and is not kept
         return source.window.lifetime
 
     def find_base_streams(self, name: str) -> frozenset[str]:
-        """The streams a query reads, or those that what it reads is derived from."""
+        """The streams a query reads, directly or through derived streams."""
         streams = [source.relation.name for source in self.spec.bound_queries[name].body.inputs if not source.is_table]
         derived = (self.find_base_streams(stream) for stream in streams if stream in self.spec.derived_streams)
         return frozenset(stream for stream in streams if stream not in self.spec.derived_streams).union(*derived)
 
     def _find_first_instant(self, name: str, frontiers: Mapping[str, int]) -> int:
-        """The first instant whose answer may still matter: to the query, or to those who read what it derives."""
+        """The first instant whose answer is still needed, by the query or by readers of the stream it derives."""
         windows = [source.window for source in self.spec.bound_queries[name].body.inputs]
         own = min(frontiers.get(stream, ALWAYS) for stream in self.find_base_streams(name))
         read = (
@@ -199,13 +182,14 @@ class Layout:
         return min([own, *read]) - max((window.slide or 0 for window in windows), default=0)
 
     def compute_bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
-        """For every inlet, the first instant whose answer may still matter to one of its queries.
+        """For every inlet, the first instant whose answer one of its queries still scans.
 
-        That is the smallest frontier of the query's streams; with SLIDE, what changes is told from the report before.
-        What readers of a derived stream look back at is derived anew, if it must be.
+        That is the smallest frontier of the query's streams; with SLIDE one report earlier, because changes are
+        computed against the report before. Rows of a derived stream that readers look back at are derived again after
+        a rebuild.
         """
         first = {name: self._find_first_instant(name, frontiers) for name in self.spec.bound_queries}
-        return {inlet.number: min(first[need.query] for need in inlet.scans) for inlet in self.inlets}
+        return {inlet.number: min(first[scan.query] for scan in inlet.scans) for inlet in self.inlets}
 
     @cached_property
     def has_freshness(self) -> bool:
@@ -214,7 +198,7 @@ class Layout:
         return any(source.freshness is not None for source in inputs)
 
     def find_inlet(self, query: str, place: int) -> StreamInlet | None:
-        """The inlet that a FROM item reads; None if it is a table."""
+        """The inlet that a FROM item reads; None for a table or a derived stream."""
         return self._inlet_by_item.get((query, place))
 
     def list_inlets(self, stream: str) -> list[StreamInlet]:
@@ -231,6 +215,15 @@ class Layout:
         return replace(query, body=_map_sources(query.body, read_inlet))
 
 
+def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozenset[str]:
+    """The columns of a FROM item that a SELECT reads."""
+    shown = (*(item.expr for item in select.items), *(select.group_by or ()), *graph.residuals)
+    terms = (term for _, term in graph.terms_of(alias))
+    having = () if select.having is None else (select.having,)
+    exprs = (*shown, *having, *terms, *graph.filters_of(alias))
+    return frozenset(column.name for expr in exprs for column in find_columns(expr) if column.alias == alias)
+
+
 def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
     """A query body with every FROM item changed, in the order of the text."""
     if isinstance(body, Select):
@@ -239,10 +232,10 @@ def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBo
     return replace(body, left=left, right=_map_sources(body.right, change))
 
 
-def _compute_inlet_number(need: StreamScan, route: Route) -> int:
-    """A number that stays while other queries come and go: state refers to it."""
+def _compute_inlet_number(scan: StreamScan, route: Route) -> int:
+    """A number that does not depend on other queries: the state of cells refers to it."""
     steps = [(step.share, _format_coordinate(step)) for step in route.dimensions]
-    return zlib.crc32(repr((need.stream.name, need.since, need.label, route.first_cell, steps)).encode()) >> 1
+    return zlib.crc32(repr((scan.stream.name, scan.since, scan.label, route.first_cell, steps)).encode()) >> 1
 
 
 def _format_coordinate(step: RouteDimension) -> str:
@@ -257,7 +250,7 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 def get_layout(spec: PipelineSpec) -> Layout:
-    """The layout of a spec, worked out once in a worker for the spec it works on."""
+    """The layout of a spec, computed once in a worker for the present spec."""
     if spec.id not in _LAYOUTS:
         _LAYOUTS.clear()
         _LAYOUTS[spec.id] = Layout(spec)

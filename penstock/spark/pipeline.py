@@ -25,9 +25,10 @@ from penstock.engine.relations import Duration, describe_stream
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr.sql import quote_name
 from penstock.spark.driver.adaptive import BatchTiming
-from penstock.spark.driver.batch_sink import BatchSink, OutputKey
+from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.run_metrics import OutputKey
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
@@ -90,14 +91,15 @@ class Pipeline:
     ) -> None:
         """Declare a stream: a streaming DataFrame, its time column, how late a row may be.
 
-        By default only rows and `Run.advance` move its time. With `skew` (rows come at most so long after their time)
-        or `idle_after` (a stream silent for so long has no older rows) the clock moves it too, when a query waits.
+        By default only rows and `Run.advance` advance its time. With `skew` (the longest delay between the time of a
+        row and its arrival) or `idle_after` (after that long without rows, older rows are not expected) the clock
+        advances it too, if a query waits for it.
 
-        `schema` says how the columns are understood, by default as Spark has them. With `packed` the DataFrame has one
-        binary column: Arrow IPC streams of rows of that schema, which saves Spark the work of turning rows to columns.
+        `schema` has the types of the columns, by default those of the DataFrame. With `packed` the DataFrame has one
+        binary column: Arrow IPC streams of rows of that schema, so Spark does not convert rows to columns.
 
-        `late` and `dead` take the rows that came too late and those without a time; by default they are written as
-        Parquet below the checkpoint.
+        `late` and `dead` are sinks for rows that came too late and for rows without a time; by default they are
+        written as Parquet below the checkpoint.
         """
         self._check_name_free(name)
         if not getattr(df, "isStreaming", False):
@@ -109,7 +111,7 @@ class Pipeline:
         columns = build_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
         if timestamps == "external":
             late_by = lateness
-        else:  # what is stamped here is never late
+        else:  # rows that get their time on arrival are never late
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
                 columns = columns.append(pa.field(time, pa.timestamp("us")))
@@ -129,23 +131,23 @@ class Pipeline:
                 self._sinks[kind, name] = as_sink(sink)
 
     def table(self, name: str, df: DataFrame | pa.Table) -> None:
-        """Declare a static table: it is read once, now, and held in every cell."""
+        """Declare a static table: it is read once, now, and kept in every cell."""
         self._check_name_free(name)
         table = df if isinstance(df, pa.Table) else _collect_table(name, df)
         self._tables[name] = table.cast(build_schema(table.schema))
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
-        """Declare a continuous query and where its results go; the console if nothing is said."""
+        """Declare a continuous query and the sink of its results, by default the console."""
         into = ConsoleSink() if sink is None else as_sink(sink)
         self.change(AddQuery(name, text, plan), into)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
-        """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
+        """Declare a stream of the results of a query, for other queries to read; its time column is `_ts`."""
         self._check_name_free(name)
         self.change(DeriveStream(name, text, plan))
 
     def drop(self, name: str) -> None:
-        """Take a query out."""
+        """Remove a query."""
         self.change(DropQuery(name))
 
     def migrate(self, name: str, plan: str) -> None:
@@ -153,19 +155,21 @@ class Pipeline:
         self.change(Migrate(name, plan))
 
     def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
-        """Change the declared queries or orders; what the engine of one of the cells refuses is refused now.
+        """Change the declared queries or orders. The change is tried in an engine: what that refuses is refused now.
 
         Returns the command with its query spelled as declared. `sink`: where the results of an added query go.
         """
         with self._lock:
             given.check()
             command = self._config.resolve_names(given)
-            plan = tried = command.configure(self._config, 0)
+            config = tried = command.configure(self._config, 0)
             if isinstance(command, AddQuery | Migrate | SetPolicy):
-                changed = plan.find_query(command.name)
-                tried = replace(plan, queries=tuple(each for each in plan.queries if each.derived or each is changed))
+                changed = config.find_query(command.name)
+                tried = replace(
+                    config, queries=tuple(each for each in config.queries if each.derived or each is changed)
+                )
             Cell(Layout(self._build_spec(cells, tried)))
-            self._config = plan
+            self._config = config
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
             elif isinstance(command, DropQuery):
@@ -179,14 +183,14 @@ class Pipeline:
         if name in self._streams or name.casefold() in {other.casefold() for other in (*self._tables, *derived)}:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
 
-    def _build_spec(self, cells: int, plan: PipelineConfig) -> PipelineSpec:
+    def _build_spec(self, cells: int, config: PipelineConfig) -> PipelineSpec:
         streams, tables = tuple(self._streams.values()), dict(self._tables)
         return PipelineSpec(
-            streams, tables, plan.queries, cells, self._state, plan.orders, maintenance=self._maintenance
+            streams, tables, config.queries, cells, self._state, config.orders, maintenance=self._maintenance
         )
 
     def explain(self, cells: int = 1) -> str:
-        """How the queries are placed on so many cells."""
+        """How the queries are placed on a number of cells."""
         layout = Layout(self._build_spec(cells, self._config))
         return "\n".join(f"{name}: {placement}" for name, placement in layout.placements.items())
 
@@ -202,10 +206,9 @@ class Pipeline:
         """Start ONE Spark streaming query for all queries.
 
         `trigger` is what Spark's `trigger` takes, such as {"processingTime": "1 second"} or {"availableNow": True}.
-        `cells` is the number of parts the work is cut into, fixed while the checkpoint lives; by default the
-        session's cores. With `adapt` plans, state policies and budgets follow what is measured, by some `Rules`; see
-        docs/adapt.md. A pipeline that falls behind a processingTime trigger sheds work of queries with FRESHNESS also
-        without it.
+        `cells` is the number of parts of the work, fixed for a checkpoint; by default the number of the session's
+        cores. With `adapt` plans, state policies and budgets follow measurements, by some `Rules`; see docs/adapt.md.
+        A pipeline that falls behind a processingTime trigger sheds work of queries with FRESHNESS also without it.
         """
         rules = as_rules(adapt)
         if trigger is not None and not isinstance(trigger, Mapping):
@@ -222,37 +225,37 @@ class Pipeline:
         every = (trigger or {}).get("processingTime")
         if rules is None and not every:
             return None
-        waves = -(-cells // self.spark.sparkContext.defaultParallelism)
-        pace = BatchTiming(parse_trigger_seconds(self.spark, every) if every else None, waves)
-        return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), pace)
+        cells_per_core = -(-cells // self.spark.sparkContext.defaultParallelism)
+        timing = BatchTiming(parse_trigger_seconds(self.spark, every) if every else None, cells_per_core)
+        return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), timing)
 
     def _launch(
-        self, place: str, trigger: Mapping[str, Any] | None, cells: int, adapting: AdaptSettings | None
+        self, place: str, trigger: Mapping[str, Any] | None, cells: int, settings: AdaptSettings | None
     ) -> StartedPipeline:
         if all(query.derived for query in self._config.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
-        watch = None if adapting is None else SamplingSettings(adapting.rules.effort, "migrate" not in adapting.actions)
+        watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
         try:
-            ledger, desk = CheckpointMetadata.open(folder, declared), CommandLog(folder)
+            metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
-        spec = declared.with_config(ledger.schedule.last)
-        announce = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
-        outlets = BatchSink(spec, ledger, {**self._build_reject_sinks(folder), **self._sinks}, announce)
+        spec = declared.with_config(metadata.schedule.last)
+        publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
+        batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
         with apply_query_settings(self.spark, cells, local=folder.is_local):
-            writer = self._build_frame(ledger.run, spec, desk).writeStream.foreachBatch(outlets)
+            writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")
-            writer = writer.queryName(f"penstock-{ledger.run[:8]}")
-            announce(ledger.schedule.encode())  # the thread of the streaming query takes it over
+            writer = writer.queryName(f"penstock-{metadata.run[:8]}")
+            publish(metadata.schedule.encode())  # the thread of the streaming query inherits it
             try:
                 query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
             except TypeError as error:
                 raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
             except PySparkException as error:
                 raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-        return StartedPipeline(query, outlets, desk, place, adapting)
+        return StartedPipeline(query, batch_sink, log, place, settings)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
@@ -262,21 +265,22 @@ class Pipeline:
             for name in names
         }
 
-    def _build_frame(self, run: str, spec: PipelineSpec, desk: CommandLog) -> DataFrame:
-        """Every declared stream with all of its columns, for queries may be added that read them.
+    def _build_frame(self, run: str, spec: PipelineSpec, log: CommandLog) -> DataFrame:
+        """The frame of the streaming query: every declared stream with all columns, which later queries may read.
 
-        The columns travel under numbers: `mapInArrow` does not take a name with a dot or a backtick.
+        The columns have numbers as names: `mapInArrow` does not take a name with a dot or a backtick.
         """
         packed = []
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
-            now = [current_timestamp()] if is_stamped(stream) else []  # the micro-batch's, repeatable
+            # Spark's current_timestamp() is that of the micro-batch: the same when it is repeated
+            now = [current_timestamp()] if is_stamped(stream) else []
             given = [name for name in stream.schema.names if not now or name != stream.time]
             read = [col(quote_name(name)) for name in (frame.columns if blobs else given)]
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
             names = None if blobs else [*given, *([stream.time] if now else [])]
             packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
-        commands = self.spark.readStream.format("text").option("wholetext", True).load(desk.path)
+        commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
         packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
         together = reduce(DataFrame.unionAll, packed)
         return together.groupBy("cell").transformWithState(

@@ -1,8 +1,8 @@
-"""What may change while a pipeline runs: its queries, and orders to the engines of its cells. Pure values.
+"""The config of a pipeline: its queries and the orders to engines, which may change while it runs. Pure values.
 
-A plan counts from a micro-batch on. The driver decides at the end of a micro-batch what counts from the next one,
-writes it to the checkpoint and gives it to Spark's tasks as a local property; a micro-batch that is repeated finds the
-plan it had, by its number.
+A config is valid from a micro-batch on. At the end of a micro-batch the driver applies commands to get the config of
+the next one, writes it to the checkpoint and passes it to Spark's tasks as a local property. A repeated micro-batch
+finds the config it had by its number.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CONFIG_PROPERTY = "penstock.plans"
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """A continuous query as it was written. `since`: the change of the pipeline that brought it.
+    """A declared continuous query. `since`: the number of the change of the pipeline that added it.
 
-    `labels`: for each FROM item, a number that keeps apart what would else share an inlet; none if it is empty.
+    `labels`: for each FROM item a number; items with different numbers do not share an inlet. Empty for no labels.
     """
 
     name: str
@@ -43,11 +43,11 @@ class QuerySpec:
     since: int = 0
     labels: tuple[int, ...] = ()
     state: str | None = None
-    """Its state policy, if it is not that of the pipeline."""
+    """Its state policy; None for that of the pipeline."""
     bound: SetBudget | None = None
     """A budget of its own."""
     shed: str | None = None
-    """The time per micro-batch that the pipeline gave it while it was overloaded; it ends with the run."""
+    """The time per micro-batch that the pipeline set while it was overloaded; it ends with the run."""
     derived: bool = False
     """Whether its results are a stream of its name."""
 
@@ -83,7 +83,7 @@ class QuerySpec:
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """The queries and orders that count together."""
+    """The queries and orders of a micro-batch."""
 
     queries: tuple[QuerySpec, ...]
     orders: tuple[EngineOrder, ...] = ()
@@ -96,7 +96,7 @@ class PipelineConfig:
         return found
 
     def resolve_names(self, command: QueryCommand) -> QueryCommand:
-        """The command with its query spelled as it was declared: names are the same in any case."""
+        """The command with its query spelled as declared: names are case-insensitive."""
         return command.resolve_names({query.name.casefold(): query.name for query in self.queries})
 
     # ── changes by commands, see `penstock.adapt.commands` ───────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ class PipelineConfig:
         return replace(self, orders=(*kept, order))
 
     def clear_shedding(self) -> PipelineConfig:
-        """The plan of a run that begins: overload is still to be seen."""
+        """The config at the start of a run, without limits from an earlier overload."""
         return replace(self, queries=tuple(replace(query, shed=None) for query in self.queries))
 
     def as_json(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _rank_query(query: QuerySpec) -> tuple[bool, bool]:
 
 @dataclass(frozen=True)
 class ConfigSchedule:
-    """The newest plans with the micro-batches from which on they count; two, for a repeated one may need the older."""
+    """The two newest configs with their first micro-batches: a repeated micro-batch may need the older one."""
 
     configs: tuple[tuple[int, PipelineConfig], ...]
 
@@ -182,14 +182,14 @@ class ConfigSchedule:
         return self.configs[-1][1]
 
     def find_config(self, batch: int) -> PipelineConfig:
-        return next((plan for first, plan in reversed(self.configs) if first <= batch), self.configs[0][1])
+        return next((config for first, config in reversed(self.configs) if first <= batch), self.configs[0][1])
 
-    def with_config(self, first: int, plan: PipelineConfig) -> ConfigSchedule:
+    def with_config(self, first: int, config: PipelineConfig) -> ConfigSchedule:
         before = tuple(item for item in self.configs if item[0] < first)
-        return ConfigSchedule((*before[-1:], (first, plan)))
+        return ConfigSchedule((*before[-1:], (first, config)))
 
     def as_json(self) -> list[Any]:
-        return [[first, plan.as_json()] for first, plan in self.configs]
+        return [[first, config.as_json()] for first, config in self.configs]
 
     @classmethod
     def from_json(cls, entries: list[Any]) -> ConfigSchedule:

@@ -1,17 +1,17 @@
 """Placement: which cells a tuple goes to, so that every result arises in exactly one cell.
 
 A grid of cells (HyperCube) with one dimension per equality class, and one per stream that has no equality (a hash of
-the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of its own and goes to all cells that
-agree with it; it is copied along the others. Law: the tuples of a combination that satisfies its equalities agree in
-every dimension, so exactly one cell holds all of them.
+the whole tuple: 1-Bucket-Theta). A tuple has a coordinate in every dimension of its stream and goes to all cells that
+agree with it; it is copied along the other dimensions. Law: the tuples of a combination that satisfies its equalities
+agree in every dimension, so exactly one cell holds all of them.
 
-GROUP BY and DISTINCT are cut by their keys alone, so that all rows of a group arise in one cell; a sequence by a key in
-which all tuples that pair agree, so that a tuple meets all that it may choose from. The sides of UNION ALL are placed
-each by itself, those of EXCEPT by a column of their answers, so that equal rows meet.
+GROUP BY and DISTINCT are divided by their keys alone, so that all rows of a group arise in one cell; a sequence by a
+key in which all tuples that pair agree, so that a tuple meets all its candidates. The sides of UNION ALL are placed
+separately, those of EXCEPT by a column of their answers, so that equal rows meet.
 
-What cannot be cut is pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its PARTITION BY
-covers the dimension), an aggregate over everything, and an RSTREAM, whose answer is reported as a whole. So is a whole
-query, if one of its sides is.
+Work that cannot be divided is pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its
+PARTITION BY covers the dimension), an aggregate over everything, and an RSTREAM, which reports its whole answer. If one
+side of a query is pinned, the whole query is.
 """
 
 from __future__ import annotations
@@ -38,29 +38,25 @@ from penstock.spark.route import Route, RouteDimension
 from penstock.spark.shares import choose_shares
 
 SourceKey = tuple[int, str]
-"""A FROM item of a query: which of its SELECTs, from left to right, and the alias there."""
+"""A FROM item of a query: the index of its SELECT, from left to right, and its alias."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The routes of a query's streams; and why it has one cell only, if that is so."""
+    """The routes of a query's streams; and the reason if it is pinned to one cell."""
 
     routes: Mapping[SourceKey, Route]
     pin_reason: str | None = None
     follows_stream: str | None = None
-    """The derived stream it reads, and so has the cells of."""
+    """The derived stream it reads, in whose cells it runs."""
 
     @property
     def cells(self) -> int:
         return max((prod(step.share for step in route.dimensions) for route in self.routes.values()), default=1)
 
-    def compute_replication(self, rates: Mapping[str, float] | None = None) -> float:
-        """How many copies of a tuple there are on average."""
-        if not self.routes:
-            return 1.0
-        weight = {item: (rates or {}).get(item[1], 1.0) for item in self.routes}
-        total = sum(weight.values()) or 1.0
-        return sum(weight[item] * route.copies for item, route in self.routes.items()) / total
+    def compute_replication(self) -> float:
+        """How many copies of a tuple there are on average, if all streams have the same rate."""
+        return sum(route.copies for route in self.routes.values()) / len(self.routes) if self.routes else 1.0
 
     def __str__(self) -> str:
         if self.follows_stream:
@@ -92,12 +88,12 @@ def place_query(query: Query, cells: int, rates: Mapping[str, float] | None = No
 
 
 def list_streams(body: QueryBody) -> list[tuple[int, Source]]:
-    """The FROM items of a query that are streams, each with the number of its SELECT."""
+    """The FROM items of a query that are streams, each with the index of its SELECT."""
     return [(side, source) for side, select in enumerate(list_selects(body)) for source in list_select_streams(select)]
 
 
 def pin_streams(items: Iterable[tuple[int, Source]], route: Route, why: str) -> Placement:
-    """All of them on one route."""
+    """A placement of FROM items on one route."""
     return Placement({(side, source.alias): route for side, source in items}, why)
 
 
@@ -131,6 +127,6 @@ def _find_select_pin_reason(body: Select) -> str | None:
 
 
 def choose_cell(sources: Sequence[Source], cells: int) -> int:
-    """A cell for what cannot be cut: the same for the same streams, so that they are sent once."""
+    """A cell for work that cannot be divided: the same for the same streams, so that their rows are sent once."""
     names = ",".join(sorted({source.relation.name.casefold() for source in sources}))
     return zlib.crc32(names.encode()) % cells

@@ -1,14 +1,14 @@
-"""Rescale: a checkpoint for another number of cells, made from one that is at rest. The old one is left as it is.
+"""Rescale: makes a checkpoint for another number of cells from one that is not running. The old one is not changed.
 
-Only base rows are moved: they are cut anew by the routes of the new grid, and what is built on them comes back just in
-time when the pipeline starts. The new state is written by Spark itself, as the first micro-batch of the new checkpoint;
-then that micro-batch is given the source offsets of the last one that was committed in the old checkpoint, so that the
-run goes on with the row after it.
+Only base rows are moved: the routes of the new grid divide them again, and intermediate states are filled just in time
+when the pipeline starts. Spark writes the new state as the first micro-batch of the new checkpoint. Then that
+micro-batch gets the source offsets of the last one that was committed in the old checkpoint, so that the run continues
+with the next row.
 
-Rows that shared an inlet may part, but rows of different inlets never meet: they have different columns, and nothing
-says which of them are the same. So FROM items keep a label, the inlet they came from (see `QuerySpec.labels`).
+Rows of one inlet may be separated, but rows of different inlets are never merged: they have different columns, and it
+is not known which of them are the same. So FROM items keep a label, their old inlet (see `QuerySpec.labels`).
 
-Spark's own offline repartitioning moves whole keys. Here a key is a cell, and it is the cells that change.
+Spark's own offline repartitioning moves whole keys. Here a key is a cell, and the cells change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.cql import build_schema
 from penstock.cql.catalog import Stream
-from penstock.errors import DataError, QueryError
+from penstock.errors import DataError, InternalError, QueryError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
@@ -45,37 +45,39 @@ from penstock.state.arrow import decode_table, encode_table, flatten_table
 
 _STATE_FOLDER = "seed"
 _FIRST_VERSION = 1
-"""The version of a cell that has been planted: one segment, one head."""
+"""The version of a rescaled cell: one segment, one header."""
 _NO_OFFSET = "-"
-"""What Spark writes for a source of which nothing was read."""
+"""Spark's text for a source of which nothing was read."""
 InletTables = dict[int, pa.Table]
 
 
 def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
-    """Make a checkpoint for so many cells; returns the number of base rows it holds."""
+    """Make a checkpoint for a number of cells; returns the number of base rows it holds."""
     source, target = Folder(old), Folder(new)
-    ledger = CheckpointMetadata.read(source)
-    if ledger is None:
+    metadata = CheckpointMetadata.read(source)
+    if metadata is None:
         raise QueryError("NO_CHECKPOINT", f"{old} is not a checkpoint of a pipeline", checkpoint=old)
     if target.list_names():
         raise DataError("FOLDER_IN_USE", f"{new} is not empty; give a new place for the new checkpoint", place=new)
     batch = _find_last_commit(source)
     _check_batch_finished(source, batch)
-    before = Layout(_build_spec(ledger.declared, ledger.schedule.find_config(batch + 1), ledger.declared["cells"]))
-    plan = PipelineConfig(tuple(_label_query(before, query) for query in before.spec.queries), before.spec.orders)
-    after = Layout(_build_spec(ledger.declared, plan, cells))
-    heads, rows = _read_state(spark, old, before)
+    before = Layout(
+        _build_spec(metadata.declared, metadata.schedule.find_config(batch + 1), metadata.declared["cells"])
+    )
+    config = PipelineConfig(tuple(_label_query(before, query) for query in before.spec.queries), before.spec.orders)
+    after = Layout(_build_spec(metadata.declared, config, cells))
+    headers, rows = _read_state(spark, old, before)
     moved = _move_rows(before, after, rows)
-    _write_state(spark, target, cells, _build_state_rows(after, heads, moved))
+    _write_state(spark, target, cells, _build_state_rows(after, headers, moved))
     _copy_offsets(source, target, batch, cells)
     CheckpointMetadata(
-        target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, plan),)), ledger.generation
+        target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, config),)), metadata.generation
     ).save()
     return sum(table.num_rows for tables in moved for table in tables.values())
 
 
 def _check_batch_finished(folder: Folder, batch: int) -> None:
-    """The sinks may have been given a micro-batch that does not count yet; the new run would give it them once more."""
+    """Refuse a checkpoint with an uncommitted micro-batch: the new run would write its output to the sinks again."""
     begun = max(_list_numbers(folder.child("offsets")), default=-1)
     if begun > batch:
         message = (
@@ -90,21 +92,21 @@ def _list_numbers(folder: Folder) -> list[int]:
 
 
 def _find_last_commit(folder: Folder) -> int:
-    """The last micro-batch that counts."""
+    """The last committed micro-batch."""
     done = _list_numbers(folder.child("commits"))
     if not done:
         raise QueryError("NOTHING_COMMITTED", f"{folder.path} has no finished micro-batch; start with a new checkpoint")
     return max(done)
 
 
-def _build_spec(declared: Mapping[str, Any], plan: PipelineConfig, cells: int) -> PipelineSpec:
-    """The pipeline as its checkpoint knows it. What stands in static tables does not matter to where rows go."""
+def _build_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int) -> PipelineSpec:
+    """The pipeline of a checkpoint. Static tables are empty: routes do not depend on their rows."""
     streams = tuple(
         Stream(name, build_schema(entry["columns"]), entry["time"], entry["lateness"])
         for name, entry in declared["streams"].items()
     )
     tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
-    return PipelineSpec(streams, tables, plan.queries, cells, orders=plan.orders)
+    return PipelineSpec(streams, tables, config.queries, cells, orders=config.orders)
 
 
 def _label_query(layout: Layout, query: QuerySpec) -> QuerySpec:
@@ -118,25 +120,25 @@ def _label_query(layout: Layout, query: QuerySpec) -> QuerySpec:
 
 
 def _read_state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[StateHeader], InletTables]:
-    """The heads of the cells, and the base rows by inlet: each once, those of a cell in the order of their arrival."""
+    """The headers of the cells, and the base rows by inlet: each once, those of a cell in order of arrival."""
     reader = spark.read.format("statestore").option("path", place).option("stateVarName", "journal")
     try:
         found = reader.load().select("key.cell", "user_map_key.first", "user_map_key.last", "user_map_value.data")
         parts = {(row[0], row[1], row[2]): bytes(row[3]) for row in found.collect()}
     except PySparkException as error:
         raise DataError("STATE_UNREADABLE", f"the state in {place} cannot be read: {error}", place=place) from error
-    heads: list[StateHeader] = []
+    headers: list[StateHeader] = []
     rows: dict[int, list[pa.Table]] = {}
     inlets = {inlet.number: inlet for inlet in layout.inlets}
     for number, key in enumerate(find_cell_keys(layout.spec.cells)):
         if (key, *HEADER_KEY) not in parts:
             continue
-        heads.append(StateHeader.decode(parts[key, *HEADER_KEY]))
-        for item in heads[-1].segments:
+        headers.append(StateHeader.decode(parts[key, *HEADER_KEY]))
+        for item in headers[-1].segments:
             for inlet, blob in split_blobs(parts[key, item.first, item.last]).items():
                 if inlet in inlets and inlets[inlet].route.is_owner(number):
                     rows.setdefault(inlet, []).append(decode_table(blob).select(inlets[inlet].schema.names))
-    return heads, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}
+    return headers, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}
 
 
 def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTables]:
@@ -154,26 +156,27 @@ def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTa
 
 
 def _find_origin(before: Layout, inlet: StreamInlet) -> StreamInlet:
-    need = inlet.scans[0]
-    found = before.find_inlet(need.query, need.item_index)
-    assert found is not None
+    scan = inlet.scans[0]
+    found = before.find_inlet(scan.query, scan.item_index)
+    if found is None:
+        raise InternalError("INLET_MISSING", f"{inlet.name} has no inlet in the old checkpoint", inlet=inlet.name)
     return found
 
 
 def _build_state_rows(
-    layout: Layout, heads: list[StateHeader], moved: list[InletTables]
+    layout: Layout, headers: list[StateHeader], moved: list[InletTables]
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """What the state of the new cells shall hold: (cell's key, first, last, data)."""
+    """The state of the new cells: (cell's key, first, last, data)."""
     frontiers: dict[str, int] = {}
-    for head in heads:
-        for name, frontier in head.frontiers.items():
+    for header in headers:
+        for name, frontier in header.frontiers.items():
             frontiers[name] = max(frontier, frontiers.get(name, frontier))
-    seen = max((head.last_command for head in heads), default=-1)
+    last_command = max((header.last_command for header in headers), default=-1)
     times = {inlet.number: inlet.stream.time for inlet in layout.inlets}
     for key, rows in zip(find_cell_keys(layout.spec.cells), moved, strict=True):
         segments = [build_segment(_FIRST_VERSION, _FIRST_VERSION, rows, times)] if rows else []
-        head = StateHeader(_FIRST_VERSION, uuid4().hex, frontiers, [], segments, seen)
-        yield key, *HEADER_KEY, head.encode()
+        header = StateHeader(_FIRST_VERSION, uuid4().hex, frontiers, [], segments, last_command)
+        yield key, *HEADER_KEY, header.encode()
         if rows:
             yield (
                 key,
@@ -187,7 +190,7 @@ def _build_state_rows(
 
 
 class StateWriter(StatefulProcessor):
-    """Writes what it is given into the state of the cells."""
+    """Writes its input rows into the state of the cells."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = open_segment_state(handle)
@@ -209,16 +212,16 @@ class StateWriter(StatefulProcessor):
 def _write_state(
     spark: SparkSession, target: Folder, cells: int, state_rows: Iterator[tuple[int, int, int, bytes]]
 ) -> None:
-    """Let Spark write the state of the new cells, as micro-batch 0 of the new checkpoint."""
+    """Write the state of the new cells with Spark, as micro-batch 0 of the new checkpoint."""
     columns = "cell int, first bigint, last bigint, data binary"
     place = target.child(_STATE_FOLDER).path
     spark.createDataFrame(list(state_rows), columns).coalesce(1).write.parquet(place)
     frame = spark.readStream.schema(columns).parquet(place)
     with apply_query_settings(spark, cells, local=target.is_local):
-        planted = frame.groupBy("cell").transformWithState(
+        written = frame.groupBy("cell").transformWithState(
             StateWriter(), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
-        writer = planted.writeStream.foreachBatch(_run_batch).option("checkpointLocation", target.path)
+        writer = written.writeStream.foreachBatch(_run_batch).option("checkpointLocation", target.path)
         writer.trigger(availableNow=True).start().awaitTermination()
     target.child(_STATE_FOLDER).delete_all()
 
@@ -231,7 +234,9 @@ def _run_batch(frame: DataFrame, batch: int) -> None:
 def _copy_offsets(source: Folder, target: Folder, batch: int, cells: int) -> None:
     """Give micro-batch 0 of the new checkpoint the source offsets of a micro-batch of the old one."""
     saved = source.child("offsets").read(str(batch))
-    assert saved is not None, f"micro-batch {batch} was committed, but has no offsets"
+    if saved is None:
+        message = f"micro-batch {batch} of {source.path} was committed, but has no offsets"
+        raise DataError("STATE_UNREADABLE", message, place=source.path)
     version, metadata, *offsets, _ = saved.decode().splitlines()  # the last source is that of commands
     settings = json.loads(metadata)
     settings["conf"]["spark.sql.shuffle.partitions"] = str(cells)

@@ -10,16 +10,16 @@ from penstock.expr.nodes import Column, Expr, rewrite
 
 @dataclass(frozen=True)
 class HashCoordinate:
-    """A coordinate from a hash: of a term, or of the whole tuple if there is no term."""
+    """A coordinate by a hash: of a term, or of the whole tuple if there is no term."""
 
     term: Expr | None
     keeps_nulls: bool = False
-    """Whether a NULL has a cell: it equals nothing in a join, but is a group of its own."""
+    """Whether a NULL has a cell: it equals no value in a join, but is a group of its own."""
 
 
 @dataclass(frozen=True)
 class RouteDimension:
-    """One dimension as a stream sees it: how many cells it has, and the tuple's coordinate. None: all of them."""
+    """One dimension of the grid for a stream: its number of cells, and the coordinate of a tuple. None: all cells."""
 
     share: int
     coordinate: HashCoordinate | None
@@ -27,22 +27,22 @@ class RouteDimension:
 
 @dataclass(frozen=True)
 class Route:
-    """How the tuples of one FROM item find their cells. Terms have no alias, so that routes compare by value."""
+    """The cells of the tuples of one FROM item. Terms have no alias, so that routes compare by value."""
 
     first_cell: int
     dimensions: tuple[RouteDimension, ...]
 
     @property
     def copies(self) -> int:
-        """To how many cells a tuple goes."""
+        """The number of cells a tuple goes to."""
         return prod(step.share for step in self.dimensions if step.coordinate is None)
 
     def compute_strides(self) -> tuple[int, ...]:
-        """How far apart the cells of a dimension are, for each dimension."""
+        """For each dimension, the distance between the numbers of neighbouring cells."""
         return tuple(prod(step.share for step in self.dimensions[place + 1 :]) for place in range(len(self.dimensions)))
 
     def is_owner(self, cell: int) -> bool:
-        """Whether this cell speaks for the tuples it holds: one of the copies does."""
+        """Whether this cell reports the tuples it holds: one of the cells with a copy does."""
         place = cell - self.first_cell
         if not 0 <= place < prod(step.share for step in self.dimensions):
             return False
@@ -53,5 +53,5 @@ class Route:
 
 
 def strip_alias(term: Expr) -> Expr:
-    """A term of a stream, whatever the stream is called."""
+    """A term of a stream without the alias of the stream."""
     return rewrite(term, lambda node: replace(node, alias="") if isinstance(node, Column) else node)

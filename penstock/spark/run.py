@@ -173,7 +173,7 @@ def _start_adaptive(started: StartedPipeline, sender: CommandSender) -> Adaptive
         return started.query.lastProgress
 
     adaptive = AdaptiveRun(settings.rules, settings.actions, started.cells, settings.timing, read_progress, send)
-    started.batch_sink.adaptive = adaptive
+    started.batch_sink.observe(adaptive.observe)
     return adaptive
 
 

@@ -20,7 +20,7 @@ _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
 def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipeline:
-    """The pipeline of a bound script; what it cannot do is refused by name."""
+    """The pipeline of a bound script; parts that are not supported are refused by name."""
     _check_has_query(script)
     pipe = Pipeline(spark)
     for stream in script.streams:
@@ -63,7 +63,7 @@ def _build_sinks(script: Script) -> SinkFactory:
 
 
 class SinkFactory:
-    """A sink of its own for every query that feeds a named one: their files do not meet."""
+    """Makes a separate sink for every query that writes to a named sink, so that their files do not collide."""
 
     def __init__(self, connectors: dict[str, Connector]) -> None:
         self._connectors = connectors
@@ -74,7 +74,7 @@ class SinkFactory:
 
 
 def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:
-    """What a declaration reads, with the declared columns and types."""
+    """The DataFrame of a declaration, with the declared columns and types."""
     connector = relation.connector
     if connector is None:
         raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")

@@ -1,4 +1,4 @@
-"""Spark sessions: the local one Penstock makes when none is given, and the settings its streaming query runs with."""
+"""Spark sessions: the default local session, and the settings of the streaming query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 from penstock.spark.java import find_java_home
 
 _POLL_SECONDS = 0.01
@@ -31,7 +31,7 @@ LOCAL_SETTINGS = {
 SHORT_RUN_SETTINGS = {
     "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"
 }
-"""For sessions of some minutes: most of Java's time would go into compiling well what then hardly runs."""
+"""For sessions of some minutes: the optimising compiler of Java would take longer than it saves."""
 QUERY_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -49,7 +49,7 @@ LOCAL_CHECKPOINT_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Spark's own choice for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
+"""Spark's default for local paths starts ten processes (readlink, chmod) for every file it writes; this one two."""
 
 
 def local_session(
@@ -57,8 +57,8 @@ def local_session(
 ) -> SparkSession:
     """The active session, or a local one that listens on the loopback interface only.
 
-    By default a task has four attempts, as on a cluster: a worker that dies does not end the run. With `log` a new
-    session's Java and its workers write there what they would write to the terminal.
+    By default a task has four attempts, as on a cluster, so that the loss of a worker does not end the run. With `log`
+    Java and the workers of a new session write to that file instead of the terminal.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -80,7 +80,7 @@ def local_session(
 
 
 def create_log_file() -> Path:
-    """A new file for the log of a session that a command of the command line starts."""
+    """A new file for the log of a session that the command line starts."""
     handle, name = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
     os.close(handle)
     return Path(name)
@@ -88,7 +88,7 @@ def create_log_file() -> Path:
 
 @contextmanager
 def _redirect_stderr(log: Path) -> Iterator[None]:
-    """Processes that are started meanwhile have the file as their standard error."""
+    """Processes that are started inside have the file as their standard error."""
     sys.stderr.flush()
     log.parent.mkdir(parents=True, exist_ok=True)
     kept = os.dup(2)
@@ -104,7 +104,8 @@ def _redirect_stderr(log: Path) -> Iterator[None]:
 def parse_trigger_seconds(spark: SparkSession, processing_time: str) -> float:
     """The length of a processingTime trigger, as Spark reads it."""
     jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    if jvm is None:
+        raise InternalError("NO_JVM", "the Spark session has no JVM")
     try:
         return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(processing_time).intervalMs()) / 1000
     except Exception as error:
@@ -115,10 +116,10 @@ def parse_trigger_seconds(spark: SparkSession, processing_time: str) -> float:
 
 @contextmanager
 def apply_query_settings(spark: SparkSession, cells: int, *, local: bool) -> Iterator[None]:
-    """The settings a streaming query takes over when it starts; the session gets its own ones back.
+    """Apply the settings that a streaming query copies at its start; the session's own are restored at the end.
 
-    File sources do not take them over: they look at their session's settings when they are made, which is after the
-    start (see `sourced`).
+    File sources do not copy them: they read the settings of the session when they are created, which is after the start
+    (see `wait_for_sources`).
     """
     wanted = {
         **QUERY_SETTINGS,
@@ -139,7 +140,7 @@ def apply_query_settings(spark: SparkSession, cells: int, *, local: bool) -> Ite
 
 
 def wait_for_sources(query: StreamingQuery) -> StreamingQuery:
-    """Wait until a streaming query that was started has made its sources, or has failed."""
+    """Wait until a started streaming query has created its sources or has failed."""
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(_POLL_SECONDS)
     return query

@@ -8,10 +8,11 @@ from math import prod
 from penstock.spark.grid import GridDimension
 
 _MAX_EXHAUSTIVE_CELLS = 32
+"""Up to this number of cells all vectors of shares are compared; above it shares are raised step by step."""
 
 
 def choose_shares(dimensions: Sequence[GridDimension], rates: Mapping[str, float], cells: int) -> tuple[int, ...]:
-    """The shares with the least tuples in a cell; among those, with the least copies, then the first."""
+    """The shares with the fewest tuples in a cell; among those with the fewest copies, then the first."""
 
     def cost(shares: Sequence[int]) -> tuple[float, float]:
         load = copies = 0.0
@@ -29,21 +30,21 @@ def choose_shares(dimensions: Sequence[GridDimension], rates: Mapping[str, float
 
 
 def _list_share_vectors(length: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Every vector of shares whose product is at most `most`, larger first shares first."""
+    """Every vector of shares whose product is at most `most`, in descending order of the first share."""
     if not length:
         yield ()
         return
     for share in range(most, 0, -1):
-        for rest in _list_share_vectors(length - 1, most // share):
-            yield (share, *rest)
+        for others in _list_share_vectors(length - 1, most // share):
+            yield (share, *others)
 
 
 def _list_larger_shares(shares: tuple[int, ...], cells: int) -> list[tuple[int, ...]]:
     """The vectors with one share raised, by one or to as much as the cells allow."""
     found = []
-    for place_ in range(len(shares)):
-        rest = prod(shares) // shares[place_]
-        for share in {shares[place_] + 1, cells // rest}:
-            if share > shares[place_] and share * rest <= cells:
-                found.append((*shares[:place_], share, *shares[place_ + 1 :]))
+    for index in range(len(shares)):
+        others = prod(shares) // shares[index]
+        for share in {shares[index] + 1, cells // others}:
+            if share > shares[index] and share * others <= cells:
+                found.append((*shares[:index], share, *shares[index + 1 :]))
     return found

@@ -1,8 +1,8 @@
-"""Where results go. A sink is given the rows of one query, micro-batch by micro-batch.
+"""Sinks: where results go. A sink gets the rows of one query, micro-batch by micro-batch.
 
-Law: a micro-batch that is given again (after a failure, a restart) leaves the sink as if it had been given once. Files
-carry the run, the query and the number of the micro-batch in their names, so that a second write replaces the first,
-and queries that write to one folder do not replace each other's.
+Law: a micro-batch that is written again (after a failure or a restart) leaves the sink as if it had been written once.
+File names contain the run, the query and the number of the micro-batch, so that a second write replaces the first, and
+queries that write to one folder do not replace each other's files.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from penstock.spark.storage import Folder, as_file_name
 
 
 class Sink(Protocol):
-    """Takes results."""
+    """A destination of results."""
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
         """Called once before the first batch: the run's id, the query's name, the columns."""
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """The rows of a micro-batch, in temporal order; perhaps none."""
+        """Write the rows of a micro-batch, in temporal order; there may be none."""
 
 
 def as_sink(what: object) -> Sink:
-    """A sink, or a QueryError that says how one is made."""
+    """The argument as a sink; a QueryError says how to make one."""
     if not all(callable(getattr(what, method, None)) for method in ("open", "write")):
         raise QueryError("NOT_A_SINK", f"{what!r} is not a sink; use ps.sinks, such as ps.sinks.parquet(path)")
     return cast(Sink, what)
 
 
 def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
-    """Open a sink; whatever it raises, nothing has been given to it."""
+    """Open a sink; its errors become SINK_FAILED."""
     try:
         sink.open(run, name, schema)
     except Exception as error:
@@ -55,7 +55,7 @@ class FileSink:
         self._save = save
         self._prefix = ""
 
-    def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002 - files say it themselves
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: ARG002 - files contain their schema
         self._prefix = f"part-{run[:8]}-{as_file_name(name)}"
 
     def write(self, batch: int, rows: pa.Table) -> None:
@@ -67,7 +67,7 @@ class FileSink:
 
 
 class DriverMemorySink:
-    """Keeps everything in the driver, of one run or of several."""
+    """Keeps all rows in the driver, of one run or of several."""
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[int, pa.Table]] = {}
@@ -82,9 +82,9 @@ class DriverMemorySink:
         self._batches[batch] = rows
 
     def table(self) -> pa.Table:
-        """Everything so far."""
+        """All rows so far."""
         if self._schema is None:
-            raise QueryError("SINK_NOT_OPEN", "this sink has not been given to a pipeline that was started")
+            raise QueryError("SINK_NOT_OPEN", "this sink is not part of a started pipeline")
         kept = (run[batch] for run in self._runs.values() for batch in sorted(run))
         return pa.concat_tables([self._schema.empty_table(), *kept])
 
@@ -107,7 +107,7 @@ class ConsoleSink:
 
 
 class ForeachSink:
-    """Calls a function with the rows and the number of the micro-batch: the same number comes again on a retry."""
+    """Calls a function with the rows and the number of the micro-batch, which is the same in a retry."""
 
     def __init__(self, function: Callable[[pa.Table, int], Any]) -> None:
         self._function = function
@@ -146,7 +146,7 @@ def memory() -> DriverMemorySink:
 
 
 def foreach(function: Callable[[pa.Table, int], Any]) -> Sink:
-    """Your own function of (rows, batch): make it harmless to be called twice with the same batch."""
+    """A function of (rows, batch). It may be called twice with the same batch and must then have no further effect."""
     if not callable(function):
         raise QueryError("NOT_CALLABLE", f"foreach takes a function of (rows, batch), not {function!r}")
     return ForeachSink(function)

@@ -1,4 +1,4 @@
-"""What a pipeline is made of, as plain values that travel to Spark's tasks and into the checkpoint."""
+"""The specification of a pipeline, as plain values that are sent to Spark's tasks and written to the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.state.maintenance import SHIPPED, Maintenance
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """`effort`: the part of the clock that looking may take; `fresh`: only queries with FRESHNESS are worth it."""
+    """`effort`: the part of the clock that sampling may take; `fresh_only`: sample only if a query has FRESHNESS."""
 
     effort: float
     fresh_only: bool
@@ -31,9 +31,9 @@ class SamplingSettings:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """Streams, static tables and queries of a pipeline, and into how many cells its work is cut.
+    """Streams, static tables and queries of a pipeline, and the number of its cells.
 
-    All but the queries and the orders stay the same while a checkpoint lives.
+    Only queries and orders may change within a checkpoint.
     """
 
     streams: tuple[Stream, ...]
@@ -43,12 +43,12 @@ class PipelineSpec:
     state: str = "auto"
     orders: tuple[EngineOrder, ...] = ()
     sampling: SamplingSettings | None = None
-    """How cells look at their joins, for the driver to decide by."""
+    """How cells sample their joins for adaptation; None without it."""
     maintenance: Maintenance = SHIPPED
 
-    def with_config(self, plan: PipelineConfig) -> PipelineSpec:
+    def with_config(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
-        spec = replace(self, queries=plan.queries, orders=plan.orders)
+        spec = replace(self, queries=config.queries, orders=config.orders)
         spec.__dict__["tables_id"] = self.tables_id
         return spec
 
@@ -70,7 +70,7 @@ class PipelineSpec:
 
     @cached_property
     def derived_streams(self) -> frozenset[str]:
-        """The streams that queries make."""
+        """The streams that queries derive."""
         return frozenset(query.name for query in self.queries if query.derived)
 
     @cached_property
@@ -78,7 +78,7 @@ class PipelineSpec:
         return {query.name: bind_query(query.text, self.catalog) for query in self.queries}
 
     def describe(self) -> dict[str, Any]:
-        """What must stay the same while a checkpoint lives."""
+        """The declarations that must not change within a checkpoint."""
         return {
             "cells": self.cells,
             "streams": {stream.name: _describe_stream(stream) for stream in self.streams},
@@ -87,7 +87,7 @@ class PipelineSpec:
 
     @cached_property
     def tables_id(self) -> str:
-        """Equal for equal tables; worked out once, by the driver."""
+        """Equal for equal tables; computed once, in the driver."""
         digest = hashlib.sha256()
         for table in self.tables.values():
             digest.update(encode_table(table))
@@ -95,7 +95,7 @@ class PipelineSpec:
 
     @cached_property
     def id(self) -> str:
-        """Equal for specs that do the same."""
+        """Equal for equal specs."""
         parts = [
             self.describe(),
             self.config.as_json(),
@@ -107,7 +107,7 @@ class PipelineSpec:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be worked out again cheaply."""
+        """Without values that are cheap to compute again."""
         kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
 

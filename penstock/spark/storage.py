@@ -15,12 +15,12 @@ from penstock.errors import DataError
 
 
 def as_file_name(name: str) -> str:
-    """A name that may have any characters as the name of a file or folder; no two names become one."""
+    """A file name for any text; different texts have different file names."""
     return quote(name, safe=" ").replace(".", "%2E")
 
 
 class Folder:
-    """A folder somewhere."""
+    """A folder, local or behind a URI."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Folder:
         self.write_with(name, lambda file: file.write(content))
 
     def write_with(self, name: str, write: Callable[[Any], Any]) -> None:
-        """Make a file as a whole: readers find the old one or the new one, never a part."""
+        """Write a file atomically: readers find the old one or the new one, never a part."""
         self._files.create_dir(self._root, recursive=True)
         part = posixpath.join(self._root, f"_{name}.{uuid4().hex}")
         with self._files.open_output_stream(part) as file:
@@ -69,11 +69,11 @@ class Folder:
         return sorted(info.base_name for info in self._files.get_file_info(selector))
 
     def delete_all(self) -> None:
-        """Remove the folder with all there is in it."""
+        """Remove the folder with its contents."""
         if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
             self._files.delete_dir(self._root)
 
     def copy_to(self, other: Folder) -> None:
-        """Copy the folder with all there is in it."""
+        """Copy the folder with its contents."""
         if self._files.get_file_info(self._root).type != fs.FileType.NotFound:
             fs.copy_files(self._root, other._root, source_filesystem=self._files, destination_filesystem=other._files)

@@ -171,4 +171,4 @@ def test_memory_sink_keeps_rows_of_several_runs(spark: Any, tmp_path: Path) -> N
 
 def test_spark_error_without_class_is_kept() -> None:
     said = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: It broke. SQLSTATE: XXKST\n=== plan"
-    assert str(translate_error(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; mend the cause")
+    assert str(translate_error(RuntimeError(said))).startswith("[RUN_FAILED] It broke.; fix the cause")

@@ -1,8 +1,8 @@
-"""The closed loop of a pipeline: cells look → the driver merges → a thread decides → commands of the control stream.
+"""The closed loop of a pipeline: cells sample → the driver merges → a thread decides → commands of the control stream.
 
-It is the controller of the embedded engine with Spark in its middle: the `Lookout` sits in the cells, the `Analyst` in
-the driver. A decision is a command like those a user gives, so it is part of the checkpointed input and counts from a
-micro-batch on, the same one when that is repeated.
+It is the controller of the embedded engine with Spark in between: the `Sampler` runs in the cells, the `DecisionThread`
+in the driver. A decision is a command like those of a user: it is part of the checkpointed input and takes effect at
+the same micro-batch when that is repeated.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from penstock.adapt.monitor import JoinSample, PushStats
 from penstock.adapt.sample_merger import SampleMerger
 
 _MIN_ENGINE_SHARE = 0.2
-"""The part of the time for a micro-batch that the engines are given, however much Spark's own work takes."""
+"""The smallest part of the time for a micro-batch that engines get, however long Spark's own work takes."""
 _TIMED_BATCHES = 9
 
 SendCommand = Callable[[AdaptCommand, Callable[[int], None]], object]
-"""Gives a command; the function is told the micro-batch from which on it counts."""
+"""Sends a command; the callback gets the micro-batch from which on it takes effect."""
 
 
 @dataclass
 class BatchTiming:
-    """How much of the clock the engines have: what the trigger, or event time, leaves beside Spark's own work.
+    """The time available to engines: the trigger interval, or event time, minus Spark's own work.
 
-    `interval`: the seconds of a processingTime trigger. `waves`: how many cells a core works on, one after the other.
+    `interval`: the seconds of a processingTime trigger. `cells_per_core`: how many cells a core processes in turn.
     """
 
     interval: float | None
@@ -43,17 +43,17 @@ class BatchTiming:
     _overhead_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMED_BATCHES))
 
     def record_engine_time(self, batch: int, seconds: float) -> None:
-        """The engine that took longest in a micro-batch took so long."""
+        """Record the seconds of the slowest engine in a micro-batch."""
         self._engine_seconds[batch] = seconds
         self._engine_seconds.pop(batch - _TIMED_BATCHES, None)
 
     def record_batch_time(self, batch: int, seconds: float) -> None:
-        """So long a whole micro-batch took."""
+        """Record the seconds of a whole micro-batch."""
         if batch in self._engine_seconds:
             self._overhead_seconds.append(max(0.0, seconds - self.cells_per_core * self._engine_seconds.pop(batch)))
 
     def limit_effort(self, effort: PushStats, speed: float) -> PushStats:
-        """The effort with the time there was for it; nothing is allowed or forbidden before a micro-batch was timed."""
+        """Push statistics with the time available. Before a micro-batch was timed that is the time used."""
         if not self._overhead_seconds:
             return replace(effort, allowed_seconds=effort.seconds)
         whole = effort.pushes * self.interval if self.interval else effort.event_seconds / speed
@@ -61,8 +61,18 @@ class BatchTiming:
         return replace(effort, allowed_seconds=left / self.cells_per_core)
 
 
+@dataclass(frozen=True)
+class BatchReport:
+    """What the cells report of a micro-batch: figures and samples by cell, and the queries that run."""
+
+    batch: int
+    cells: Mapping[int, Mapping[str, Any]]
+    samples: Mapping[int, Sequence[JoinSample]]
+    queries: frozenset[str]
+
+
 class AdaptiveRun:
-    """Decides for a running pipeline. `progress`: Spark's report of the last micro-batch, None if there is none."""
+    """Decides for a running pipeline. `progress` returns Spark's report of the last micro-batch or None."""
 
     def __init__(
         self,
@@ -78,38 +88,45 @@ class AdaptiveRun:
         self._progress = progress
         self._send_command = send_command
         self._merger = SampleMerger(cells)
-        each = replace(rules, least=rules.least / cells)  # what is observed is a cell on average
+        each = replace(rules, least=rules.least / cells)  # samples describe an average cell
         self._decision_thread = DecisionThread(make_analysis(each, actions), self._deliver)
         self._log: deque[Decision] = deque(maxlen=LOG_SIZE)
         self._log_lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
 
+    def observe(self, report: BatchReport) -> None:
+        """Decide on what the cells report; called after every micro-batch."""
+        for cell in report.cells.values():
+            if cell["failure"] is not None:
+                self._log_failure(cell["failure"])
+        self.add_batch(report.batch, [cell["worked"] for cell in report.cells.values()], report.samples, report.queries)
+
     def add_batch(
         self, batch: int, worked: Sequence[float], samples: Mapping[int, Sequence[JoinSample]], queries: Collection[str]
     ) -> None:
-        """After a micro-batch: the seconds the engines took, and what the cells saw, by cell."""
+        """Add the seconds that engines took in a micro-batch, and the samples by cell."""
         self._timing.record_engine_time(batch, max(worked, default=0.0))
         last = self._progress()
         if last is not None:
             self._timing.record_batch_time(last["batchId"], last["durationMs"].get("triggerExecution", 0) / 1000)
-        together = self._merger.add(samples, queries)
-        if together and self._idle.is_set() and self._decision_thread.open:
+        merged = self._merger.add(samples, queries)
+        if merged and self._idle.is_set() and self._decision_thread.open:
             self._idle.clear()
             speed = self._rules.speed
             self._decision_thread.send(
-                [replace(each, push_stats=self._timing.limit_effort(each.push_stats, speed)) for each in together]
+                [replace(each, push_stats=self._timing.limit_effort(each.push_stats, speed)) for each in merged]
             )
             if self._rules.wait:
                 self._idle.wait()
 
-    def log_failure(self, error: str) -> None:
-        """A cell could not look."""
+    def _log_failure(self, error: str) -> None:
+        """Log that a cell could not be sampled."""
         with self._log_lock:
             self._log.append(Decision(None, 0.0, {}, error=error))
 
     def decisions(self) -> list[Decision]:
-        """What was decided; `push` is the micro-batch from which on it counts, None if that is still to come."""
+        """The decisions; `push` is the micro-batch from which on one takes effect, None if that is not known yet."""
         with self._log_lock:
             return list(self._log)
 
@@ -118,7 +135,7 @@ class AdaptiveRun:
         self._decision_thread.close()
 
     def _deliver(self, decisions: list[Decision], seconds: float) -> None:
-        del seconds  # the driver has time: it is the cells that must not look too often
+        del seconds  # time of the driver is not limited: only sampling in the cells is
         try:
             for decision in decisions:
                 with self._log_lock:
@@ -126,20 +143,20 @@ class AdaptiveRun:
                 if decision.command is not None:
                     self._try_send(decision, decision.command)
         finally:
-            self._idle.set()  # a micro-batch may wait for it
+            self._idle.set()  # a micro-batch may wait for this event
 
     def _try_send(self, decision: Decision, command: AdaptCommand) -> None:
         try:
             self._send_command(command, partial(self._log_effect, decision))
-        except Exception as error:  # the query may be gone, or the run, or the folder of commands out of reach
+        except Exception as error:  # the query or the run may have ended, or the folder of commands cannot be written
             self._update_log(decision, error=f"{type(error).__name__}: {error}")
 
-    def _log_effect(self, made: Decision, batch: int) -> None:
-        self._update_log(made, push=batch)
+    def _log_effect(self, decision: Decision, batch: int) -> None:
+        self._update_log(decision, push=batch)
 
-    def _update_log(self, made: Decision, **changes: Any) -> None:
+    def _update_log(self, decision: Decision, **changes: Any) -> None:
         with self._log_lock:
             for place, entry in enumerate(self._log):
-                if entry is made:
+                if entry is decision:
                     self._log[place] = replace(entry, **changes)
                     return

@@ -1,11 +1,11 @@
-"""The sink stage: unpacks what the cells wrote and hands it to the sinks, once per micro-batch."""
+"""The sink of a micro-batch: writes the output of cells to the sinks and applies commands to the config."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import time_ns
 from typing import Any
@@ -13,49 +13,46 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand, SetBudget
+from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand
 from penstock.adapt.monitor import JoinSample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
-from penstock.spark.driver.adaptive import AdaptiveRun
+from penstock.spark.driver.adaptive import BatchReport
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
+from penstock.spark.driver.run_metrics import OutputKey, collect_query_metrics, collect_stream_metrics, list_budgets
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell import SUMMED_METRICS
-from penstock.spark.worker.cell_state import DEAD, LATE, METRICS, RESULT, SAMPLES
+from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
 from penstock.spark.worker.key_stats import KeyStats
 from penstock.state.arrow import decode_table
 
-OutputKey = tuple[str, str]
-"""A kind of output (result, late, dead) and the query or stream it belongs to."""
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]
-"""Is told the micro-batch from which on a command counts."""
+"""Called with the micro-batch from which on a command takes effect."""
 
 
 class BatchSink:
-    """What `foreachBatch` calls.
+    """The function that `foreachBatch` calls.
 
-    At the end of a micro-batch the commands it held change the plan: from the next one on the changed plan counts. It
-    is written to the ledger before the micro-batch counts as done, so that a repeated one finds it.
+    At the end of a micro-batch the commands it held change the config of the next one. The config is written to the
+    checkpoint metadata before the micro-batch is committed, so that a repeated one finds it.
     """
 
     def __init__(
         self,
         spec: PipelineSpec,
-        ledger: CheckpointMetadata,
+        metadata: CheckpointMetadata,
         sinks: Mapping[OutputKey, Sink],
         publish: Callable[[str], object],
     ) -> None:
-        """`announce`: how the plans reach the tasks of the next micro-batch."""
-        self.layout = Layout(spec.with_config(ledger.schedule.last))
-        self._metadata = ledger
+        """`publish` sends the configs to the tasks of the next micro-batch."""
+        self.layout = Layout(spec.with_config(metadata.schedule.last))
+        self._metadata = metadata
         self._sinks = dict(sinks)
         self._publish = publish
-        self.adaptive: AdaptiveRun | None = None
         self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
         self._changed = threading.Condition()
         self._batch = -1
@@ -63,11 +60,12 @@ class BatchSink:
         self._counts: dict[OutputKey, int] = {}
         self._last_arrivals = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
         self._listeners: list[Listener] = []
+        self._observers: list[Callable[[BatchReport], object]] = []
         self._key_stats = KeyStats()
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
             schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
-            open_sink(sink, ledger.run, name, schema)
+            open_sink(sink, metadata.run, name, schema)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._batch_thread = threading.get_ident()
@@ -78,7 +76,7 @@ class BatchSink:
 
     @property
     def is_in_batch(self) -> bool:
-        """Whether this is called by the micro-batch itself: by a sink, or by a function that listens."""
+        """Whether the caller runs in the thread of the micro-batch: a sink or a listener."""
         return threading.get_ident() == self._batch_thread
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
@@ -106,17 +104,8 @@ class BatchSink:
             self._apply_commands(batch, max((cell["seen"] for cell in cells.values()), default=-1))
         for listener in list(self._listeners):
             listener(batch, cells)
-        if self.adaptive is not None:
-            self._feed_adaptive(self.adaptive, batch, cells, samples)
-
-    def _feed_adaptive(
-        self, steering: AdaptiveRun, batch: int, cells: Mapping[int, Any], samples: Mapping[int, list[JoinSample]]
-    ) -> None:
-        for cell in cells.values():
-            if cell["failure"] is not None:
-                steering.log_failure(cell["failure"])
-        queries = {query.name for query in self.layout.spec.queries}
-        steering.add_batch(batch, [cell["worked"] for cell in cells.values()], samples, queries)
+        for observer in self._observers:
+            observer(BatchReport(batch, cells, samples, frozenset(query.name for query in self.layout.spec.queries)))
 
     def _write_sink(self, place: OutputKey, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
         try:
@@ -124,14 +113,14 @@ class BatchSink:
         except Exception as error:
             message = (
                 f"the {place[0]} sink of {place[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
-                "mend it and start again: it is given the same micro-batch again"
+                "fix the sink and start again: it gets the same micro-batch again"
             )
             raise PenstockError("SINK_FAILED", message) from error
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, name: str, text: str, sink: Sink) -> None:
-        """Open the sink of a query that is to be added: what it cannot do, the caller is told, and no micro-batch."""
+        """Open the sink of a new query, so that an error reaches the caller and not a micro-batch."""
         open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
 
     def submit(
@@ -148,7 +137,7 @@ class BatchSink:
         return number
 
     def wait(self, number: int, seconds: float) -> bool:
-        """Wait so long for a command to take effect; a sink, which is called by the micro-batch itself, never waits."""
+        """Wait for a command to take effect; False after a time-out. The thread of the micro-batch does not wait."""
         with self._changed:
             if self.is_in_batch:
                 return True
@@ -158,23 +147,27 @@ class BatchSink:
         """Call a function after every micro-batch, in its thread, with its number and what the cells reported."""
         self._listeners.append(listener)
 
+    def observe(self, observer: Callable[[BatchReport], object]) -> None:
+        """Call a function after every micro-batch, after the listeners, with the samples of the cells too."""
+        self._observers.append(observer)
+
     def _apply_commands(self, batch: int, seen: int) -> None:
-        """Put the commands of a micro-batch into effect."""
+        """Apply the commands of a micro-batch to the config of the next one."""
         due = sorted(number for number in self._pending if number <= seen)
         if not due:
             return
-        plan = self.layout.spec.config
+        config = self.layout.spec.config
         for number in due:
             command, sink, done = self._pending.pop(number)
             if done is not None:
                 done(batch + 1)
-            plan = command.configure(plan, self._metadata.generation + 1)
+            config = command.configure(config, self._metadata.generation + 1)
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
             if isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
-        self._metadata.change_config(batch + 1, plan)
-        self.layout = Layout(self.layout.spec.with_config(plan))
+        self._metadata.change_config(batch + 1, config)
+        self.layout = Layout(self.layout.spec.with_config(config))
         self._publish(self._metadata.schedule.encode())
         self._changed.notify_all()
 
@@ -197,7 +190,7 @@ class BatchSink:
             for cell in self._cells.values():
                 for name, frontier in cell["frontiers"].items():
                     frontiers[name] = max(frontier, frontiers.get(name, frontier))
-            heard = dict(self._last_arrivals)
+            last_arrivals = dict(self._last_arrivals)
             awaits = [cell["awaits"] for cell in self._cells.values()]
             layout = self.layout
         spec = layout.spec
@@ -205,10 +198,10 @@ class BatchSink:
             (layout.find_base_streams(name), min((each[name] for each in awaits if name in each), default=None))
             for name in spec.bound_queries
         ]
-        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, heard, now)
+        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, last_arrivals, now)
 
     def metrics(self) -> dict[str, Any]:
-        """What the cells said last, put together."""
+        """The last reports of the cells, added up."""
         with self._changed:
             cells, counts, batch, layout = dict(self._cells), dict(self._counts), self._batch, self.layout
             hot = self._key_stats.find_hot_cells(layout)
@@ -216,65 +209,23 @@ class BatchSink:
         return {
             "batch": batch,
             "streams": {
-                stream.name: _collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
+                stream.name: collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
             },
             "queries": {
-                query.name: _collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
+                query.name: collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
             },
             "hot": [asdict(each) for each in hot],
             "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
         }
 
     def list_budgets(self) -> dict[str, str]:
-        """The queries that keep to a budget, and to which, as it was asked for."""
-        return _list_budgets(self.layout)
+        """The budgets of queries, as text."""
+        return list_budgets(self.layout)
 
     def explain(self) -> str:
-        """How the queries are placed, and what is uneven about it."""
+        """The placement of queries, and hot cells."""
         with self._changed:
             layout = self.layout
             hot = self._key_stats.find_hot_cells(layout)
         placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
         return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
-
-
-def _list_budgets(layout: Layout) -> dict[str, str]:
-    plan = layout.spec.config
-    general = next((order for order in plan.orders if isinstance(order, SetBudget)), SetBudget(None))
-    asked = {query.name: (query.budget or general).probes for query in plan.queries}
-    return {
-        name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
-        for name, probes in asked.items()
-        if probes is not None
-    }
-
-
-def _collect_query_metrics(
-    name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]
-) -> dict[str, Any]:
-    placement = layout.placements[name]
-    together = _sum_cells([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
-    return {
-        **together,
-        "emitted": together["emitted"] if name in layout.spec.derived_streams else counts.get((RESULT, name), 0),
-        "placement": str(placement),
-        "replication": placement.compute_replication(),
-        "budget": _list_budgets(layout).get(name),
-    }
-
-
-def _collect_stream_metrics(name: str, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]) -> dict[str, Any]:
-    frontiers = [cell["frontiers"][name] for cell in cells.values() if name in cell["frontiers"]]
-    return {
-        "late": counts.get((LATE, name), 0),
-        "dead": counts.get((DEAD, name), 0),
-        "frontier": max(frontiers, default=None),
-    }
-
-
-def _sum_cells(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
-    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in SUMMED_METRICS}
-    expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
-    least = min((cell["completeness"] for cell in cells), default=1.0)
-    return {**total, "completeness": total["emitted"] / expected if expected else least}

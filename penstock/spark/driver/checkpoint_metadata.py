@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of the pipeline it belongs to: `penstock.json` beside Spark's own files."""
+"""The record of a pipeline in its checkpoint: `penstock.json` beside Spark's own files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMAT = 3
 
 @dataclass
 class CheckpointMetadata:
-    """The record of a checkpoint: the id of its run, what was declared, the plans, and how often they changed."""
+    """The record of a checkpoint: the id of its run, the declarations, the configs and the number of their changes."""
 
     folder: Folder
     run: str
@@ -28,25 +28,28 @@ class CheckpointMetadata:
 
     @classmethod
     def open(cls, folder: Folder, spec: PipelineSpec) -> CheckpointMetadata:
-        """The record to go on with; a checkpoint of something else is a QueryError.
+        """The record of a checkpoint, which is created if there is none; QueryError if it is of another pipeline.
 
-        Queries may come and go between two starts: one that is new sees what arrives from now on. Orders stay.
+        Queries may be added and dropped between two starts: a new query sees the rows that arrive from now on. Orders
+        stay.
         """
-        ledger = cls.read(folder)
-        if ledger is None:
+        metadata = cls.read(folder)
+        if metadata is None:
             if "offsets" in folder.list_names():
                 message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
                 raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
-            ledger = cls(folder, uuid4().hex, spec.describe(), ConfigSchedule(((0, spec.config.clear_shedding()),)), 0)
-            ledger.save()
-            return ledger
-        _check_declared(folder.path, ledger.declared, json.loads(json.dumps(spec.describe())))
-        plan = _continue_config(folder.path, spec, ledger.schedule.last, ledger.generation + 1)
-        if plan != ledger.schedule.last:
-            ledger.generation += 1
-            ledger.schedule = ConfigSchedule(((0, plan),))
-            ledger.save()
-        return ledger
+            metadata = cls(
+                folder, uuid4().hex, spec.describe(), ConfigSchedule(((0, spec.config.clear_shedding()),)), 0
+            )
+            metadata.save()
+            return metadata
+        _check_declared(folder.path, metadata.declared, json.loads(json.dumps(spec.describe())))
+        plan = _continue_config(folder.path, spec, metadata.schedule.last, metadata.generation + 1)
+        if plan != metadata.schedule.last:
+            metadata.generation += 1
+            metadata.schedule = ConfigSchedule(((0, plan),))
+            metadata.save()
+        return metadata
 
     @classmethod
     def read(cls, folder: Folder) -> CheckpointMetadata | None:
@@ -59,18 +62,18 @@ class CheckpointMetadata:
                 raise ValueError(f"format {record['format']}, this version reads {_FORMAT}")
             schedule = ConfigSchedule.from_json(record["plans"])
             return cls(folder, record["run"], record["declared"], schedule, record["generation"])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, QueryError) as error:
             message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline: {error}"
             raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.path) from error
 
     def change_config(self, batch: int, plan: PipelineConfig) -> None:
-        """From this micro-batch on, another plan counts."""
+        """Set the config from a micro-batch on, and save the record."""
         self.generation += 1
         self.schedule = self.schedule.with_config(batch, plan)
         self.save()
 
     def save(self) -> None:
-        """Write the record, as a whole."""
+        """Write the record atomically."""
         record = {
             "format": _FORMAT,
             "run": self.run,
@@ -85,8 +88,8 @@ def _check_declared(place: str, before: dict[str, Any], now: dict[str, Any]) -> 
     if before["cells"] != now["cells"]:
         raise QueryError(
             "CELLS_DIFFER",
-            f"the checkpoint {place} was made with {before['cells']} cells, not {now['cells']}: its state is cut that "
-            f"way; start with cells={before['cells']}, or with a new checkpoint",
+            f"the checkpoint {place} was made with {before['cells']} cells, not {now['cells']}: its state is divided "
+            f"that way; start with cells={before['cells']}, or with a new checkpoint",
             cells=before["cells"],
         )
     for kind in ("streams", "tables"):
@@ -102,7 +105,7 @@ def _check_declared(place: str, before: dict[str, Any], now: dict[str, Any]) -> 
 
 
 def _continue_config(place: str, spec: PipelineSpec, before: PipelineConfig, generation: int) -> PipelineConfig:
-    """The declared queries; those that ran before go on, with the plan they had unless another one is declared."""
+    """The declared queries; those that ran before continue, with their plan unless another one is declared."""
     known = {query.name.casefold(): query for query in before.queries}
     queries: list[QuerySpec] = []
     for query in spec.queries:

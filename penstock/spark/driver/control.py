@@ -1,9 +1,9 @@
 """The control stream: commands as small JSON files in a folder of the checkpoint, read by Spark like any source.
 
-So commands are part of the checkpointed input: after a restart the same micro-batch holds the same commands. Every cell
-gets every command. What they say about time (`advance`, `end`) the cells do at the end of the micro-batch, in the order
-of the numbers, skipping those they have seen. What they say about queries the driver puts into the plan that counts
-from the next micro-batch on (see `plans`): the rows of a micro-batch are cut before its commands are read.
+Commands are part of the checkpointed input: after a restart the same micro-batch holds the same commands. Every cell
+gets every command. Cells apply commands about time (`advance`, `end`) at the end of the micro-batch, in order of their
+numbers, and skip those they have seen. The driver applies commands about queries to the config of the next micro-batch
+(see `pipeline_config`): the rows of a micro-batch are routed before its commands are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ControlCommand:
 
 
 class CommandLog:
-    """Writes commands."""
+    """Writes the commands of a run, with consecutive numbers."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._folder = checkpoint.child(CONTROL_FOLDER)
@@ -71,7 +71,7 @@ class CommandLog:
 def read_frontiers(
     commands: Iterable[ControlCommand], seen: int, streams: Sequence[str], end: int
 ) -> Iterator[tuple[str, int]]:
-    """What the commands that were not seen yet promise, in order."""
+    """The frontiers set by commands that were not seen yet, in order."""
     for each in sorted(commands, key=lambda each: each.number):
         if each.number > seen and isinstance(each.command, TimeCommand):
             yield from each.command.list_frontiers(streams, end)

@@ -1,4 +1,4 @@
-"""Why a run failed, in Penstock's words: Spark wraps what its workers raise in long texts."""
+"""Errors of a failed run as errors of this package: Spark wraps the errors of its workers in long texts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SPARK_CONDITION = re.compile(r"\[([A-Z][A-Z_.0-9]+)\] (.+)")
 _READ_ERROR = re.compile(r"\[FAILED_READ_FILE[A-Z_.]*\] (.+)")
 _WRAPPER_CONDITIONS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR")
 _SQLSTATE = re.compile(r" SQLSTATE: \w+.*")
-_RETRY_HINT = "mend the cause and start again: nothing is lost"
+_RETRY_HINT = "fix the cause and start again: no data is lost"
 
 
 def translate_error(error: Exception) -> errors.PenstockError:
-    """The error of the taxonomy for a failed streaming query."""
+    """The error of this package for a failed streaming query."""
     text = str(error)
     ours, unread = _PENSTOCK_ERROR.findall(text), _READ_ERROR.search(text)
     if ours:
@@ -32,7 +32,7 @@ def translate_error(error: Exception) -> errors.PenstockError:
 
 
 def _extract_message(text: str) -> str:
-    """The innermost thing that was said: a Python error if there is one, else Spark's condition, else its words."""
+    """The innermost message: that of a Python error if there is one, else of a Spark condition, else the first line."""
     raised = [(name, message) for name, message in _PYTHON_ERROR.findall(text) if name != "Py4JJavaError"]
     if raised:
         name, message = raised[-1]

@@ -1,7 +1,7 @@
-"""What a micro-batch brings to a cell: rows by inlet, late and bad rows apart, and the frontiers after it.
+"""The input of a cell in a micro-batch: rows by inlet, late and bad rows apart, and the frontiers after it.
 
-Lateness is judged against the frontier before the micro-batch, which is the same in every cell: so the same rows are
-late whatever the number of cells. Where several cells or inlets hold a row, one of them reports it.
+Lateness is judged against the frontier before the micro-batch, which is the same in every cell. So the same rows are
+late for any number of cells. If several cells or inlets hold a late row, one of them reports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CellBatch:
     def __init__(
         self, layout: Layout, cell: int, before: Mapping[str, int], last_command: int, packed: Iterable[PackedRow]
     ) -> None:
-        """`before`: the frontiers after the last micro-batch; `seen`: the number of the last command."""
+        """`before`: the frontiers after the last micro-batch; `last_command`: the number of the last command."""
         self.frontiers = dict(before)
         self.active_streams: set[str] = set()
         commands: list[ControlCommand] = []
@@ -68,7 +68,7 @@ class CellBatch:
         place = table.column_names.index(inlet.stream.time)
         times = to_ticks(flatten_column(table.column(place)))
         late = times < frontier
-        if is_stamped(inlet.stream) and late.any():  # a clock that goes back is not followed
+        if is_stamped(inlet.stream) and late.any():  # the clock went back: such rows get the frontier as their time
             now = pa.array(np.maximum(times, frontier)).cast(inlet.stream.time_type)
             table = table.set_column(place, table.schema.field(place), now)
         elif late.any():

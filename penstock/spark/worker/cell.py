@@ -10,16 +10,16 @@ from penstock.adapt.commands import AddQuery, DeriveStream, QueryCommand
 from penstock.adapt.monitor import JoinSample, compare_codes
 from penstock.adapt.sampler import Sampler
 from penstock.engine import Engine
-from penstock.errors import UnsupportedError
+from penstock.errors import InternalError, UnsupportedError
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import PipelineConfig, list_changes
 
 
 class Cell:
-    """The work of one cell.
+    """The engine of one cell.
 
-    `take` and `replay` are given rows that are not late, in the order of their arrival: who calls them judges lateness
-    against the frontier of the whole pipeline, so that it does not depend on the number of cells.
+    `take` and `replay` accept rows that are not late, in order of arrival: the caller judges lateness against the
+    frontier of the whole pipeline, so that it does not depend on the number of cells.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -44,27 +44,27 @@ class Cell:
                 command.apply(self._engine)
 
     def change_layout(self, layout: Layout) -> bool:
-        """Go on under another layout; False if what stays would not be as it was, and the cell must be built anew."""
+        """Change to another layout in place; False if that is not possible and the cell must be rebuilt."""
         before, after = self.layout.spec, layout.spec
         schemas = {inlet.number: inlet.schema for inlet in self.layout.inlets}
         old = {(query.name, query.since) for query in before.queries}
         added = [query for query in after.queries if (query.name, query.since) not in old]
         other = before.sampling != after.sampling or before.derived_streams != after.derived_streams
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
-        returning = any(query.since <= self._newest_change for query in added)  # a query that ran before comes back
+        returning = any(query.since <= self._newest_change for query in added)  # a query of an older config returns
         if reshaped or other or returning:
             return False
         self._declare_inlets(inlet for inlet in layout.inlets if inlet.number not in schemas)
         try:
             self._apply(layout, list_changes(before.config, after.config))
-        except UnsupportedError:  # a query that shares its join is to have a budget of its own
+        except UnsupportedError:  # a query that shares its join gets a budget of its own
             return False
         self.layout = layout
         self._newest_change = max([self._newest_change, *(query.since for query in added)])
         return True
 
     def take(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> Mapping[str, pa.Table]:
-        """Rows by inlet, then the frontiers of the streams: what becomes certain by them, per query."""
+        """Push rows by inlet and the frontiers of the streams; returns the results that become certain, by query."""
         if self._sampler is None:
             return self._push(rows, frontiers)
         self._sampler.begin()
@@ -73,7 +73,7 @@ class Cell:
         return results
 
     def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
-        """What was taken before, by another engine of this cell: its results are known, and its time does not count."""
+        """Push rows that another engine of this cell took before: the results are dropped and not timed."""
         self._push(rows, frontiers)
         if self._sampler is not None:
             self._sampler.skip_next()
@@ -87,39 +87,45 @@ class Cell:
         return self._engine.push(data, times)
 
     def sample(self) -> list[JoinSample]:
-        """The joins as they are, for whoever adapts the pipeline; none most of the time."""
+        """Samples of the joins, for adaptation; empty most of the time."""
         watch = self.layout.spec.sampling
         if self._sampler is None or watch is None or (watch.fresh_only and not self.layout.has_freshness):
             return []
         return [compare_codes(sample) for sample in self._engine.take_samples(self._sampler)]
 
     def find_wake_times(self) -> dict[str, int]:
-        """By query that waits, the first time at which it has something to do."""
+        """By query that waits for time to pass, the first time at which it has work to do."""
         times = ((query.name, self._engine.awaits(query.name)) for query in self.layout.spec.queries)
         return {name: time for name, time in times if time is not None}
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """By query: what it holds, and what it was kept from under a budget."""
+        """By query: the rows it holds, and those that were not probed under a budget."""
         return {query.name: _sum_metrics(self._engine.metrics(query.name)) for query in self.layout.spec.queries}
 
 
 SUMMED_METRICS = ("bytes", "window_rows", "state_rows", "waiting", "living", "emitted", "unprobed", "stale")
-"""The figures of a query that are added up over the cells."""
+"""The figures of a query that are added up over cells."""
 
 
 def _sum_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
-    """The figures of a query as numbers; those that are told by stream or node are added up."""
+    """The figures of a query as numbers; those by stream or node are added up."""
     found: dict[str, float] = {}
     for key in (*SUMMED_METRICS, "completeness"):
-        value = metrics.get(key, 0)
-        total = sum(value.values()) if isinstance(value, dict) else value
-        assert isinstance(total, int | float)
-        found[key] = total
+        found[key] = _sum_figure(metrics.get(key, 0))
     return found if "completeness" in metrics else {**found, "completeness": 1.0}
 
 
+def _sum_figure(value: object) -> float:
+    """A figure as a number; a figure by stream or node is added up."""
+    if isinstance(value, Mapping):
+        return sum(map(_sum_figure, value.values()))
+    if isinstance(value, int | float):
+        return value
+    raise InternalError("BAD_METRIC", f"a figure of a query is a number, not {value!r}")
+
+
 def _as_time(tick: int, kind: pa.DataType) -> pa.Scalar:
-    """A frontier as a value of a time column, which may be too narrow for it."""
+    """A frontier as a value of a time column, limited to the range of its type."""
     if pa.types.is_integer(kind):
         most = 2 ** (kind.bit_width - 1) - 1
         tick = max(-most - 1, min(tick, most))

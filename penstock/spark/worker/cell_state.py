@@ -1,13 +1,13 @@
 """A cell's micro-batch with exactly-once state, although its engine outlives the task.
 
-State kept by Spark is one map: base rows in segments (see `journal`), and under a key of its own a small head that
-says which segments count. Intermediate results are never stored. One map, because every variable of a processor costs
+The state kept by Spark is one map: base rows in segments (see `segments`), and under a key of its own a small header
+that lists the valid segments. Intermediate results are never stored. It is one map because every state variable costs
 the task a few round trips to Spark.
 
-The engine lives in a cache of the Python worker. It is taken out at the start and put back at the end of a micro-batch,
-so that an attempt that fails half-way leaves nothing behind. It counts only if its version and token are those of the
-state: every attempt has a fresh token, so an attempt that Spark did not commit is never taken for one it did. If it is
-of an earlier version of the same history, it catches up from the newest segments; otherwise it is built anew.
+The engine is in a cache of the Python worker. It is taken out at the start and put back at the end of a micro-batch, so
+that an attempt that fails half-way leaves nothing behind. It is used only if its version and token equal those of the
+state: every attempt has a fresh token, so an attempt that Spark did not commit is never confused with one it did. An
+engine of an earlier version of the same history catches up from the newest segments; otherwise it is rebuilt.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.adapt.monitor import JoinSample
+from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
 from penstock.spark.worker.batch import CellBatch, PackedRow
@@ -38,7 +39,7 @@ OutputRow = tuple[int, str, str, int, bytes]
 
 
 HEADER_KEY = (0, 0)
-"""The key of the head: versions, and so segments, begin with 1."""
+"""The key of the header: versions, and so segments, begin with 1."""
 
 
 class MapState(Protocol):
@@ -69,12 +70,12 @@ class StateHeader:
 
     @classmethod
     def decode(cls, blob: bytes) -> StateHeader:
-        version, token, frontiers, lineage, parts, seen = json.loads(blob)
+        version, token, frontiers, lineage, parts, last_command = json.loads(blob)
         segments = [
             Segment(first, last, rows, {n: (count, low, top) for n, count, low, top in spans})
             for first, last, rows, spans in parts
         ]
-        return cls(version, token, frontiers, [(v, t) for v, t in lineage], segments, seen)
+        return cls(version, token, frontiers, [(v, t) for v, t in lineage], segments, last_command)
 
 
 @dataclass
@@ -87,7 +88,7 @@ class CachedCell:
 
 
 class CellCache:
-    """The engines of this worker, by run and cell; the ones not used for longest go first."""
+    """The engines of this worker, by run and cell; the least recently used are removed first."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[tuple[str, int], CachedCell] = OrderedDict()
@@ -116,25 +117,25 @@ class CellState:
     def step(
         self, number: int, packed: Iterable[PackedRow], on_stage: Callable[[str, int, int], None]
     ) -> Iterator[list[OutputRow]]:
-        """Work on a micro-batch: write once, then publish. `passed` is told the stages, for tests to fail in them."""
+        """Process a micro-batch: write once, then publish. `on_stage` is called between stages, for fault tests."""
         begun = perf_counter()
-        head = self._read_header()
-        cell, how = self._open_cell(number, head)
-        on_stage("ready", number, head.version)
-        batch = CellBatch(self._layout, number, head.frontiers, head.last_command, packed)
+        header = self._read_header()
+        cell, how = self._open_cell(number, header)
+        on_stage("ready", number, header.version)
+        batch = CellBatch(self._layout, number, header.frontiers, header.last_command, packed)
         token = uuid.uuid4().hex
         working = perf_counter()
         results = cell.take(batch.rows, batch.frontiers)
         worked = perf_counter() - working
-        on_stage("mutated", number, head.version)
-        head = self._commit(head, batch, token)
-        on_stage("stored", number, head.version)
+        on_stage("mutated", number, header.version)
+        header = self._commit(header, batch, token)
+        on_stage("stored", number, header.version)
         output = _encode_output(number, results, batch)
         samples, failure = _sample_cell(cell)
         if samples:
             output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
         report = {
-            **_report_state(head),
+            **_report_state(header),
             **_report_input(batch),
             "tops": self._find_top_keys(batch),
             "how": how,
@@ -145,8 +146,8 @@ class CellState:
             "seconds": perf_counter() - begun,
         }
         yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
-        self._cache.put(self._run, number, CachedCell(head.version, token, cell))
-        on_stage("published", number, head.version)
+        self._cache.put(self._run, number, CachedCell(header.version, token, cell))
+        on_stage("published", number, header.version)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,32 +155,33 @@ class CellState:
         blob = self._state.getValue(HEADER_KEY)
         return StateHeader() if blob is None else StateHeader.decode(bytes(blob[0]))
 
-    def _open_cell(self, number: int, head: StateHeader) -> tuple[Cell, str]:
-        """The engine at the state's version, and how it came to be."""
+    def _open_cell(self, number: int, header: StateHeader) -> tuple[Cell, str]:
+        """The engine at the version of the state, and how it was obtained."""
         layout = self._layout
         cached = self._cache.take(self._run, number)
         if cached is not None and (cached.cell.layout.spec.id == layout.spec.id or cached.cell.change_layout(layout)):
-            if (cached.version, cached.token) == (head.version, head.token):
+            if (cached.version, cached.token) == (header.version, header.token):
                 return cached.cell, "hit"
-            missing = _find_missing_segments(head, cached.version, cached.token)
+            missing = _find_missing_segments(header, cached.version, cached.token)
             if missing is not None:
-                cached.cell.replay(self._load_rows(missing), head.frontiers)
+                cached.cell.replay(self._load_rows(missing), header.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
-        if not head.version:
+        if not header.version:
             return cell, "new"
-        cell.replay(self._load_rows(head.segments), head.frontiers)
+        cell.replay(self._load_rows(header.segments), header.frontiers)
         return cell, "rebuild"
 
     def _load_rows(
         self, segments: Sequence[Segment], wanted_inlets: Sequence[frozenset[int]] | None = None
     ) -> dict[int, pa.Table]:
-        """The rows of segments by inlet, in the order of their arrival; those of all inlets, or of some chosen ones."""
+        """The rows of segments by inlet, in order of arrival; of all inlets or of some."""
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
         for item, wanted in zip(segments, wanted_inlets or [frozenset(schemas)] * len(segments), strict=True):
             value = self._state.getValue((item.first, item.last))
-            assert value is not None, f"segment {item.first}-{item.last} is not in the state"
+            if value is None:
+                raise InternalError("SEGMENT_MISSING", f"segment {item.first}-{item.last} is not in the state")
             for inlet, blob in split_blobs(bytes(value[0])).items():
                 if inlet in schemas and inlet in wanted:
                     found.setdefault(inlet, []).append(decode_table(blob).select(schemas[inlet].names))
@@ -192,9 +194,9 @@ class CellState:
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit(self, head: StateHeader, batch: CellBatch, token: str) -> StateHeader:
-        version = head.version + 1
-        segments = list(head.segments)
+    def _commit(self, header: StateHeader, batch: CellBatch, token: str) -> StateHeader:
+        version = header.version + 1
+        segments = list(header.segments)
         bounds = self._layout.compute_bounds(batch.frontiers)
         rows = self._drop_dead_rows(batch.rows, bounds)
         if rows:
@@ -203,12 +205,12 @@ class CellState:
         for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
             self._state.removeKey((item.first, item.last))
         segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
-        upkeep, inlets = self._layout.spec.maintenance, self._layout.inlets
+        maintenance, inlets = self._layout.spec.maintenance, self._layout.inlets
         while (
-            again := choose_rewrite(segments, alive := find_needed_inlets(segments, inlets, bounds), upkeep)
+            again := choose_rewrite(segments, alive := find_needed_inlets(segments, inlets, bounds), maintenance)
         ) is not None:
             segments = self._rewrite_segments(segments, alive, *again, bounds)
-        lineage = [*head.lineage, (head.version, head.token)][-upkeep.lineage :]
+        lineage = [*header.lineage, (header.version, header.token)][-maintenance.lineage :]
         new = StateHeader(version, token, batch.frontiers, lineage, segments, batch.last_command)
         self._state.updateValue(HEADER_KEY, (new.encode(),))
         return new
@@ -227,7 +229,7 @@ class CellState:
         end: int,
         bounds: Mapping[int, int],
     ) -> list[Segment]:
-        """The segments with those from start to end made one, dead rows left out."""
+        """The segments with those from start to end merged into one, without dead rows."""
         group = segments[start:end]
         rows = self._drop_dead_rows(self._load_rows(group, alive[start:end]), bounds)
         for item in group:
@@ -236,26 +238,30 @@ class CellState:
         return [*segments[:start], *merged, *segments[end:]]
 
     def _drop_dead_rows(self, rows: Mapping[int, pa.Table], bounds: Mapping[int, int]) -> dict[int, pa.Table]:
-        """The rows some result may still need."""
+        """The rows that a later result may need."""
         inlets = {inlet.number: inlet for inlet in self._layout.inlets}
         found = {number: drop_dead_rows(table, inlets[number], bounds[number]) for number, table in rows.items()}
         return {number: table for number, table in found.items() if table.num_rows}
 
 
-def _find_missing_segments(head: StateHeader, version: int, token: str) -> list[Segment] | None:
-    """The segments after a version, if it is of the same history and they can be told apart."""
-    if (version, token) not in head.lineage:
+def _find_missing_segments(header: StateHeader, version: int, token: str) -> list[Segment] | None:
+    """The segments after a version; None if it is of another history or they are merged with older ones."""
+    if (version, token) not in header.lineage:
         return None
-    after = [item for item in head.segments if item.last > version]
+    after = [item for item in header.segments if item.last > version]
     return after if all(item.first > version for item in after) else None
 
 
-def _report_state(head: StateHeader) -> dict[str, object]:
-    return {"version": head.version, "segments": len(head.segments), "base_rows": sum(s.rows for s in head.segments)}
+def _report_state(header: StateHeader) -> dict[str, object]:
+    return {
+        "version": header.version,
+        "segments": len(header.segments),
+        "base_rows": sum(s.rows for s in header.segments),
+    }
 
 
 def _sample_cell(cell: Cell) -> tuple[list[JoinSample], str | None]:
-    """What a cell sees of its joins, or why it cannot: that must not reach a query."""
+    """The samples of a cell, or the error that prevented them: it must not stop queries."""
     try:
         return cell.sample(), None
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Hot keys: cells that get much more than their share of a stream, and the key that makes it so, if one does.
+"""Hot keys: cells that get much more than their share of a stream, and the key that causes it, if there is one.
 
-Cells count their rows by inlet, and tell the most frequent key among a sample of them. The driver adds up, old rows
-fading; with many rows a cut by hash is even, so a cell far above its share is due to few keys.
+Cells count their rows by inlet and report the most frequent key in a sample. The driver adds the counts up, with a
+decay. With many rows a hash distributes evenly, so few keys cause a cell far above its share.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.state.arrow import flatten_column
 
 _SAMPLE_ROWS = 256
 _DECAY = 0.9
-"""What a micro-batch leaves of the weight of those before it."""
+"""The factor by which a micro-batch reduces the weight of earlier ones."""
 _MIN_ROWS = 1000.0
-"""So many rows of a stream must have come lately."""
+"""The fewest recent rows of a stream for which cells are compared."""
 _HOT_FACTOR = 1.5
 """How many times its share makes a cell hot."""
 _MAX_KEYS = 8
@@ -34,7 +34,7 @@ TopKey = tuple[str, str, float]
 
 
 def find_top_key(inlet: StreamInlet, table: pa.Table) -> TopKey | None:
-    """The most frequent key by which the rows of an inlet are cut, in an even sample; None if they are not."""
+    """The most frequent routing key in an even sample of the rows of an inlet; None if it has no routing key."""
     terms = [step.coordinate.term for step in inlet.route.dimensions if step.coordinate is not None]
     found: list[TopKey] = []
     chosen = np.unique(np.linspace(0, table.num_rows - 1, _SAMPLE_ROWS).astype(np.int64))
@@ -54,7 +54,7 @@ def find_top_key(inlet: StreamInlet, table: pa.Table) -> TopKey | None:
 
 @dataclass(frozen=True)
 class HotCell:
-    """A cell with too many rows of a stream: its part of them, how many times its share that is, and by which key."""
+    """A cell with too many rows of a stream: its part of the rows, the multiple of its share, and the key."""
 
     stream: str
     cell: int
@@ -71,53 +71,53 @@ class HotCell:
 
 @dataclass
 class _RowCounts:
-    """Rows of an inlet in a cell lately, and those of its most frequent keys."""
+    """Recent rows of an inlet in a cell, and those of its most frequent keys."""
 
     rows: float = 0.0
     keys: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 class KeyStats:
-    """What the cells told, added up."""
+    """The row counts that cells reported, added up."""
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, _RowCounts]] = {}
 
     def add(self, cells: Mapping[int, Mapping[str, Any]]) -> None:
-        """After a micro-batch: by cell, `rows` and `tops` by inlet."""
-        for warmths in self._counts.values():
-            for warmth in warmths.values():
-                warmth.rows *= _DECAY
-                warmth.keys = {key: rows * _DECAY for key, rows in warmth.keys.items()}
+        """Add the reports of a micro-batch: by cell, `rows` and `tops` by inlet."""
+        for by_cell in self._counts.values():
+            for counts in by_cell.values():
+                counts.rows *= _DECAY
+                counts.keys = {key: rows * _DECAY for key, rows in counts.keys.items()}
         for cell, report in cells.items():
             for inlet, rows in report["rows"].items():
-                warmth = self._counts.setdefault(int(inlet), {}).setdefault(cell, _RowCounts())
-                warmth.rows += rows
+                counts = self._counts.setdefault(int(inlet), {}).setdefault(cell, _RowCounts())
+                counts.rows += rows
                 top = report["tops"].get(inlet)
                 if top is not None:
                     term, value, part = top
-                    warmth.keys[term, value] = warmth.keys.get((term, value), 0.0) + part * rows
-                    first = sorted(warmth.keys.items(), key=lambda item: -item[1])[:_MAX_KEYS]
-                    warmth.keys = dict(first)
+                    counts.keys[term, value] = counts.keys.get((term, value), 0.0) + part * rows
+                    first = sorted(counts.keys.items(), key=lambda item: -item[1])[:_MAX_KEYS]
+                    counts.keys = dict(first)
 
     def find_hot_cells(self, layout: Layout) -> list[HotCell]:
         """The cells that are far above their share, the hottest first."""
         found = []
         for inlet in layout.inlets:
             cells = prod(step.share for step in inlet.route.dimensions)
-            warmths = self._counts.get(inlet.number, {})
-            total = sum(warmth.rows for warmth in warmths.values())
+            counts_by_cell = self._counts.get(inlet.number, {})
+            total = sum(counts.rows for counts in counts_by_cell.values())
             if cells < 2 or total < _MIN_ROWS:
                 continue
-            for cell, warmth in warmths.items():
-                times = warmth.rows * cells / total
+            for cell, counts in counts_by_cell.items():
+                times = counts.rows * cells / total
                 if times > _HOT_FACTOR:
-                    key = _find_dominant_key(inlet.stream.name, warmth, warmth.rows - total / cells)
-                    found.append(HotCell(inlet.stream.name, cell, warmth.rows / total, times, key))
+                    key = _find_dominant_key(inlet.stream.name, counts, counts.rows - total / cells)
+                    found.append(HotCell(inlet.stream.name, cell, counts.rows / total, times, key))
         return sorted(found, key=lambda each: -each.times)
 
 
-def _find_dominant_key(stream: str, warmth: _RowCounts, excess: float) -> str | None:
-    """The key that makes most of what is too much."""
-    (term, value), rows = max(warmth.keys.items(), key=lambda item: item[1], default=(("", ""), 0.0))
+def _find_dominant_key(stream: str, counts: _RowCounts, excess: float) -> str | None:
+    """The key that causes most of the excess."""
+    (term, value), rows = max(counts.keys.items(), key=lambda item: item[1], default=(("", ""), 0.0))
     return f"{stream}.{term} = {value}" if rows > excess / 2 else None

@@ -1,8 +1,8 @@
 """Pack: rows of a stream become one Arrow blob per cell and inlet, inside `mapInArrow`.
 
-Every input partition that is not empty also tells every cell the largest time it saw, of all its rows, wanted or not:
-so the frontier of a stream is the same function of the micro-batches in every cell. Rows without a time go to the dead
-letters, through one cell.
+Every non-empty input partition also sends every cell the largest time of all its rows, before filters. So the frontier
+of a stream is the same function of the micro-batches in every cell. Rows without a time go to the dead letters, through
+one cell.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 from penstock.cql.catalog import Stream
 from penstock.engine.ingest import fit_columns
 from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
 from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.setup import freeze_gc, read_task_spec
+from penstock.spark.worker.setup import freeze_gc, get_task_context, read_task_spec
 from penstock.state.arrow import decode_table, encode_table, flatten_column
 
-ReadColumn = Callable[[Column], pa.Array]
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What `mapInArrow` takes."""
+"""A function for `mapInArrow`."""
 
 PACKED_DDL = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
 PACKED_SCHEMA = pa.schema([
@@ -36,13 +34,15 @@ PACKED_SCHEMA = pa.schema([
     ("top", pa.int64()), ("data", pa.binary()),
 ])  # fmt: skip
 NO_ROWS, BAD_ROWS, COMMAND = -1, -2, -3
-"""In the place of an inlet's number: only the largest time; rows without a time; a command."""
+"""Values in place of an inlet's number: only the largest time; rows without a time; a command."""
 OWN_COLUMN = "\0own"
-"""A column of the second and later inlets of a stream: whether no earlier inlet took the row. No user's is named so."""
+"""A column of the second and later inlets of a stream: whether no earlier inlet took the row.
+
+Users cannot name a column like this."""
 
 
 def merge_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Arrow batches put together to tables of so many rows or a little more."""
+    """Merge Arrow batches into tables of at least `size` rows; the last may have fewer."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -67,11 +67,11 @@ class Packer:
         self._keys = find_cell_keys(self._cells)
 
     def pack(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
-        """The rows for the cells, as a batch of SCHEMA."""
+        """The rows for the cells, as a batch of PACKED_SCHEMA."""
         columns = fit_columns(self._stream.name, table, self._stream.schema)
         out: list[tuple[int, int, bytes | None]] = []
         times = columns[self._stream.time].cast(pa.int64())
-        timed = pc.fill_null(pc.less(times, FOREVER), fill_value=False)  # the end of time is none that a row can have
+        timed = pc.fill_null(pc.less(times, FOREVER), fill_value=False)  # FOREVER is reserved for the end of a stream
         if timed.true_count < len(timed):
             rows = pa.table({name: column.filter(pc.invert(timed)) for name, column in columns.items()})
             out.append((0, BAD_ROWS, encode_table(rows)))
@@ -115,7 +115,7 @@ def _find_wanted_rows(inlet: StreamInlet, columns: dict[str, pa.Array], rows: in
 def route_rows(
     route: Route, table: pa.Table, columns: dict[str, pa.Array], chosen: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """For every cell that gets some of the chosen rows: which, in their order."""
+    """For every cell that gets some of the chosen rows: their numbers, in order."""
     cell: NDArray[np.int64] = np.full(chosen.size, route.first_cell, np.int64)
     copies: NDArray[np.int64] = np.zeros(1, np.int64)
     for salt, (step, offset) in enumerate(zip(route.dimensions, route.compute_strides(), strict=True)):
@@ -128,7 +128,7 @@ def route_rows(
         else:
             values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
             words = hash_column(flatten_column(values), salt + 1)
-            if values.null_count and not step.coordinate.keeps_nulls:  # NULL equals nothing: no cell needs the row
+            if values.null_count and not step.coordinate.keeps_nulls:  # NULL equals no value: no cell needs the row
                 valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
                 chosen, cell = chosen[valid], cell[valid]
         share = np.uint64(step.share)
@@ -143,7 +143,7 @@ def route_rows(
 
 
 def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
-    """The rows of a stream that comes as Arrow blobs, each with the time of its rows if they are stamped here."""
+    """The rows of a stream of Arrow blobs; with a second column, that is the time of the rows."""
     for batch in batches:
         for place, blob in enumerate(batch.column(0)):
             if blob.is_valid:
@@ -152,19 +152,16 @@ def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[
 
 
 def _stamp_rows(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
-    rest = table.drop_columns([name for name in table.column_names if name.casefold() == stream.time.casefold()])
+    others = table.drop_columns([name for name in table.column_names if name.casefold() == stream.time.casefold()])
     times = pa.repeat(now, table.num_rows).cast(stream.time_type)
-    return rest.append_column(stream.schema.field(stream.time), times)
+    return others.append_column(stream.schema.field(stream.time), times)
 
 
 def build_pack_map(spec: PipelineSpec, stream: Stream, names: Sequence[str] | None) -> ArrowMap:
-    """The function for `mapInArrow` that packs a stream, whose columns are `names`; None if it comes as Arrow blobs."""
+    """The function for `mapInArrow` that packs a stream. `names`: its columns; None for a stream of Arrow blobs."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415 - Spark is there when this runs
-
-        context = TaskContext.get()
-        assert context is not None
+        context = get_task_context()
         packer = Packer(get_layout(read_task_spec(spec)), stream)
         plain = (each.rename_columns(names) for each in merge_batches(batches, spec.maintenance.chunk_rows))
         tables = unpack_blobs(batches, stream) if names is None else plain

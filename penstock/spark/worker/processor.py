@@ -1,7 +1,7 @@
-"""The processor of a cell, as `transformWithState` wants it: a thin coat over the `Keeper`.
+"""The processor of cells for `transformWithState`: a thin layer over `CellState`.
 
-Rows are few (blobs), so Spark's row interface costs less than the one over pandas. Schemas are given as types, not as
-texts: each text would be sent to Spark to be parsed, in every task.
+Rows are few (blobs), so Spark's row interface costs less than the pandas interface. Schemas are types, not texts: Spark
+would parse a text in every task.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _VALUE = StructType().add("data", BinaryType())
 
 
 def open_segment_state(handle: StatefulProcessorHandle) -> MapState:
-    """The one state variable of a cell."""
+    """The one state variable of a cell. Its name is part of the format of checkpoints."""
     return handle.getMapState("journal", _KEY, _VALUE)
 
 
 class CellProcessor(StatefulProcessor):
-    """Works on the micro-batches of the cells."""
+    """Processes the micro-batches of the cells."""
 
     def __init__(self, run: str, spec: PipelineSpec) -> None:
         self._run = run
@@ -51,7 +51,7 @@ class CellProcessor(StatefulProcessor):
         pass
 
     def on_stage(self, stage: str, cell: int, version: int) -> None:
-        """Called between the stages of a micro-batch: fault tests raise here."""
+        """A hook between the stages of a micro-batch: fault tests raise here."""
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -60,9 +60,9 @@ class CellProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         number = find_cell_keys(self._spec.cells).index(int(key[0]))
-        keeper = CellState(self._run, get_layout(read_task_spec(self._spec)), self._state)
+        state = CellState(self._run, get_layout(read_task_spec(self._spec)), self._state)
         result = Row(*OUTPUT_TYPE.names)
-        for output in keeper.step(number, map(_to_packed_row, rows), self.on_stage):
+        for output in state.step(number, map(_to_packed_row, rows), self.on_stage):
             yield from (result(*written) for written in output)
         freeze_gc(self._spec.id)
 

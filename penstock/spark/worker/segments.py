@@ -1,8 +1,8 @@
-"""The journal of a cell: the base rows its windows may still need, in segments. Pure functions over small values.
+"""The segments of a cell: the base rows its windows may still scan. Pure functions over small values.
 
-A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead,
-written again without them when most are, and small ones are merged into larger ones, so that there are few. A row is
-dead when no result from now on can hold it: results from now on lie at or after the smallest frontier.
+A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead
+and rewritten without them when most are dead. Small segments are merged into larger ones, so that there are few. A row
+is dead if no later result can contain it: later results are at or after the smallest frontier.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.state.maintenance import Maintenance
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows of the versions first … last. `spans`: for every inlet with rows, how many, their first and last time."""
+    """Rows of the versions first … last. `spans`: for every inlet with rows, their number, first and last time."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class Segment:
     spans: Mapping[int, tuple[int, int, int]]
 
     def compute_tier(self, maintenance: Maintenance) -> int:
-        """Segments of about the same number of rows are of one tier."""
+        """The size class of a segment: segments of one tier have about the same number of rows."""
         tier, size = 0, self.rows // maintenance.segment_rows
         while size >= 1:
             tier, size = tier + 1, size // maintenance.merged_segments
@@ -54,9 +54,9 @@ def _read_times(table: pa.Table, time: str) -> NDArray[np.int64]:
 def find_needed_inlets(
     segments: Sequence[Segment], inlets: Iterable[StreamInlet], bounds: Mapping[int, int]
 ) -> list[frozenset[int]]:
-    """For every segment the inlets of which some row is not known to be dead.
+    """For every segment, the inlets with rows that may not be dead.
 
-    `bounds`: by inlet, the first instant still to come.
+    `bounds`: by inlet, the first instant whose answer is not known yet.
     """
     known = {inlet.number: inlet for inlet in inlets}
     return [
@@ -70,11 +70,11 @@ def find_needed_inlets(
 
 
 def _is_alive(inlet: StreamInlet, span: tuple[int, int, int], bound: int, later: Sequence[Segment]) -> bool:
-    """Whether the newest row of a span may live at `bound`."""
+    """Whether the newest row of a span may be valid at `bound`."""
     _, _, top = span
-    for need in inlet.scans:
-        window = need.window
-        if need.keeps_all:
+    for scan in inlet.scans:
+        window = scan.window
+        if scan.keeps_all:
             return True
         if window.row_count is None:
             if window.lifetime is None or top + window.lifetime >= bound:
@@ -93,11 +93,10 @@ def _count_following(inlet: int, top: int, bound: int, later: Sequence[Segment])
 def choose_rewrite(
     segments: Sequence[Segment], alive: Sequence[frozenset[int]], maintenance: Maintenance
 ) -> tuple[int, int] | None:
-    """The next segments to write again, as a slice; `alive` as `needed` tells it.
+    """The next segments to rewrite, as a slice; `alive`: the result of `find_needed_inlets`.
 
-    The newest are left alone: workers that lag catch up from them.
-
-    One whose rows are mostly of inlets that need none of them any more; else some neighbours of a size.
+    That is a segment most of whose rows no inlet needs, or else some neighbours of one tier. The newest segments stay
+    as they are: workers that are behind catch up from them.
     """
     end, count = len(segments) - maintenance.newest_segments, maintenance.merged_segments
     for place in range(end):
@@ -111,12 +110,12 @@ def choose_rewrite(
 
 
 def drop_dead_rows(table: pa.Table, inlet: StreamInlet, bound: int) -> pa.Table:
-    """The rows of one inlet, in their order of arrival, that may live at `bound`."""
+    """The rows of one inlet, in order of arrival, that may be valid at `bound`."""
     times = _read_times(table, inlet.stream.time)
     alive: NDArray[np.bool_] = np.zeros(times.size, np.bool_)
-    for need in inlet.scans:
-        window = need.window
-        if need.keeps_all:
+    for scan in inlet.scans:
+        window = scan.window
+        if scan.keeps_all:
             return table
         if window.row_count is not None:
             alive |= _count_followers(table, times, bound, window.partition) < window.row_count

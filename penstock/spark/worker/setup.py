@@ -1,4 +1,4 @@
-"""Python workers of Spark: the plan a task works by, and what they load is loaded for good."""
+"""Spark's Python workers: the config of a task, and garbage collection."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 
 from pyspark import TaskContext
 
+from penstock.errors import InternalError
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, ConfigSchedule
 from penstock.spark.spec import PipelineSpec
 
@@ -14,23 +15,30 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 _frozen: set[str] = set()
 
 
-def read_task_spec(spec: PipelineSpec) -> PipelineSpec:
-    """A pipeline's spec with the plan that counts in the micro-batch of this task."""
+def get_task_context() -> TaskContext:
+    """The context of the Spark task that calls this."""
     context = TaskContext.get()
-    assert context is not None
-    plans, batch = context.getLocalProperty(CONFIG_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
+    if context is None:
+        raise InternalError("NO_TASK", "this function runs only inside a Spark task")
+    return context
+
+
+def read_task_spec(spec: PipelineSpec) -> PipelineSpec:
+    """A pipeline's spec with the config of the micro-batch of this task."""
+    context = get_task_context()
+    configs, batch = context.getLocalProperty(CONFIG_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
     return (
         spec
-        if plans is None or batch is None
-        else spec.with_config(ConfigSchedule.decode(plans).find_config(int(batch)))
+        if configs is None or batch is None
+        else spec.with_config(ConfigSchedule.decode(configs).find_config(int(batch)))
     )
 
 
 def freeze_gc(work: str) -> None:
-    """Called at the end of a task: what is in memory after the first task of a kind stays there.
+    """Exclude all present objects from garbage collection; called at the end of a task, once for each `work`.
 
-    Spark collects all garbage after every task. With the modules of an engine in memory that takes longer than a small
-    micro-batch, so what was loaded with the first task is taken out of the collector's sight.
+    Spark collects garbage after every task. With the modules of an engine in memory that takes longer than a small
+    micro-batch.
     """
     if work not in _frozen:
         _frozen.add(work)

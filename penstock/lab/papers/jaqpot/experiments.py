@@ -32,7 +32,7 @@ from penstock.lab.report import (
     check_at_most,
     check_equals,
 )
-from penstock.plan.input_paths import PlanLoad, list_directions, list_joins
+from penstock.plan.input_paths import PlanLoad, list_directions
 from penstock.progress import ProgressStep, show_progress
 
 OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")
