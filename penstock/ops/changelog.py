@@ -12,17 +12,14 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, concat
+from penstock.ops.protocol import Batch, Changes, StreamRows, concat
 from penstock.ops.row_groups import RowGroups
 from penstock.state.kernels import ALWAYS
 
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"
 
 
-def undo(living: Batch, unread: Batch) -> tuple[Batch, Batch]:
-    assert living.numbers is not None
-    assert unread.signs is not None
-    assert unread.numbers is not None
+def undo(living: Changes, unread: Changes) -> tuple[Changes, Changes]:
     groups = RowGroups([column.type for column in unread.columns.values()])
     standing: defaultdict[int, list[int]] = defaultdict(list)
     for row, code in enumerate(groups.encode(list(living.columns.values()), len(living)).tolist()):
@@ -43,11 +40,11 @@ def undo(living: Batch, unread: Batch) -> tuple[Batch, Batch]:
             fresh -= 1
             if sign < 0:
                 back.append(place)
-    renumbered = Batch(unread.times, unread.columns, unread.signs, np.array([new[n] for n in old], np.int64))
+    renumbered = Changes(unread.times, unread.columns, unread.signs, np.array([new[n] for n in old], np.int64))
     stayed = np.ones(len(living), np.bool_)
     stayed[came] = False
     again = renumbered.take(np.array(back, np.int64))
-    lived = Batch(np.full(len(back), ALWAYS + 1), again.columns, np.ones(len(back), np.int8), again.numbers)
+    lived = Changes(np.full(len(back), ALWAYS + 1), again.columns, np.ones(len(back), np.int8), again.numbers)
     return concat([lived, living.take(np.flatnonzero(stayed))]), renumbered
 
 
@@ -66,4 +63,8 @@ def as_batch(table: pa.Table) -> Batch:
     columns = {name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names}
     known = {name: columns.pop(name).to_numpy() for name in (_TIME, _SIGN, _NUMBER) if name in columns}
     named = {name.removeprefix("column "): column for name, column in columns.items()}
-    return Batch(known[_TIME], named, known.get(_SIGN), known.get(_NUMBER))
+    if _NUMBER not in known:
+        return Batch(known[_TIME], named)
+    if _SIGN not in known:
+        return StreamRows(known[_TIME], named, None, known[_NUMBER])
+    return Changes(known[_TIME], named, known[_SIGN], known[_NUMBER])

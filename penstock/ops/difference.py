@@ -14,11 +14,12 @@ counted of the inputs up to the first that has the row; those that did not chang
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
@@ -72,27 +73,25 @@ class DifferenceOperator(QueryOperator):
             "emitted": self._emitted,
         }
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """The state follows from the current rows of the inputs."""
         if current is None:
             return None
-        sides = [[Batch(np.full(len(side), ALWAYS + 1), side.columns, side.signs)] for side in current]
+        sides = [[replace(side, times=np.full(len(side), ALWAYS + 1))] for side in current]
         changed = self._apply_changes(sides)
         return make_empty_changes(self._types) if changed is None else changed
 
-    def _rename_columns(self, batch: Batch) -> Batch:
-        columns = dict(zip(self._types, batch.columns.values(), strict=True))
-        return Batch(batch.times, columns, batch.signs)
+    def _rename_columns(self, changes: Changes) -> Changes:
+        return replace(changes, columns=dict(zip(self._types, changes.columns.values(), strict=True)))
 
-    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Batch | None:
-        parts = [self._rename_columns(batch) for batches in sides for batch in batches]
+    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Changes | None:
+        parts = [self._rename_columns(as_changes(batch)) for batches in sides for batch in batches]
         if not any(len(part) for part in parts):
             return None
         side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
         changes = concat(parts)
         order = np.argsort(changes.times, kind="stable")
         changes, side = changes.take(order), side[order]
-        assert changes.signs is not None
         most = max(each.counts.size for each in self._counts)
         self._groups.recycle(np.maximum.reduce([grow(each.counts, most) for each in self._counts]))
         at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)

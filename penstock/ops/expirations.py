@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.join.leaf_store import Renumbering
-from penstock.ops.protocol import Batch
+from penstock.ops.protocol import Changes
 from penstock.state.kernels import FOREVER, I64
 
 
@@ -76,7 +76,7 @@ class Expirations:
         earliest = min((int(chunk.dies[0]) for chunk in self._chunks), default=int(FOREVER))
         return None if earliest == FOREVER else earliest
 
-    def pop_due(self, bound: int) -> Batch | None:
+    def pop_due(self, bound: int) -> Changes | None:
         """The ends of rows that die at or before `bound`, in temporal order."""
         dead: _ExpirationChunk | None = None
         alive = []
@@ -91,7 +91,7 @@ class Expirations:
         if dead is None:
             return None
         dead = _sort_chunk(dead)
-        return Batch(dead.dies, dead.columns, np.full(dead.dies.size, -1, np.int8), dead.numbers)
+        return Changes(dead.dies, dead.columns, np.full(dead.dies.size, -1, np.int8), dead.numbers)
 
     def renumber(self, place: int, change: Renumbering) -> None:
         """Rows of the ROWS leaf `place` got new ids. Call after `due`: the living refer to living rows only."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 from penstock.state.kernels import I64
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -25,11 +25,7 @@ I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Tuples in temporal order.
-
-    `signs`: +1 where a row enters the answer, -1 where it leaves; None if all enter. `numbers` tell equal rows apart
-    and pair a row's end with its beginning; None where nobody needs that.
-    """
+    """Rows in temporal order. Results have times and columns only; see `StreamRows` and `Changes` for the others."""
 
     times: I64
     columns: Mapping[str, pa.Array]
@@ -39,18 +35,18 @@ class Batch:
     def __len__(self) -> int:
         return self.times.size
 
-    def slice(self, start: int, stop: int) -> Batch:
-        return Batch(
+    def slice(self, start: int, stop: int) -> Self:
+        return type(self)(
             self.times[start:stop],
             {name: column.slice(start, stop - start) for name, column in self.columns.items()},
             None if self.signs is None else self.signs[start:stop],
             None if self.numbers is None else self.numbers[start:stop],
         )
 
-    def take(self, chosen: I64) -> Batch:
+    def take(self, chosen: I64) -> Self:
         """The rows at positions."""
         indices = pa.array(chosen)
-        return Batch(
+        return type(self)(
             self.times[chosen],
             {name: column.take(indices) for name, column in self.columns.items()},
             None if self.signs is None else self.signs[chosen],
@@ -58,14 +54,50 @@ class Batch:
         )
 
 
-def concat(batches: Sequence[Batch]) -> Batch:
-    """One batch after another; all have the same columns, and signs and numbers or none."""
+@dataclass(frozen=True)
+class StreamRows(Batch):
+    """Rows of a stream. `numbers` are their arrival numbers: they tell equal rows apart."""
+
+    signs: None = field()
+    numbers: I64 = field()
+
+
+@dataclass(frozen=True)
+class Changes(Batch):
+    """Changes of an answer. `signs`: +1 where a row enters, -1 where it leaves.
+
+    `numbers` tell equal rows apart: a row leaves with the number with which it entered.
+    """
+
+    signs: I8 = field()
+    numbers: I64 = field()
+
+
+B = TypeVar("B", bound=Batch)
+
+
+def as_changes(batch: Batch) -> Changes:
+    """A batch that was written by an operator that writes changes."""
+    if isinstance(batch, Changes):
+        return batch
+    raise InternalError("NOT_CHANGES", f"an operator read {type(batch).__name__}, not changes")
+
+
+def as_stream_rows(batch: Batch) -> StreamRows:
+    """A batch that was written by the operator of a stream."""
+    if isinstance(batch, StreamRows):
+        return batch
+    raise InternalError("NOT_STREAM_ROWS", f"an operator read {type(batch).__name__}, not rows of a stream")
+
+
+def concat(batches: Sequence[B]) -> B:
+    """One batch after another; all are of the same type and have the same columns."""
     if len(batches) == 1:
         return batches[0]
     first = batches[0]
     signs = [batch.signs for batch in batches if batch.signs is not None]
     numbers = [batch.numbers for batch in batches if batch.numbers is not None]
-    return Batch(
+    return type(first)(
         np.concatenate([batch.times for batch in batches]),
         {name: pa.concat_arrays([batch.columns[name] for batch in batches]) for name in first.columns},
         np.concatenate(signs) if signs else None,
@@ -73,7 +105,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def merge_changes(ends: Batch | None, births: Batch | None) -> Batch | None:
+def merge_changes(ends: B | None, births: B | None) -> B | None:
     """Ends and births of rows as one batch in temporal order; within an instant, rows leave before others enter."""
     changes = [batch for batch in (ends, births) if batch is not None and len(batch)]
     if len(changes) < 2:
@@ -163,7 +195,7 @@ class QueryOperator:
         """The state that does not follow from the current rows of the inputs."""
         return SavedState()
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """Continue from a dump; returns the current rows of the answer, None if they are not known.
 
         `current`: the current rows of every input, as of what the operator has read; None if an input writes no ends,
@@ -204,7 +236,7 @@ class StreamWriter(Operator, Protocol):
         """A time not before that of any row that has arrived."""
 
     def dump(self) -> SavedState: ...
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None: ...
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None: ...
 
 
 class FrontierBypass:

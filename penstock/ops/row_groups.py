@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.ops.kernels import count_group_rows
-from penstock.ops.protocol import I8, Batch
+from penstock.ops.protocol import I8, Changes
 from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.maintenance import SHIPPED, Maintenance
@@ -195,7 +195,7 @@ class AnswerDiffer:
 
     def compute_changes(
         self, at: ChangePoints, present: Mask, columns: Mapping[str, pa.Array], bound: int
-    ) -> Batch | None:
+    ) -> Changes | None:
         """The changes of the answer. `columns` are the rows at the points, `present` says which are in the answer."""
         self._numbers = grow(self._numbers, bound)
         was = np.zeros(len(at), np.bool_)
@@ -216,7 +216,8 @@ class AnswerDiffer:
         rows = np.concatenate([leaves - 1, enters])[order]
         signs = np.repeat(np.array([-1, 1], np.int8), [leaves.size, enters.size])[order]
         taken = pa.array(rows)
-        return Batch(times[order], {name: column.take(taken) for name, column in columns.items()}, signs, numbers[rows])
+        shown = {name: column.take(taken) for name, column in columns.items()}
+        return Changes(times[order], shown, signs, numbers[rows])
 
     def _assign_numbers(self, at: ChangePoints, enters: I64) -> I64:
         """The number of each group's row at each point; rows that enter get new ones."""
@@ -231,10 +232,10 @@ class AnswerDiffer:
         return known
 
 
-def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Batch:
+def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Changes:
     """An empty batch of changes."""
     empty = np.empty(0, np.int64)
-    return Batch(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
+    return Changes(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
 
 
 def equals_previous(column: pa.Array) -> Mask:

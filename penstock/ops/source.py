@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.ops.changelog import as_batch, as_table
-from penstock.ops.protocol import Batch, Outlet, SavedState, concat
+from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops.protocol import Changes, Outlet, SavedState, StreamRows, as_stream_rows, concat
 from penstock.ops.rejects import RejectedRows
 from penstock.ops.time_merge import clamp_time
 from penstock.state.kernels import ALWAYS, FOREVER, I64
@@ -36,20 +37,20 @@ class SourceOperator:
         self.dead_letters = RejectedRows(stream.schema)
         self._outlet = outlet
         self._released_frontier = int(ALWAYS)
-        self._held_batches: list[Batch] = []
+        self._held_batches: list[StreamRows] = []
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         """Tuples as they arrive, in any order."""
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
-        batch = Batch(times, columns, numbers=numbers)
-        late = times < self.frontier
+        batch = StreamRows(times, columns, None, numbers)
+        late = mark_late(times, self.frontier)
         if late.any():
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
             batch = batch.take(np.flatnonzero(~late))
         if len(batch):
             self._held_batches.append(batch)
-            self.advance(int(batch.times.max()) - self.stream.lateness)
+            self.advance(find_frontier(self.stream, int(batch.times.max())))
 
     def advance(self, frontier: int) -> None:
         """No tuple before `frontier` will come."""
@@ -77,7 +78,7 @@ class SourceOperator:
         self._outlet.advance(self.frontier)
         return released
 
-    def _mask_ready(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _mask_ready(self, batch: StreamRows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return batch.times <= self.frontier
 
     def metrics(self) -> dict[str, object]:
@@ -89,7 +90,7 @@ class SourceOperator:
             "frontier": self.frontier,
         }
 
-    def held_rows(self) -> Batch | None:
+    def held_rows(self) -> StreamRows | None:
         """The tuples not yet written, in the order of their arrival."""
         return concat(self._held_batches) if self._held_batches else None
 
@@ -106,8 +107,8 @@ class SourceOperator:
         held = self.held_rows()
         return SavedState({**values, **counts}, tables if held is None else {**tables, "held": as_table(held)})
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
-        self._held_batches = [as_batch(saved.tables["held"])] if "held" in saved.tables else []
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
+        self._held_batches = [as_stream_rows(as_batch(saved.tables["held"]))] if "held" in saved.tables else []
         self.frontier = saved.values["frontier"]  # the first run writes it to the arc, after the rows that are held
         self.arrival_count = saved.values["arrived"]
         for rejects, name in ((self.late, "late"), (self.dead_letters, "dead")):
@@ -164,9 +165,9 @@ class ClockedSource(SourceOperator):
         return compute_clock_frontier(self.stream, self._clock(), self._last_arrival)
 
     def _stamp(self, columns: Mapping[str, pa.Array]) -> tuple[I64, dict[str, pa.Array]]:
-        """The columns with the current time in the time column. A clock that goes back is not followed."""
+        """The columns with the current time in the time column."""
         rows = len(next(iter(columns.values())))
-        times = np.full(rows, max(self._clock(), self.frontier))
+        times = stamp_times(np.full(rows, self._clock()), self.frontier)
         return times, {**columns, self.stream.time: pa.array(times).cast(self.stream.time_type)}
 
 
@@ -177,7 +178,7 @@ class LatentSource(ClockedSource):
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
         if times.size:
-            self._held_batches.append(Batch(times, columns, numbers=numbers))
+            self._held_batches.append(StreamRows(times, columns, None, numbers))
 
     def has_work(self) -> bool:
         return bool(self._held_batches) or super().has_work()
@@ -192,7 +193,7 @@ class LatentSource(ClockedSource):
         taken = held.slice(0, budget)
         self._held_batches = [held.slice(budget, len(held))] if len(held) > budget else []
         times, columns = self._stamp(taken.columns)
-        self._outlet.write(Batch(times, columns, numbers=taken.numbers))
+        self._outlet.write(StreamRows(times, columns, None, taken.numbers))
         self.advance(int(times[0]))
         self._outlet.advance(self.frontier)
         self._released_frontier = self.frontier

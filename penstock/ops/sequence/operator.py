@@ -26,11 +26,14 @@ from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import pick_sequence_pairs
 from penstock.ops.protocol import (
     Batch,
+    Changes,
     Inlet,
     Outlet,
     OutputMode,
     QueryOperator,
     SavedState,
+    StreamRows,
+    as_stream_rows,
     concat,
     merge_changes,
 )
@@ -66,8 +69,7 @@ class SequenceInput:
         batches = self.inlet.read(until)
         if not batches:
             return None
-        batch = concat(batches)
-        assert batch.numbers is not None
+        batch = as_stream_rows(concat(batches))
         if self.alias is None:
             dies = batch.columns[_DIES].to_numpy()
             return _InputTuples(batch.times, batch.numbers, dies, batch.columns)
@@ -76,7 +78,6 @@ class SequenceInput:
             keep &= compute_mask(self.filters, lambda column: batch.columns[column.name], len(batch))
         if not keep.all():
             batch = batch.take(np.flatnonzero(keep))
-        assert batch.numbers is not None
         named = {f"{self.alias}.{name}": column for name, column in batch.columns.items()}
         return _InputTuples(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
 
@@ -119,7 +120,7 @@ class SequenceOperator(QueryOperator):
             [term.type for term, _ in step.keys], {qualify_column(c): c.type for c in kept}, maintenance
         )
         self._expirations = Expirations([])
-        self._never_expiring: list[Batch] = []
+        self._never_expiring: list[Changes] = []
         self._next_number = 0
         self._passed_frontier = int(ALWAYS)
         self._rows_in = [0, 0]
@@ -220,18 +221,17 @@ class SequenceOperator(QueryOperator):
         times = right.times[tuples]
         if self._step.outputs is None:
             carried = {qualify_column(column): read(column) for column in self._step.carried_columns}
-            return Batch(times, {**carried, _DIES: pa.array(dies)}, numbers=right.numbers[tuples])
+            return StreamRows(times, {**carried, _DIES: pa.array(dies)}, None, right.numbers[tuples])
         shown = {name: evaluate(expr, read, rows.size) for name, expr in self._step.outputs}
         if not self._ends:
             return Batch(times, shown)
         numbers = np.arange(self._next_number, self._next_number + rows.size)
         self._next_number += rows.size
-        born = Batch(times, shown, np.ones(rows.size, np.int8), numbers)
+        born = Changes(times, shown, np.ones(rows.size, np.int8), numbers)
         self._track_expiration(dies, born)
         return born
 
-    def _track_expiration(self, dies: I64, born: Batch) -> None:
-        assert born.numbers is not None
+    def _track_expiration(self, dies: I64, born: Changes) -> None:
         self._expirations.add(dies, born.numbers, np.empty((0, len(born)), np.int64), born.columns)
         if (dies == FOREVER).any():
             self._never_expiring.append(born.take(np.flatnonzero(dies == FOREVER)))
@@ -256,14 +256,13 @@ class SequenceOperator(QueryOperator):
         if self._ends:
             mortal = self._expirations.pop_due(int(FOREVER) - 1)
             if mortal is not None:
-                assert mortal.numbers is not None
                 shape = np.empty((0, len(mortal)), np.int64)
                 self._expirations.add(mortal.times, mortal.numbers, shape, mortal.columns)
             parts = [*([] if mortal is None else [mortal]), *self._never_expiring]
             tables["living"] = _living_as_table(parts, self._step.outputs or (), mortal)
         return SavedState(values, tables)
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         tables = saved.tables
         streams = [side.inlet for side in (self._left, self._right) if side.alias is not None]
         for inlet, rows in zip(streams, saved.values["unread"], strict=True):
@@ -282,13 +281,13 @@ class SequenceOperator(QueryOperator):
         names = [name for name, _ in self._step.outputs or ()]
         shown = {name: _combine_chunks(living, place) for place, name in enumerate(names)}
         count = living.num_rows
-        born = Batch(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
+        born = Changes(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
         self._next_number = count
         self._track_expiration(_combine_chunks(living, len(names)).to_numpy(), born)
         return born
 
 
-def _living_as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], mortal: Batch | None) -> pa.Table:
+def _living_as_table(parts: list[Changes], outputs: tuple[tuple[str, Expr], ...], mortal: Changes | None) -> pa.Table:
     """Living pairs, their deaths in the last column."""
     schema = pa.schema([*((name, expr.type) for name, expr in outputs), (_DIES, pa.int64())])
     if not parts:
