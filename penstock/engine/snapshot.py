@@ -94,7 +94,7 @@ class Snapshot:
             return _build(index, tables)
 
 
-# ── the index: plain values, with the numbers of tables ──────────────────────────────────────────────────────────────
+# ── the index: plain values, with the numbers of tables ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
     )
 
 
-# ── the header ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the header ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_header(content: bytes) -> bytes:

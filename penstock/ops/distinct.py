@@ -1,8 +1,8 @@
 """The distinct operator: every row once.
 
 Law: a row is in the answer exactly while at least one row with the same values (NULL is NULL, NaN is NaN) is in the
-input's. It reads changes of whole instants and writes changes.
-State: how often each row is in the input's answer. Cost: O(n log n) to sort a batch by row, then O(1) a change.
+answer of the input. It reads changes of whole instants and writes changes.
+State: how often each row is in the answer of the input. Cost: O(n log n) to sort a batch by row, then O(1) a change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and the stream of a query as input of others.
+"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and derived streams.
 
 Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. RSTREAM writes, at every instant at
-which a row enters or leaves, all rows of the answer at that instant. All read changes (signs and numbers) in temporal
-order; RSTREAM needs whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its
-query with their times in the column `_ts`, numbered in the order in which they become certain.
+which a row enters or leaves, all rows of the answer at that instant. All read changes in temporal order; RSTREAM needs
+whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its query with their
+times in the column `_ts`, numbered in the order in which they become certain.
 State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 """
 
@@ -32,7 +32,7 @@ from penstock.state.kernels import FOREVER
 
 
 class _BatchMapper(QueryOperator, FrontierBypass):
-    """An operator that turns every batch into another as it comes."""
+    """An operator that maps every batch to another."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
         self.id = id_
@@ -43,7 +43,7 @@ class _BatchMapper(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - a batch is passed as it came
+    def run(self, budget: int) -> int:  # noqa: ARG002 - batches are not cut
         done = 0
         for batch in self._inlet.read(int(FOREVER)):
             passed = self._map_batch(batch)
@@ -119,7 +119,7 @@ def _sort_by_number(rows: Changes) -> Changes:
 
 
 class DerivedStreamOperator(_BatchMapper):
-    """The results of a query as a stream: what other queries read in place of a source."""
+    """The results of a query as a stream, which other queries read like a source."""
 
     def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:
         super().__init__(make_stream_id(stream.name), inlet, outlet)

@@ -1,10 +1,14 @@
-"""The operator protocol: what the graph and the operators know of each other.
+"""The operator protocol: batches, arcs, and what operators offer to the graph and to the engine.
 
 Batches flow along arcs. An operator reads its inlets, writes its outlet and never touches another operator. A frontier
-flows along each arc too: no batch written later holds a tuple before it (the arc's time-stamp memory, TSM).
+flows along each arc too: no batch written later holds a row before it (the arc's time-stamp memory, TSM).
 
-An operator that merges by time works up to the lowest of its inlets' frontiers: `more` is true while a tuple is not
-after it, or while it has risen since it was last passed on. All others take what there is; they are `Plain`.
+An operator that merges by time processes rows up to the lowest frontier of its inlets: `has_work` is true while a row
+is not after it, or while it has risen since it was last passed on. All others read all rows that wait: they are marked
+with `FrontierBypass`.
+
+To add an operator: write its file with a class that has the methods of `Operator` and derives from `QueryOperator`, add
+its place to `engine.compiler`, and test it.
 """
 
 from __future__ import annotations
@@ -120,28 +124,28 @@ class Inlet(Protocol):
     @property
     def frontier(self) -> int: ...
     def waiting(self) -> int:
-        """How many tuples were written and not read."""
+        """How many rows were written and not read."""
 
     def next_time(self) -> int | None:
-        """The time of the next tuple, None if none waits."""
+        """The time of the next row, None if none waits."""
 
     def times(self, limit: int) -> I64:
-        """The times of the next tuples, at most `limit`."""
+        """The times of the next rows, at most `limit`."""
 
     def rewind(self, rows: int) -> None:
-        """Stand so that the last `rows` tuples written are not read."""
+        """Move to before the last `rows` rows that were written."""
 
     def read(self, until: int) -> list[Batch]:
-        """Consume all tuples with a time of at most `until`."""
+        """Consume all rows with a time of at most `until`."""
 
     def take(self, limit: int) -> list[Batch]:
-        """Consume the next tuples, at most `limit`."""
+        """Consume the next rows, at most `limit`."""
 
     def fork(self) -> Inlet:
-        """A second reader at the same place: what it has not read is kept, too."""
+        """A second reader at the same position: the arc also keeps the rows that this one has not read."""
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading, so that the arc frees the rows."""
 
 
 class Outlet(Protocol):
@@ -158,13 +162,13 @@ class Operator(Protocol):
 
     @property
     def id(self) -> str:
-        """Stable and unique in its graph: metrics, migrations and people refer to it."""
+        """A name that is stable and unique in the graph, for metrics, `explain` and scheduling."""
 
     def run(self, budget: int) -> int:
-        """Do work for about `budget` tuples; returns the number of tuples handled."""
+        """Process about `budget` rows; returns the number of rows processed."""
 
     def has_work(self) -> bool:
-        """Whether `run` could do something now."""
+        """Whether `run` can process something now."""
 
     def metrics(self) -> dict[str, object]: ...
 
@@ -240,23 +244,23 @@ class StreamWriter(Operator, Protocol):
 
 
 class FrontierBypass:
-    """Marks an operator with one inlet that neither needs nor changes time: frontiers go past it.
+    """Marks an operator with one inlet that neither needs nor changes time: frontiers bypass it.
 
-    It writes nothing before its inlet's frontier once it has read all that waits there.
+    It writes no row before the frontier of its inlet once it has read all rows that wait there.
     """
 
 
 @runtime_checkable
 class TimerOperator(Protocol):
-    """An operator that holds back what it has read until time passes: ends of rows, slides, tuples out of order."""
+    """An operator that holds rows back until time passes: ends of rows, slides, rows out of order."""
 
     def next_timer(self) -> int | None:
-        """The time its inlets' frontiers must reach for it to write the next of what it holds; None: it holds none."""
+        """The time that the frontiers of its inlets must reach before it writes the next row; None: it holds none."""
 
 
 @runtime_checkable
 class FrontierGenerator(Protocol):
-    """An operator that can say more about time than its tuples do: a source with a clock."""
+    """An operator that can raise its frontier without rows: a source with a clock."""
 
     def can_advance_to(self, time: int) -> bool:
-        """Whether `run` would raise the frontier from not after `time` to `time` or beyond, though no tuple came."""
+        """Whether `run` raises the frontier from `time` or before to `time` or after, without a new row."""

@@ -1,12 +1,12 @@
-"""The source operator: a stream's tuples put in order, as far as its frontier says they are complete.
+"""The source operator: puts the rows of a stream in order, up to its frontier.
 
-Law: a tuple that arrives before the stream's frontier is late: it goes to the late output and nowhere else. Every other
-tuple is written exactly once, when the frontier has reached it; tuples are written in the order (time, arrival).
-The frontier is judged at the start of a push, so that the order of rows inside a push does not matter; it rises to the
-largest time seen less the allowed lateness, or by `advance`. State: the tuples between the frontier and the newest.
+Law: a late row (see `lateness`) goes to the late output and nowhere else. Every other row is written exactly once, when
+the frontier has reached it. Rows are written in the order (time, arrival). The frontier rises with the rows, or by
+`advance`. State: the rows between the frontier and the newest row.
 
-A source with a clock can also raise its frontier on demand, by an Enabling Time-Stamp: run with nothing to release, it
-promises what its declaration allows (`promise`). A latent stream's tuples have no time until they are released.
+A source with a clock can also raise its frontier on demand, by an Enabling Time-Stamp: if it runs with nothing to
+release, the frontier becomes what its declaration allows (`compute_clock_frontier`). Rows of a latent stream have no
+time until they are released.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.state.kernels import ALWAYS, FOREVER, I64
 
 
 class SourceOperator:
-    """One stream's entry into the graph."""
+    """Writes the rows of one stream into the graph."""
 
     def __init__(self, id_: str, stream: Stream, outlet: Outlet) -> None:
         self.id = id_
@@ -40,7 +40,7 @@ class SourceOperator:
         self._held_batches: list[StreamRows] = []
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        """Tuples as they arrive, in any order."""
+        """Take in rows as they arrive, in any order."""
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
         batch = StreamRows(times, columns, None, numbers)
@@ -53,7 +53,7 @@ class SourceOperator:
             self.advance(find_frontier(self.stream, int(batch.times.max())))
 
     def advance(self, frontier: int) -> None:
-        """No tuple before `frontier` will come."""
+        """Raise the frontier: no row before it will come."""
         self.frontier = max(self.frontier, frontier)
 
     def has_work(self) -> bool:
@@ -61,7 +61,7 @@ class SourceOperator:
             self._held_batches and self._mask_ready(self._held_batches[-1]).any()
         )
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - what is complete leaves at once; readers take what they can
+    def run(self, budget: int) -> int:  # noqa: ARG002 - all complete rows leave at once; readers take as many as they can
         held = self.held_rows()
         self._held_batches = []
         released = 0
@@ -91,7 +91,7 @@ class SourceOperator:
         }
 
     def held_rows(self) -> StreamRows | None:
-        """The tuples not yet written, in the order of their arrival."""
+        """The rows that are not written yet, in the order of their arrival."""
         return concat(self._held_batches) if self._held_batches else None
 
     def holds_rows(self) -> bool:
@@ -121,10 +121,10 @@ TickClock = Callable[[], int]
 
 
 def compute_clock_frontier(stream: Stream, now: int, last_arrival: int) -> int:
-    """The time before which no tuple of the stream will come, as far as a clock can tell; `heard`: the last arrival.
+    """The time before which no row of the stream will come, by a clock; `last_arrival`: when the last row came.
 
-    Streams stamped here: now. External ones: now less the declared skew, or, if they were silent for as long as their
-    idle rule says, now less that.
+    For a stream that the engine stamps this is the time now. For an external stream it is now less the declared skew,
+    or, if no row came for `idle_after`, now less `idle_after`.
     """
     if stream.timestamps != "external":
         return now
@@ -137,7 +137,7 @@ def compute_clock_frontier(stream: Stream, now: int, last_arrival: int) -> int:
 
 
 class ClockedSource(SourceOperator):
-    """A stream whose frontier a clock can raise. Tuples of an `internal` stream are stamped when they arrive."""
+    """A stream whose frontier a clock can raise. Rows of an internal stream are stamped when they arrive."""
 
     def __init__(self, id_: str, stream: Stream, outlet: Outlet, clock: TickClock) -> None:
         super().__init__(id_, stream, outlet)
@@ -172,7 +172,7 @@ class ClockedSource(SourceOperator):
 
 
 class LatentSource(ClockedSource):
-    """A stream whose tuples are stamped when they are released to those who read them, as many as fit in a turn."""
+    """A stream whose rows are stamped when they are released, as many as fit in a turn."""
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)

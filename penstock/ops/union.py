@@ -1,10 +1,10 @@
 """The union operator: UNION ALL of k inputs, merged by time.
 
-Law: every tuple of every input is written exactly once, in temporal order. A tuple leaves as soon as no input can still
-bring an earlier one: when its time is not beyond the smallest frontier (the relaxed `more`, Figure 8 of the query graph
-paper), so that simultaneous tuples never wait for each other; with `whole` instants leave as a whole, for readers that
-report answers. Signs pass through; numbers are spread so that they stay unique.
-State: none, what waits is in the arcs. Cost: O(n log n) of a turn's tuples.
+Law: every row of every input is written exactly once, in temporal order. A row is written as soon as no input can
+bring an earlier one: when its time is not after the lowest frontier (the relaxed `more`, Figure 8 of the query graph
+paper), so that simultaneous rows never wait for each other. With `whole` an instant is written as a whole, for readers
+that report answers. Signs stay the same; numbers are changed so that they stay unique.
+State: none, waiting rows are in the arcs. Cost: O(n log n) for the rows of a turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.state.kernels import ALWAYS, I64
 
 
 class UnionOperator(QueryOperator):
-    """k inputs become one stream. The columns are called `names`, whatever the inputs call them."""
+    """k inputs become one stream, with the column names `names`."""
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, names: Sequence[str], *, whole: bool = False

@@ -33,4 +33,4 @@ def test_threshold_below_smallest_is_refused(field: Any) -> None:
 
 def test_snapshot_keeps_thresholds() -> None:
     engine = ps.Engine(maintenance=SMALLEST)
-    assert ps.Engine.restore(engine.snapshot())._maintenance == SMALLEST
+    assert ps.Engine.restore(engine.snapshot())._components.options.maintenance == SMALLEST

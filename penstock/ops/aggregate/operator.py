@@ -1,13 +1,13 @@
 """The aggregate operator: GROUP BY, aggregates, HAVING and SLIDE.
 
-Law: at every instant the answer has one row for each group that has rows valid then and passes HAVING; its values are
+Law: at every instant the answer has one row for each group that has rows valid then and passes HAVING. Its values are
 the keys and the aggregates over those rows. A row leaves (-1) and another enters (+1) at an instant only if a value
 changed. Without keys all rows are one group, which, like any other, is in the answer only while it has rows.
-With SLIDE s the answer of each multiple b of s (from 0, the epoch) holds from b until the next: it is the one over the
-rows valid at the instant b, for a RANGE r those of (b - r, b]. A change counts from the next multiple of s on.
+With SLIDE s the answer of each multiple b of s (from 0, the epoch) holds from b until the next: it is the answer over
+the rows valid at the instant b, for a RANGE r those of (b - r, b]. A change counts from the next multiple of s on.
 
-It reads changes (signs and numbers) of whole instants. State: codes for the keys, accumulators (see `accumulate`), the
-number of each group's row. It does not keep its input or output: the rows before a batch are told by the accumulators.
+It reads changes of whole instants. State: codes for the keys, accumulators (see `accumulators`), the number of each
+group's row. It does not keep its input or output: the rows before a batch follow from the accumulators.
 Cost: O(n log n) to sort a batch by group, then O(1) a change (O(log n) for MIN and MAX).
 """
 
@@ -53,18 +53,18 @@ from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 _COUNT_STAR = Aggregate("count", (), False, INT)
-"""COUNT(*): known for every group, because it says whether there is one."""
+"""COUNT(*): counted for every group, because a group without rows is not in the answer."""
 
 
 class _DistinctWeights:
-    """DISTINCT in an aggregate: of equal values in a group only the first coming and the last going count."""
+    """DISTINCT in an aggregate: of equal values in a group only the first to come and the last to leave count."""
 
     def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
         self._groups = RowGroups([pa.int32(), *types], maintenance)
         self._counts: I64 = np.zeros(1, np.int64)
 
     def filter_weights(self, codes: I32, weights: I8, columns: Sequence[pa.Array]) -> tuple[I8, I32]:
-        """The weights that are left, and a name for each value of a group."""
+        """The weights of the changes that count, else 0, and a name for each value of a group."""
         names = self._groups.encode([pa.array(codes), *columns], codes.size)
         self._counts = grow(self._counts, self._groups.bound)
         out = np.empty(codes.size, np.int8)
@@ -92,7 +92,7 @@ class _AggregateFunction:
         )
 
     def apply(self, at: ChangePoints, changes: Changes, bound: int) -> pa.Array:
-        """The result at every point; `changes` are in the order of the points."""
+        """The result at every point. `changes` are in the order of the points."""
         columns = [changes.columns[name] for name in self.columns]
         weights: I8 = changes.signs
         names: I64 | I32 = changes.numbers
@@ -123,7 +123,7 @@ class _GroupedAggregation:
         self._differ = AnswerDiffer()
 
     def apply_changes(self, changes: Changes) -> Changes | None:
-        """The changes of the answer that follow from changes of the input."""
+        """The changes of the answer, given changes of the input."""
         self._groups.recycle(self._counts.counts)
         keys = [changes.columns[f"{place}"] for place in range(len(self._plan.keys))]
         at = find_change_points(self._groups.encode(keys, len(changes)), changes.times)
@@ -220,7 +220,7 @@ class SlidingAggregateOperator(_AggregateBase):
         self._done = int(ALWAYS)
 
     def _find_boundary(self) -> int:
-        """The last multiple of the slide up to which all changes are known."""
+        """The last multiple of the slide up to which all changes have arrived."""
         return (self._inlet.frontier - 1) // self._slide * self._slide
 
     def has_work(self) -> bool:

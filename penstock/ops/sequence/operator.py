@@ -1,15 +1,15 @@
-"""The sequence operator: each tuple of the right input with one earlier tuple of the left.
+"""The sequence operator: pairs each row of the right input with one earlier row of the left.
 
-Law: tuples are ordered by (time, order of declaration of their streams, arrival). A right tuple pairs with the newest
-(RECENT) or with the earliest unused (CHRONICLE) left tuple that is before it in this order, is valid at its time and
-satisfies the predicates with it, or with none. In CHRONICLE a left tuple pairs once. The pair has the right tuple's
-time and place in the order and is valid until the first of the two dies; so steps compose to longer sequences.
-If ends are asked for, the pair is written again with sign -1 when it dies.
+Law: rows are ordered by (time, order of declaration of their streams, arrival). A right row pairs with the newest
+(RECENT) or with the earliest unused (CHRONICLE) left row that is before it in this order, is valid at its time and
+satisfies the predicates with it, or with none. In CHRONICLE a left row pairs once. The pair has the time of the right
+row and its place in the order, and is valid until the first of the two expires; so steps compose to longer sequences.
+With ends, the pair is written again with sign -1 when it expires.
 
-A right tuple waits only until the left input's frontier says that no earlier left tuple will come (Figures 12 and 13
-of the query graph paper). State: the left tuples that may still pair (see `waiting`): in RECENT without further
-predicates and with one window length one a key, in CHRONICLE the unused ones; and living pairs if ends are asked for.
-Cost: O(1) a tuple; with predicates other than equalities, O(candidates with the same key).
+A right row waits only until the frontier of the left input says that no earlier left row will come (Figures 12 and 13
+of the query graph paper). State: the left rows that can still pair (see `buffer`): in RECENT without further predicates
+and with one window length one a key, in CHRONICLE the unused ones; and the current pairs if it writes ends.
+Cost: O(1) a row; with predicates other than equalities, O(candidates with the same key).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DIES = "_dies"
 
 
 def qualify_column(column: Column) -> str:
-    """The name of a FROM item's column in batches of combined tuples."""
+    """The name of the column of a FROM item in batches of pairs."""
     return f"{column.alias}.{column.name}"
 
 
@@ -56,7 +56,7 @@ def qualify_column(column: Column) -> str:
 class SequenceInput:
     """An input of a step: a stream with its filters and window, or the pairs of the step before (`alias` is None).
 
-    A query added under way takes tuples that arrived from number `since` on.
+    Only rows with an arrival number from `since` on count: a query does not see rows that arrived before it started.
     """
 
     inlet: Inlet
@@ -84,7 +84,7 @@ class SequenceInput:
 
 @dataclass(frozen=True)
 class _InputTuples:
-    """Tuples of an input with their deaths; columns by qualified name."""
+    """Rows of an input with their expirations; columns by qualified name."""
 
     times: I64
     numbers: I64
@@ -133,7 +133,7 @@ class SequenceOperator(QueryOperator):
         return self._left.inlet, self._right.inlet
 
     def _compute_bounds(self) -> tuple[int, int]:
-        """The last instant that can be worked on, and the frontier of the pairs once that is done."""
+        """The last instant that may be processed, and the frontier of the pairs after it."""
         left, right = (inlet.frontier for inlet in self._inlets)
         limit = left if self._step.tie_order > 0 else left - 1
         if self._strict:
@@ -191,7 +191,7 @@ class SequenceOperator(QueryOperator):
     def _match_predicates(
         self, right: _InputTuples, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
     ) -> I64:
-        """Pairs under predicates: all candidates are judged, then the first that holds is taken."""
+        """Pairs under predicates: all candidates are tested, then the first that satisfies them is taken."""
         chosen = np.full(right.times.size, -1, np.int64)
         recent = self._step.is_recent
         for tuples, rows in self._buffer.iter_candidates(wanted, right.times, limits, recent=recent):
@@ -243,7 +243,7 @@ class SequenceOperator(QueryOperator):
             self._emitted += len(batch)
             self._outlet.write(batch)
 
-    # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── saved state ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self) -> SavedState:
         """The rows that can still pair, the current pairs, and how far each stream was read."""
@@ -254,12 +254,11 @@ class SequenceOperator(QueryOperator):
         }
         tables = {"waiting": self._buffer.dump()}
         if self._ends:
-            mortal = self._expirations.pop_due(int(FOREVER) - 1)
-            if mortal is not None:
-                shape = np.empty((0, len(mortal)), np.int64)
-                self._expirations.add(mortal.times, mortal.numbers, shape, mortal.columns)
-            parts = [*([] if mortal is None else [mortal]), *self._never_expiring]
-            tables["living"] = _living_as_table(parts, self._step.outputs or (), mortal)
+            expiring = self._expirations.pop_due(int(FOREVER) - 1)
+            if expiring is not None:
+                shape = np.empty((0, len(expiring)), np.int64)
+                self._expirations.add(expiring.times, expiring.numbers, shape, expiring.columns)
+            tables["current"] = _pairs_as_table(expiring, self._never_expiring, self._step.outputs or ())
         return SavedState(values, tables)
 
     def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
@@ -277,26 +276,29 @@ class SequenceOperator(QueryOperator):
         self._buffer_left(_InputTuples(times, numbers, dies, stored))
         if not self._ends:
             return None
-        living = tables["living"]
+        pairs = tables["current"]
         names = [name for name, _ in self._step.outputs or ()]
-        shown = {name: _combine_chunks(living, place) for place, name in enumerate(names)}
-        count = living.num_rows
+        shown = {name: _combine_chunks(pairs, place) for place, name in enumerate(names)}
+        count = pairs.num_rows
         born = Changes(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
         self._next_number = count
-        self._track_expiration(_combine_chunks(living, len(names)).to_numpy(), born)
+        self._track_expiration(_combine_chunks(pairs, len(names)).to_numpy(), born)
         return born
 
 
-def _living_as_table(parts: list[Changes], outputs: tuple[tuple[str, Expr], ...], mortal: Changes | None) -> pa.Table:
-    """Living pairs, their deaths in the last column."""
+def _pairs_as_table(
+    expiring: Changes | None, never_expiring: Sequence[Changes], outputs: tuple[tuple[str, Expr], ...]
+) -> pa.Table:
+    """Current pairs, their expirations in the last column."""
     schema = pa.schema([*((name, expr.type) for name, expr in outputs), (_DIES, pa.int64())])
+    parts = [*([] if expiring is None else [expiring]), *never_expiring]
     if not parts:
         return schema.empty_table()
-    whole = concat(parts)
-    dies = np.full(len(whole), FOREVER)
-    if mortal is not None:
-        dies[: len(mortal)] = mortal.times
-    return pa.Table.from_arrays([*whole.columns.values(), pa.array(dies)], schema=schema)
+    pairs = concat(parts)
+    dies = np.full(len(pairs), FOREVER)
+    if expiring is not None:
+        dies[: len(expiring)] = expiring.times
+    return pa.Table.from_arrays([*pairs.columns.values(), pa.array(dies)], schema=schema)
 
 
 def _combine_chunks(table: pa.Table, column: str | int) -> pa.Array:
