@@ -109,9 +109,9 @@ def concat(batches: Sequence[B]) -> B:
     )
 
 
-def merge_changes(ends: B | None, births: B | None) -> B | None:
-    """Ends and births of rows as one batch in temporal order; within an instant, rows leave before others enter."""
-    changes = [batch for batch in (ends, births) if batch is not None and len(batch)]
+def merge_changes(ends: B | None, inserts: B | None) -> B | None:
+    """Ends and inserts of rows as one batch in temporal order; within an instant, rows leave before others enter."""
+    changes = [batch for batch in (ends, inserts) if batch is not None and len(batch)]
     if len(changes) < 2:
         return changes[0] if changes else None
     batch = concat(changes)

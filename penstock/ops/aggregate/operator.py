@@ -240,7 +240,7 @@ class SlidingAggregateOperator(_AggregateBase):
         return None if time is None else self.find_complete_since(time)
 
     def find_complete_since(self, since: int) -> int:
-        """After the first report at or after `since`: a report tells the changes since the one before."""
+        """After the first report at or after `since`: a report has the changes since the one before."""
         return clamp_time(-(-since // self._slide) * self._slide + 1)
 
     def _round_up_to_slide(self, times: I64) -> I64:

@@ -65,25 +65,25 @@ class SequenceInput:
     lifetime: int | None = None
     since: int = 0
 
-    def read(self, until: int) -> _InputTuples | None:
+    def read(self, until: int) -> _InputRows | None:
         batches = self.inlet.read(until)
         if not batches:
             return None
         batch = as_stream_rows(concat(batches))
         if self.alias is None:
             dies = batch.columns[_DIES].to_numpy()
-            return _InputTuples(batch.times, batch.numbers, dies, batch.columns)
+            return _InputRows(batch.times, batch.numbers, dies, batch.columns)
         keep = batch.numbers >= self.since
         if self.filters:
             keep &= compute_mask(self.filters, lambda column: batch.columns[column.name], len(batch))
         if not keep.all():
             batch = batch.take(np.flatnonzero(keep))
         named = {f"{self.alias}.{name}": column for name, column in batch.columns.items()}
-        return _InputTuples(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
+        return _InputRows(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
 
 
 @dataclass(frozen=True)
-class _InputTuples:
+class _InputRows:
     """Rows of an input with their expirations; columns by qualified name."""
 
     times: I64
@@ -156,7 +156,7 @@ class SequenceOperator(QueryOperator):
         if until == bound:
             self._passed_frontier = frontier
             self._outlet.advance(frontier)
-        taken = [0 if tuples is None else tuples.times.size for tuples in (left, right)]
+        taken = [0 if rows is None else rows.times.size for rows in (left, right)]
         self._rows_in = [seen + more for seen, more in zip(self._rows_in, taken, strict=True)]
         return sum(taken)
 
@@ -171,12 +171,12 @@ class SequenceOperator(QueryOperator):
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _buffer_left(self, left: _InputTuples) -> None:
+    def _buffer_left(self, left: _InputRows) -> None:
         terms = [evaluate(term, left.read, left.times.size) for term, _ in self._step.keys]
         codes = self._buffer.encode_keys(terms, left.times.size, insert=True)
         self._buffer.append(left.times, left.numbers, left.dies, codes, left.columns)
 
-    def _pair_right(self, right: _InputTuples) -> Batch | None:
+    def _pair_right(self, right: _InputRows) -> Batch | None:
         count = right.times.size
         terms = [evaluate(term, right.read, count) for _, term in self._step.keys]
         wanted = self._buffer.encode_keys(terms, count, insert=False)
@@ -189,7 +189,7 @@ class SequenceOperator(QueryOperator):
         return self._build_pairs(rows[found], right, found) if found.size else None
 
     def _match_predicates(
-        self, right: _InputTuples, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
+        self, right: _InputRows, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
     ) -> I64:
         """Pairs under predicates: all candidates are tested, then the first that satisfies them is taken."""
         chosen = np.full(right.times.size, -1, np.int64)
@@ -205,7 +205,7 @@ class SequenceOperator(QueryOperator):
                 self._buffer.remove(chosen[(chosen >= 0) & ~before])
         return chosen
 
-    def _make_reader(self, rows: I64, right: _InputTuples, tuples: I64) -> Callable[[Column], pa.Array]:
+    def _make_reader(self, rows: I64, right: _InputRows, tuples: I64) -> Callable[[Column], pa.Array]:
         indices = pa.array(tuples)
 
         def read(column: Column) -> pa.Array:
@@ -215,7 +215,7 @@ class SequenceOperator(QueryOperator):
 
         return read
 
-    def _build_pairs(self, rows: I64, right: _InputTuples, tuples: I64) -> Batch:
+    def _build_pairs(self, rows: I64, right: _InputRows, tuples: I64) -> Batch:
         read = self._make_reader(rows, right, tuples)
         dies = np.minimum(self._buffer.dies(rows), right.dies[tuples])
         times = right.times[tuples]
@@ -237,8 +237,8 @@ class SequenceOperator(QueryOperator):
             self._never_expiring.append(born.take(np.flatnonzero(dies == FOREVER)))
 
     def _write(self, born: Batch | None, until: int) -> None:
-        dead = self._expirations.pop_due(until) if self._ends else None
-        batch = merge_changes(dead, born)
+        ended = self._expirations.pop_due(until) if self._ends else None
+        batch = merge_changes(ended, born)
         if batch is not None:
             self._emitted += len(batch)
             self._outlet.write(batch)
@@ -273,7 +273,7 @@ class SequenceOperator(QueryOperator):
         held = {name: _combine_chunks(tables["waiting"], name) for name in tables["waiting"].column_names}
         times, numbers, dies = (held[name].to_numpy() for name in ("_time", "_number", "_dies"))
         stored = {name.removeprefix("column "): column for name, column in held.items() if name[0] != "_"}
-        self._buffer_left(_InputTuples(times, numbers, dies, stored))
+        self._buffer_left(_InputRows(times, numbers, dies, stored))
         if not self._ends:
             return None
         pairs = tables["current"]
