@@ -1,7 +1,7 @@
-"""The budgets of an engine: which queries each of them binds.
+"""The budgets of an engine, and the queries that each of them binds.
 
-Only joins whose rows leave as they are can be bound: a COUNT over a part of the rows, a DISTINCT or an EXCEPT would be
-wrong, not partial, and so would a query over a derived stream with tuples missing.
+A budget can bind only joins whose rows are results as they are. A COUNT, a DISTINCT or an EXCEPT over a part of the
+rows is wrong, not partial, and so is a query over a derived stream that lacks rows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPar
 from penstock.plan.tree import Tree
 
 _EXEMPT = object()
-"""The purse of queries that are exempt from the budget of the engine."""
+"""The scope of queries that are exempt from the budget of the engine."""
 
 
 def find_distortion(part: PlanPart) -> str | None:
-    """What above a join would be wrong, not partial, if rows of the join were missing; None if nothing would be."""
+    """What above a join is wrong, not partial, if rows of the join are missing; None if nothing is."""
     match part:
         case GroupPart() if _has_probing_join(part.input):
             return "an aggregate"
@@ -55,13 +55,13 @@ class Budgets:
         self._timer = timer
         self._engine_scope: BudgetScope | None = None
         self._query_scopes: dict[str, BudgetScope | None] = {}
-        """By query; None for one that is exempt."""
+        """By query; None for a query that is exempt."""
 
     def _find_scope(self, running: RunningQuery) -> BudgetScope | None:
         return self._query_scopes.get(running.name, self._engine_scope)
 
     def _iter_sharers(self, running: RunningQuery) -> Iterator[RunningQuery]:
-        """A query and those whom a budget of its own binds as well: they share a join with it, or with one of them."""
+        """A query and all queries that share a join with it, or with one of them: its own budget binds them too."""
         found, waiting = {running.name}, [running]
         while waiting:
             yield (each := waiting.pop())
@@ -73,22 +73,22 @@ class Budgets:
         yield from filter(None, (self._engine_scope, *self._query_scopes.values()))
 
     def set(self, budget: Budget | None, only: RunningQuery | None) -> None:
-        """Bind every query, or one and those who share its joins; None frees them. See `check_set`."""
-        keeper = None if budget is None else BudgetScope(budget, self._timer)
+        """Bind every query, or one and those that share its joins; None frees them. See `check_set`."""
+        scope = None if budget is None else BudgetScope(budget, self._timer)
         chosen = list(self._registry if only is None else self._iter_sharers(only))
         if only is None:
             for former in self._iter_scopes():
                 former.lift()
-            self._engine_scope, self._query_scopes = keeper, {}
+            self._engine_scope, self._query_scopes = scope, {}
         else:
             for running in chosen:
                 self._release_query(running)
-            self._query_scopes |= dict.fromkeys((running.name for running in chosen), keeper)
+            self._query_scopes |= dict.fromkeys((running.name for running in chosen), scope)
         for running in chosen:
             self._bind(running)
 
     def check_set(self, only: RunningQuery | None) -> None:
-        """Refuse a budget if one of the queries cannot be bound: then none is."""
+        """Refuse a budget if it cannot bind one of the queries: then it binds none."""
         chosen = list(self._registry if only is None else self._iter_sharers(only))
         if only is not None:
             _check_sharers(only, chosen)
@@ -96,7 +96,7 @@ class Budgets:
             _check_query(running)
 
     def can_bind(self, running: RunningQuery) -> bool:
-        """Whether a query has no budget, and it and all who share its joins allow one by FRESHNESS."""
+        """Whether a query has no budget, and it and all that share its joins allow one by FRESHNESS."""
         if self._engine_scope is not None or running.name in self._query_scopes:
             return False
         try:
@@ -113,13 +113,13 @@ class Budgets:
         return self._query_scopes.get(running.name) is not None
 
     def check_free(self, running: RunningQuery) -> None:
-        """Refuse to take back a query's own budget if that of the engine cannot bind it."""
+        """Refuse to remove a query's own budget if that of the engine cannot bind it."""
         if self._engine_scope is not None:
             for each in self._iter_sharers(running):
                 _check_query(each)
 
     def free(self, running: RunningQuery) -> None:
-        """Take back a query's own budget: it, and who shares its joins, are bound as all others, and may share them."""
+        """Remove a query's own budget: the engine's budget binds it and those that share its joins."""
         freed = list(self._iter_sharers(running))
         for each in freed:
             self._release_query(each)
@@ -127,55 +127,55 @@ class Budgets:
             self._bind(each)
 
     def check_admission(self, name: str, part: PlanPart, *, derives: bool) -> None:
-        """Refuse a new query, or one with a new text, that the budget of the engine, or its own, cannot bind."""
+        """Refuse a query with a new text that its budget, its own or the engine's, cannot bind."""
         if self._query_scopes.get(name, self._engine_scope) is not None:
             if any(_is_probing(join) and isinstance(join.plan.root, EddyPlan) for join in list_join_parts(part)):
                 raise make_eddy_budget_error(name)
             _check_part(name, part, derives=derives)
 
     def admit(self, running: RunningQuery) -> None:
-        """A new query, or one with a new text: the budget of the engine binds it as well, or the one it has."""
+        """Bind a query with a new text: by its own budget, else by that of the engine."""
         self._bind(running)
 
     def _bind(self, running: RunningQuery) -> None:
-        keeper = self._find_scope(running)
-        if keeper is not None:
-            keeper.bind(running.joins)
+        scope = self._find_scope(running)
+        if scope is not None:
+            scope.bind(running.joins)
         for join in running.joins:
             join.budget_scope = self.budget_scope(running.name)
 
     def budget_scope(self, name: str) -> object:
-        """What divides the joins of a query from those of others: its own budget, or that it has none; else None."""
+        """The scope within which a query shares joins: its own budget, or exempt; None: that of the engine."""
         return (self._query_scopes[name] or _EXEMPT) if name in self._query_scopes else None
 
     def release_joins(self, running: RunningQuery) -> None:
-        """A query with a text goes; joins that others share stay bound, and its name keeps its budget."""
-        if (keeper := self._find_scope(running)) is not None:
-            keeper.release(join for join in running.joins if len(join.shared_join.members) == 1)
+        """Free the joins that only this query uses; its name keeps its budget."""
+        if (scope := self._find_scope(running)) is not None:
+            scope.release(join for join in running.joins if len(join.shared_join.members) == 1)
 
     def remove_query(self, running: RunningQuery) -> None:
-        """A query goes; joins that others share stay bound."""
+        """Free the joins that only this query uses, and forget its budget."""
         self.release_joins(running)
         self._query_scopes.pop(running.name, None)
 
     def _release_query(self, running: RunningQuery) -> None:
-        keeper = self._find_scope(running)
+        scope = self._find_scope(running)
         self._query_scopes.pop(running.name, None)
-        if keeper is not None:
-            keeper.release(running.joins)
+        if scope is not None:
+            scope.release(running.joins)
 
     def begin(self) -> None:
-        for keeper in self._iter_scopes():
-            keeper.begin()
+        for scope in self._iter_scopes():
+            scope.begin()
 
     def end(self) -> None:
-        for keeper in self._iter_scopes():
-            keeper.end()
+        for scope in self._iter_scopes():
+            scope.end()
 
     def join_budgets(self, running: RunningQuery) -> list[JoinBudget]:
-        """The joins of a query under their budget; none if it has none."""
-        keeper = self._find_scope(running)
-        return [] if keeper is None else [keeper.join_budgets[join.id] for join in running.joins]
+        """The joins of a query under their budget; empty if it has none."""
+        scope = self._find_scope(running)
+        return [] if scope is None else [scope.join_budgets[join.id] for join in running.joins]
 
     def metrics(self, running: RunningQuery) -> dict[str, object]:
         """The budget of a query's join, or of each of them."""
@@ -185,17 +185,17 @@ class Budgets:
     def format_allowances(self, running: RunningQuery) -> dict[JoinOperator, dict[Tree, str]]:
         """For `explain`: how many rows of each node of a join may probe."""
         return {
-            overload.join: {node: f"{probes:.4g} per second" for node, probes in overload.shedding.allowances.items()}
-            for overload in self.join_budgets(running)
+            each.join: {node: f"{probes:.4g} per second" for node, probes in each.shedding.allowances.items()}
+            for each in self.join_budgets(running)
         }
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, without: Collection[str] = ()) -> dict[str, Any]:
-        """What was asked for, except for some queries and who shares their budgets."""
+        """The budgets that were set, except those of some queries and of those that share them."""
 
-        def plain(keeper: BudgetScope | None) -> dict[str, Any] | None:
-            return None if keeper is None else asdict(keeper.budget)
+        def plain(scope: BudgetScope | None) -> dict[str, Any] | None:
+            return None if scope is None else asdict(scope.budget)
 
         left_out = {id(self._query_scopes.get(name)) for name in without}
         single = {
@@ -204,41 +204,41 @@ class Budgets:
         return {"general": plain(self._engine_scope), "single": single}
 
     def restore(self, dumped: Mapping[str, Any]) -> None:
-        """Bind queries as they were. What was agreed to then is not asked again."""
+        """Bind queries as in a snapshot. Budgets that were accepted then are not checked again."""
 
-        def keeper(entry: Mapping[str, Any] | None) -> BudgetScope | None:
+        def make_scope(entry: Mapping[str, Any] | None) -> BudgetScope | None:
             return None if entry is None else BudgetScope(Budget(**entry), self._timer)
 
-        self._engine_scope = keeper(dumped["general"])
+        self._engine_scope = make_scope(dumped["general"])
         for name, entry in dumped["single"].items():
-            if name not in self._query_scopes:  # else it shares the budget of one before
+            if name not in self._query_scopes:  # else it shares the budget of an earlier one
                 names = [running.name for running in self._iter_sharers(self._registry[name])]
-                self._query_scopes |= dict.fromkeys(names, keeper(entry))
+                self._query_scopes |= dict.fromkeys(names, make_scope(entry))
         for running in self._registry:
             self._bind(running)
 
 
 def has_freshness(running: RunningQuery) -> bool:
-    """Whether a query says what it can do without."""
+    """Whether a query has a FRESHNESS clause: it accepts that results are missing."""
     return any(source.freshness is not None for source in running.query.body.inputs)
 
 
 def _check_sharers(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
-    """Refuse a budget for a query that probes nothing, or shares a join with one that cannot do without results."""
+    """Refuse a budget for a query that does not probe, or that shares a join with one without FRESHNESS."""
     if not any(map(_is_probing, list_join_parts(only.plan.logical_plan))):
-        message = f"{only.name} joins nothing: it does not probe, and a budget would change nothing"
+        message = f"{only.name} joins nothing: it does not probe, so a budget has no effect"
         raise UnsupportedError("NOTHING_TO_BUDGET", message, query=only.name)
     others = sorted(each.name for each in chosen if each is not only and not has_freshness(each))
     if others:
         message = (
-            f"{only.name} shares its join with {', '.join(others[:5])}, and a budget binds all who share: give them "
-            "FRESHNESS as well, or the budget to the whole engine, or start the query in an Engine(share=False)"
+            f"{only.name} shares its join with {', '.join(others[:5])}, and a budget binds all queries of a join: give "
+            "them FRESHNESS as well, or the budget to the whole engine, or start the query in an Engine(share=False)"
         )
         raise UnsupportedError("SHARED_JOIN", message, query=only.name)
 
 
 def _check_query(running: RunningQuery) -> None:
-    """Refuse a query whose results would be wrong if rows of its joins were missing."""
+    """Refuse a query whose results are wrong if rows of its joins are missing."""
     for join in running.joins:
         if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
             raise make_eddy_budget_error(running.name)
@@ -248,9 +248,9 @@ def _check_query(running: RunningQuery) -> None:
 def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:
     above = find_distortion(part)
     if above is not None:
-        why = f"{name} has {above} above a join: with rows missing its results would be wrong, not fewer"
+        why = f"{name} has {above} above a join: without some rows its results are wrong, not fewer"
     elif derives and _has_probing_join(part):
-        why = f"{name} is a stream derived from a join: with tuples missing its readers would be wrong"
+        why = f"{name} is a stream derived from a join: without some tuples its readers are wrong"
     else:
         return
     message = f"{why}; give the budget to other queries by name: budget(..., query=...)"

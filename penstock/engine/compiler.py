@@ -171,17 +171,17 @@ class Compiler:
 
     def _compile_last_join(self, part: JoinPart) -> QueryOutput:
         """A join whose rows are the results. Rows that need no tests of their own are built when the user reads."""
-        seat = self._request_join(part, INSERTS, nested=True)
-        need = seat.need
+        choice = self._request_join(part, INSERTS, nested=True)
+        need = choice.need
         if need.common_lifetime is None or need.residuals or need.freshness_checks:
-            return BufferedOutput(self._place_buffered(seat, INSERTS).outlet.open())
-        member = Member(self._make_id("join"), need, None, seat.renaming, emits_ends=False)
-        node, join = self._place_member(seat, member)
+            return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
+        member = Member(self._make_id("join"), need, None, choice.renaming, emits_ends=False)
+        node, join = self._place_member(choice, member)
         placed = JoinQueryPart(node, part, join, member)
         self._add_join(placed)
         return PulledOutput(placed)
 
-    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool) -> _JoinSeat:
+    def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool) -> _JoinChoice:
         streams = {s.alias: self.relations.nodes[s.relation.name] for s in part.sources if not s.is_table}
         terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole)
         request = JoinRequest(
@@ -193,13 +193,13 @@ class Compiler:
             match = self.joins.find_nested_match(request)
         renaming = {source.alias: source.alias for source in part.sources} if match is None else match.renaming
         need = derive_requirement(part, renaming, nested=match is not None and match.nested)
-        return _JoinSeat(request, match, renaming, need, streams)
+        return _JoinChoice(request, match, renaming, need, streams)
 
-    def _place_buffered(self, seat: _JoinSeat, mode: OutputMode) -> BufferedJoinPart:
+    def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
-        member = Member(self._make_id("join"), seat.need, outlet, seat.renaming, emits_ends=mode.ends)
-        node, join = self._place_member(seat, member)
-        placed = BufferedJoinPart(node, seat.request.part, join, member, outlet)
+        member = Member(self._make_id("join"), choice.need, outlet, choice.renaming, emits_ends=mode.ends)
+        node, join = self._place_member(choice, member)
+        placed = BufferedJoinPart(node, choice.request.part, join, member, outlet)
         self._add_join(placed)
         return placed
 
@@ -207,22 +207,22 @@ class Compiler:
         self._parts.append(part)
         self._joins.append(part)
 
-    def _place_member(self, seat: _JoinSeat, member: Member) -> tuple[Node, JoinOperator]:
+    def _place_member(self, choice: _JoinChoice, member: Member) -> tuple[Node, JoinOperator]:
         """Add the query to the join that it shares, or create one."""
-        start = _find_start({seat.renaming[alias]: stream for alias, stream in seat.streams.items()})
-        if seat.match is not None:
-            seat.match.join.add_member(member, start, history=self.spec.history)
-            return seat.match.node, seat.match.join
-        part, terms = seat.request.part, seat.request.terms
-        readers = {alias: stream.node.outlet.open() for alias, stream in seat.streams.items()}
+        start = _find_start({choice.renaming[alias]: stream for alias, stream in choice.streams.items()})
+        if choice.match is not None:
+            choice.match.join.add_member(member, start, history=self.spec.history)
+            return choice.match.node, choice.match.join
+        part, terms = choice.request.part, choice.request.terms
+        readers = {alias: stream.node.outlet.open() for alias, stream in choice.streams.items()}
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
         tables = {s.alias: self.relations.tables[s.relation.name] for s in part.sources if s.is_table}
         join = JoinOperator(
             self._make_unique_name(member.id), part, member, start, arrivals, tables,
             strict=terms.whole_instants, state=terms.state, demand=terms.demand, maintenance=self.maintenance,
         )  # fmt: skip
-        node = self.graph.add(join, Buffer(), {readers[alias]: seat.streams[alias].node for alias in readers})
-        self.joins.add(seat.request, node, join)
+        node = self.graph.add(join, Buffer(), {readers[alias]: choice.streams[alias].node for alias in readers})
+        self.joins.add(choice.request, node, join)
         return node, join
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,8 +272,8 @@ class Compiler:
 
 
 @dataclass(frozen=True)
-class _JoinSeat:
-    """The place of a query in a join: `match` is the running join that it shares; None: it needs a new one."""
+class _JoinChoice:
+    """How a query gets its join: `match` is the running join that it shares; None: it creates one."""
 
     request: JoinRequest
     match: JoinMatch | None

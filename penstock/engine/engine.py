@@ -79,11 +79,14 @@ class Engine:
         timer: Timer = perf_counter,
         maintenance: Maintenance = SHIPPED,
     ) -> None:
-        """`share`: queries over the same streams run as one join; `slicing`: how it keeps tuples, see `reslice`.
+        """Create an engine without streams and queries.
 
-        `max_queries`: how many queries there may be. With `adapt` plans, state policies and budgets follow what is
-        measured, by some `Rules`; see docs/adapt.md. `timer` tells the seconds that pushes take, for `adapt` and for
-        budgets per push. `maintenance`: when state is reorganised, which no result depends on.
+        `state`: the state policy of queries, "auto", "eager", "lazy", "jit" or "none". `schedule`: see `schedule`.
+        `batch`: how many tuples an operator takes per turn. `clock`: the time of streams that the engine stamps.
+        `demand`: see `query`. `share`: queries over the same streams run as one join. `slicing`: see `reslice`.
+        `max_queries`: the largest number of queries. `adapt`: plans, state policies and budgets follow measurements, by
+        `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push. `maintenance`:
+        when state is reorganised; results do not depend on it.
         """
         rules = as_rules(adapt)
         options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance)
@@ -121,18 +124,18 @@ class Engine:
         skew: Duration = 0,
         idle_after: Duration | None = None,
     ) -> None:
-        """Declare a stream: its columns, which of them is its time, and how late a tuple may be.
+        """Declare a stream: its columns, its time column, and how late a tuple may be.
 
-        By default only tuples, `advance` and `flush` move its time. Else the engine's clock may: tuples of an
-        "external" stream come at most `skew` after their time, and if none comes for `idle_after` none is expected
-        that is older than that; those of an "internal" or "latent" stream are stamped by the engine, when they arrive
-        or when they are first needed, whatever stands in their time column.
+        By default only tuples, `advance` and `flush` advance its time. The engine's clock does too in these cases: with
+        `skew`, tuples of an "external" stream come at most that long after their time; with `idle_after`, a stream
+        without tuples for that long is taken to have none older than that; tuples of an "internal" stream are stamped
+        when they arrive, those of a "latent" stream when they are first read, and their time column is ignored.
         """
         self._relations.require_free(name)
         self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after))
 
     def declare(self, stream: Stream) -> None:
-        """Declare a stream that a script's CREATE STREAM has described."""
+        """Declare a stream as CREATE STREAM of a script describes it."""
         self._relations.add_stream(stream)
 
     def table(self, name: str, table: pa.Table) -> None:
@@ -140,7 +143,7 @@ class Engine:
         self._relations.add_table(name, table)
 
     def aggregate(self, name: str, cls: type) -> None:
-        """Make a class usable as an aggregate by name; see docs/queries.md for what it must have."""
+        """Declare a class as an aggregate function; docs/queries.md lists its methods."""
         self._relations.add_aggregate(name, cls)
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,19 +160,19 @@ class Engine:
     ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
-        `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
-        semicolons. `state` is its state policy, `demand` how "jit" and "auto" keep what is demanded of a state:
-        "exact", or "bloom", a filter that lets some rows too many be built; both the engine's by default. With
-        `history` a query that can share a running join also sees what its windows hold; the metric `complete_since`
-        says from when on it lacks nothing.
+        `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, separated by
+        semicolons. `state` is its state policy. `demand` is how "jit" and "auto" keep the keys that are demanded of a
+        state: "exact", or "bloom", a smaller filter with which some rows are built that are not needed. Both default to
+        those of the engine. With `history` a query that shares a running join also sees the tuples that the windows of
+        the join hold; the metric `complete_since` is the time from which on no result is missing.
         """
         self._changes.start(QueryRequest(name, text, plan, state, demand, history=history))
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
-        """Go on with another text: another window, filter or select list. What the windows hold is looked back at.
+        """Replace the text of a query: another window, filter or select list. It keeps the tuples of its windows.
 
-        Results come by the new text from the next push on; see `history` of `query`. If the text is wrong, the query
-        goes on as it was.
+        Results follow the new text from the next push on; see `history` of `query`. If the text is wrong, the query
+        does not change.
         """
         self._changes.alter(name, text, plan, state)
 
@@ -181,17 +184,18 @@ class Engine:
         state: str | None = None,
         demand: DemandFilter | None = None,
     ) -> None:
-        """Declare a stream that is the results of a query, for other queries to read; its time column is `_ts`."""
+        """Declare a stream that consists of the results of a query; its time column is `_ts`."""
         self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
 
     def drop(self, name: str) -> None:
-        """Stop a query, or a derived stream nobody reads, and forget what it remembers."""
+        """Stop a query, or a derived stream without readers, and free its state."""
         self._changes.drop(name)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
-        """Go on with another plan, without losing or repeating a result.
+        """Change the plan of a query, without losing or repeating a result.
 
-        What a chain of EXCEPT takes away stands in the order of the plan: "A; D; B" asks D before B.
+        `how` is "jisc", "moving-state" or "parallel-track". A chain of EXCEPT tests its inputs in the order of the
+        plan: with "A; D; B" it tests D before B.
         """
         require_known(how, get_args(Migration), "way to migrate")
         require_plan(plan)
@@ -206,10 +210,10 @@ class Engine:
     def push(
         self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
     ) -> Results:
-        """Give tuples to streams; returns what became certain, per query in temporal order.
+        """Push tuples to streams; returns the results that became certain, by query and in temporal order.
 
-        `frontiers`: by stream, a time before which no tuple will come after these; see `advance`. Nothing is taken if
-        any table does not fit its stream.
+        `frontiers`: by stream, a time before which no tuple will come in later pushes; see `advance`. If a table does
+        not fit its stream, the whole push is refused.
         """
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
@@ -221,33 +225,33 @@ class Engine:
             return self._cycle.run(self)
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
-        """No tuple of the stream before `time` will come.
+        """Promise that no tuple of the stream before `time` will come.
 
-        What becomes certain by that comes with the next push, which may be empty: `push({})`.
+        The next push, which may be empty (`push({})`), returns the results that become certain by it.
         """
         for source, frontier in self._relations.streams.resolve_frontiers({name: time}):
             source.advance(frontier)
 
     def flush(self) -> Results:
-        """The end of every stream."""
+        """End every stream; returns all results that are left."""
         with self._guard.change():
             for source in self._relations.streams:
                 source.advance(int(FOREVER))
             return self._cycle.run(self)
 
     def failures(self) -> dict[str, QueryError]:
-        """The queries and derived streams that stopped, because an expression or an aggregate of theirs raised.
+        """The queries and derived streams that stopped because one of their expressions or aggregates raised an error.
 
-        A stopped query writes nothing more until it is dropped and started again; the others go on.
+        A stopped query has no more results until it is dropped and started again. Other queries are not affected.
         """
         return self._registry.failures()
 
     # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
 
     def schedule(self, strategy: str, part: str | None = None) -> None:
-        """The strategy by which the next operator is selected: "dfs", "bfs" or "rr".
+        """Set the strategy that selects the next operator: "dfs", "bfs" or "rr".
 
-        `part` is a query, or an operator by the name `explain(..., format="table")` shows; without it, all there is.
+        `part` is a query, or an operator by its name in `explain(..., format="table")`; without it, the whole graph.
         """
         require_known(strategy, tuple(STRATEGIES), "schedule")
         ids = [] if part is None else [node.id for node in self._registry.find_nodes(part, self._graph)]
@@ -255,99 +259,100 @@ class Engine:
             self._graph.schedule(strategy, *ids)
 
     def break_after(self, operator: str) -> None:
-        """Set a virtual break node behind an operator, or a query's last: what follows is scheduled on its own."""
+        """Set a virtual break node behind an operator, or a query's last: operators behind it are scheduled apart."""
         self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id)
 
     def mend_after(self, operator: str) -> None:
-        """Unset a virtual break node."""
+        """Remove a virtual break node."""
         self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id, broken=False)
 
     def budget(
         self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
     ) -> None:
-        """Limit the probes of joins: so many per second of event time, or what fits into a time per push ("500 ms").
+        """Limit the probes of joins, per second of event time (a number) or per push ("500 ms").
 
-        None lifts the limit. `policy` says how it is allocated, `query` whom it binds: every query, also those to
-        come, or that one and who shares its join, if they all have FRESHNESS. Newest tuples probe first, with `sample`
-        (a seed) a random choice. See docs/overload.md.
+        None lifts the limit. `policy` is how it is allocated. `query`: it binds that query and those that share its
+        joins, which must all have FRESHNESS; without it, every query, also later ones. The newest tuples probe first;
+        with `sample` (a seed) a random sample of them. See docs/overload.md.
         """
         budget = None if probes is None else as_budget(probes, policy, sample)
         self._changes.set_budget(budget, query)
 
     def unbind(self, name: str) -> None:
-        """Take back a query's own budget: it is bound as all others are; see `budget`."""
+        """Remove a query's own budget: the budget of the engine, if there is one, binds it. See `budget`."""
         self._changes.remove_budget(name)
 
     def decisions(self) -> list[Decision]:
-        """What was decided under `adapt`, with the numbers that led to it, or repeated by `replay`: the newest 10,000.
+        """The newest 10,000 decisions that `adapt` made, with the measurements behind them, or that `replay` repeated.
 
-        What could not be carried out has an `error`.
+        A decision that could not be executed has an `error`.
         """
         return self._steering.decisions
 
     def replay(self, decisions: Iterable[Decision]) -> None:
-        """Repeat the decisions of another engine, each after as many pushes as there."""
+        """Repeat the decisions of another engine, each after the same number of pushes."""
         self._steering.replay(decisions)
 
     def awaits(self, name: str) -> int | None:
-        """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
+        """The time of the first tuple that a query holds and may not process yet; None if it holds none."""
         return self._reports.awaits(name)
 
     def take_samples(self, sampler: Sampler) -> list[JoinSample]:
-        """What somebody who adapts the queries from outside sees of the joins; see `adapt.sampler`."""
+        """Samples of the joins, for a controller outside of the engine; see `adapt.sampler`."""
         return sampler.take_samples(self._join_registry, self._registry.__getitem__, self._budgets)
 
     def close(self) -> None:
-        """Stop adapting. Queries can go on as they are."""
+        """Stop adapting. Queries keep running."""
         self._steering.close()
 
     def overloads(self, name: str) -> list[JoinBudget]:
-        """The joins of a query that keep to a budget, with what they measured and how it is allocated."""
+        """The joins of a query under a budget, with their measurements and allocation."""
         return self._budgets.join_budgets(self._registry[name])
 
     def explain(self, name: str, format: str = "text") -> str:
-        """The plan of a query; as "table", the state table by which its part of the graph is run."""
+        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table"."""
         return self._reports.explain(name, format)
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
-        """How joins that queries share keep tuples, all of them or that of one query.
+        """Change how shared joins keep tuples: all joins, or those of one query.
 
-        "mem-opt" frees a tuple as soon as nobody wants it; "cpu-opt" at the ends of slices merged for the least work.
+        "mem-opt" frees a tuple as soon as no query needs it; "cpu-opt" frees it at the ends of slices, which are merged
+        for the least work.
         """
         require_known(slicing, get_args(Slicing), "slicing")
         self._changes.reslice(slicing, query)
 
     def slices(self, name: str) -> pa.Table:
-        """The slices of the join a query runs in: who reads each, the tuples it holds by stream, what it brought."""
+        """The slices of the join of a query: their queries, their tuples by stream, and their results."""
         return self._reports.slices(name)
 
     def picture(self, name: str) -> ExplainNode:
-        """What a query does, as a tree to draw."""
+        """The plan of a query as a tree."""
         return self._reports.picture(name)
 
     def metrics(self, name: str) -> dict[str, object]:
-        """What a query has read, holds and has written, and what its streams turned away."""
+        """The metrics of a query, of its operators and of its streams."""
         return self._reports.metrics(name)
 
     def late(self, name: str) -> pa.Table:
-        """Tuples of a stream that came too late to be joined (the newest million of them)."""
+        """The late tuples of a stream (the newest million of them)."""
         return self._relations.streams[name].late.rows()
 
     def dead_letters(self, name: str) -> pa.Table:
-        """Tuples of a stream that were not usable, with the reason in `_reason` (the newest million of them)."""
+        """The tuples of a stream that were rejected, with the reason in `_reason` (the newest million of them)."""
         return self._relations.streams[name].dead_letters.with_reasons()
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> bytes:
-        """All that is needed to go on elsewhere: declarations, queries, frontiers and base windows."""
+        """The engine as bytes: declarations, queries, frontiers and base windows."""
         return self._persistence.take_snapshot().to_bytes()
 
     @classmethod
     def restore(cls, blob: bytes, clock: Clock | None = None, aggregates: Mapping[str, type] | None = None) -> Engine:
-        """The engine of a snapshot; its next results are those the old one would have given.
+        """An engine that continues from a snapshot, with the results that the old one would have had.
 
-        A snapshot holds no code: `aggregates` gives the classes of user-defined aggregates again.
+        A snapshot holds no code: pass the classes of user-defined aggregates as `aggregates`.
         """
         snapshot = Snapshot.from_bytes(blob)
         with refuse_bad_content():

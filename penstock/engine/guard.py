@@ -1,13 +1,13 @@
-"""The guard of an engine: one call at a time, and no call on state that a failed call left half changed.
+"""The guard of an engine: one call at a time, and no call after a call that failed half-way.
 
 Law: a call that raises has either changed nothing that results depend on, or every later call raises ENGINE_BROKEN.
 
-A call checks its arguments first, then changes the engine inside `change`. An exception that leaves `change` marks the
-engine as broken, whatever its class. After a change has begun, an exception outside of `change` does so too, unless it
-is one of the errors by which a call is refused; before that, nothing has changed and nothing is marked.
+A call checks its arguments first, then changes the engine inside `change`. An exception of any class that leaves
+`change` marks the engine as broken. After a change has begun, an exception outside of `change` does so too, unless it
+is one of the errors that refuse a call. Before a change has begun, no exception marks the engine.
 
-Calls of other threads wait. A call from inside a call of the same thread, made by a callback such as a user-defined
-aggregate or a clock, is refused, unless it only reads what a running push leaves alone.
+Calls of other threads wait. A call from inside a call of the same thread, by a callback such as a user-defined
+aggregate or a clock, is refused, unless it only reads what a running push does not change.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Any, TypeVar
 from penstock.errors import DataError, InternalError, QueryError, ResourceError, UnsupportedError
 
 REFUSAL_ERRORS = (QueryError, DataError, UnsupportedError, ResourceError)
-"""The errors by which a call is refused: its caller can correct it."""
+"""The errors that refuse a call: the caller can correct it."""
 
 T = TypeVar("T")
 
 
 class Guard:
-    """Serialises the calls of one engine and remembers the exception that broke it."""
+    """Serialises the calls of one engine and keeps the exception that broke it."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._running_call = ""
-        """The call that runs now; empty if none does."""
+        """The name of the call that runs now; empty if none does."""
         self._nesting_allowed = False
-        """Whether the running call may call the engine itself."""
+        """Whether the running call may call methods of the engine."""
         self._change_begun = False
         """Whether the running call has begun to change something."""
         self._broken: tuple[str, BaseException] | None = None
@@ -82,13 +82,13 @@ class Guard:
             self._nesting_allowed = before
 
     def require_intact(self) -> None:
-        """Refuse to go on with an engine that a failed call left half changed."""
+        """Refuse to use an engine after a call that failed half-way."""
         if self._broken is None:
             return
         name, cause = self._broken
         message = (
             f"{name} failed half-way with {type(cause).__name__}: {cause}; the engine's state is not reliable. "
-            "Restore the last snapshot with Engine.restore and push again what came after it"
+            "Restore the last snapshot with Engine.restore and push again the data that came after it"
         )
         raise InternalError("ENGINE_BROKEN", message, call=name) from cause
 
@@ -99,8 +99,7 @@ class Guard:
 
 def _make_reentrant_error(name: str, running: str) -> QueryError:
     message = (
-        f"{name} was called by a callback while {running} runs in the same engine; collect what is to be done "
-        f"and do it when {running} has returned"
+        f"{name} was called by a callback while {running} runs in the same engine; call it after {running} has returned"
     )
     return QueryError("REENTRANT_CALL", message, call=name, running=running)
 

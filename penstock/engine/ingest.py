@@ -1,4 +1,4 @@
-"""At the door: pushed Arrow data are checked against the declaration of their stream before anything changes."""
+"""Pushed Arrow data are checked against the declaration of their stream before anything changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -
 
 
 def _map_column_positions(name: str, data: pa.Table | pa.RecordBatch) -> dict[str, int]:
-    """Column places by folded name."""
+    """The places of columns by case-folded name."""
     places: dict[str, int] = {}
     for place, column in enumerate(data.schema.names):
         if column.casefold() in places:
@@ -81,7 +81,7 @@ def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The rows that have a time, and those that have none."""
+    """The rows with a time, and those without."""
     if columns[time].null_count == 0:
         return dict(columns), {}
     timed = columns[time].is_valid()

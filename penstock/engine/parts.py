@@ -20,7 +20,7 @@ from penstock.join.join_metrics import describe_nodes
 from penstock.join.operator import JoinOperator, Migration
 from penstock.join.sharing.member import Member
 from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Operator, SavedState
+from penstock.ops.protocol import Changes, Operator, SavedState, as_changes
 from penstock.plan.explain import ExplainNode, Properties, describe_join
 from penstock.plan.physical import JoinPlan
 from penstock.plan.query import JoinPart
@@ -70,7 +70,7 @@ class QueryPart(Protocol):
     def dump(self, dumped: DumpedJoins) -> SavedState:
         """The saved state; a join that is in `dumped` already is saved as its number."""
 
-    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:
+    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
         """Continue from a dump, given the current rows of the inputs; returns its own, None if they are not known."""
 
     def remove(self, graph: Graph, joins: JoinRegistry) -> None:
@@ -90,7 +90,7 @@ class PartOperator(Operator, Protocol):
     failure: QueryError | None
 
     def dump(self) -> SavedState: ...
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None: ...
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None: ...
     def find_complete_since(self, since: int) -> int: ...
 
 
@@ -128,7 +128,7 @@ class OperatorQueryPart:
         failure = _dump_failure(self.failure)
         return SavedState({**state.values, **values, "failure": failure}, {**state.tables, **tables})
 
-    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:
+    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
         seen = restore_arcs(self.arcs, saved.values, saved.tables, current)
         known = [batch for batch in seen if batch is not None]
         rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
@@ -236,13 +236,13 @@ class JoinQueryPart:
         values, tables = ({}, {}) if known else dump_join(self.join, self.member, self.plan_part)
         return SavedState({**values, "join_id": number, "failure": _dump_failure(self.failure)}, tables)
 
-    def restore(self, saved: SavedState, current: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:  # noqa: ARG002
         if "members" in saved.values:
             restore_join(self.join, saved.values, saved.tables)
         rows = self.join.build_live_rows(self.member)
         if saved.values["failure"] is not None:
             self.member.failure = QueryError(*saved.values["failure"])
-        return rows
+        return None if rows is None else as_changes(rows)
 
     def remove(self, graph: Graph, joins: JoinRegistry) -> None:
         """Leave the join; the last query that leaves removes it."""

@@ -19,7 +19,7 @@ from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
 from penstock.join.state_policy import POLICIES
-from penstock.ops.protocol import Batch, SavedState
+from penstock.ops.protocol import Changes, SavedState
 from penstock.state.instants import as_times
 
 
@@ -161,7 +161,7 @@ class RunningQuery:
 
     def restore(self, saved_states: Sequence[SavedState]) -> None:
         """Continue from a snapshot."""
-        current: dict[QueryPart, Batch | None] = {}
+        current: dict[QueryPart, Changes | None] = {}
         for part, saved in zip(self._parts, saved_states, strict=True):
             current[part] = part.restore(saved, [current[below] for below in part.inputs])
             self._graph.restore_settings(part.node.id, saved.values["run_settings"])

@@ -16,7 +16,7 @@ from penstock.join.operator import JoinOperator
 
 
 class QueryRegistry:
-    """Who runs. Iterating gives the derived streams first, as others read them, then the queries."""
+    """All running queries. Iteration gives the derived streams first, because queries read them, then the queries."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -41,7 +41,7 @@ class QueryRegistry:
         return self.queries.get(name) or self.derived.get(name)
 
     def require_free(self, name: str) -> None:
-        """Refuse a name that is none, or is taken."""
+        """Refuse a name that is empty, is not a string, or is taken."""
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
         for running, what in ((self.queries, "query"), (self.derived, "derived stream")):
@@ -58,7 +58,7 @@ class QueryRegistry:
             self._buffered.append(running)
 
     def replace(self, running: RunningQuery) -> None:
-        """Let a query take the place of that of its name."""
+        """Replace the query of the same name."""
         self.queries.add(running)
         self._reindex()
 
@@ -72,13 +72,13 @@ class QueryRegistry:
         self._buffered = [running for running in self.queries.values() if isinstance(running.output, BufferedOutput)]
 
     def list_readers(self, running: RunningQuery) -> list[str]:
-        """Who reads a derived stream."""
+        """The names of the queries that read a derived stream."""
         if not isinstance(running.output, DerivedOutput):
             return []
         return [each.name for node in running.output.stream.node.successors for each in self if node in each.nodes]
 
     def find_nodes(self, name: str, graph: Graph) -> list[Node]:
-        """The operators of a query, or the one of a name."""
+        """The operators of a query, or the operator of this name."""
         running = self.get(name)
         own = running.nodes if running is not None else []
         found = [node for node in graph if node.id == name or node in own]
@@ -97,9 +97,9 @@ class QueryRegistry:
         return {each.name: each.failure for each in self if each.failure is not None}
 
     def warn_failures(self, joins: list[JoinOperator]) -> None:
-        """Tell once of every query that has stopped. To look at the joins first is cheap however many share them."""
-        staged = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
-        if not staged and not any(join.has_failed_filters for join in joins):
+        """Warn once of every query that has stopped. The joins are checked first: that is cheap with many queries."""
+        stopped = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
+        if not stopped and not any(join.has_failed_filters for join in joins):
             return
         for running in self:
             if running.failure is not None:

@@ -1,4 +1,4 @@
-"""What queries may name: streams and their sources, static tables, and aggregates of the user's."""
+"""What queries can name: streams and their sources, static tables, and user-defined aggregates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def describe_stream(
     skew: Duration = 0,
     idle_after: Duration | None = None,
 ) -> Stream:
-    """A stream as a call declares it, with canonical types and durations in units of its time column."""
+    """The declaration of a stream, with canonical types and durations in units of its time column."""
     require_known(timestamps, get_args(Timestamps), "kind of timestamps")
     columns = build_schema(schema)
     time = find_time_column(columns, time)
@@ -41,7 +41,7 @@ def describe_stream(
 
 
 class Relations:
-    """All that was declared. `order` has the streams as they were: this orders tuples of one time."""
+    """All declarations. `stream_order` has the streams in the order of declaration: it orders rows of one time."""
 
     def __init__(self, graph: Graph, clock: Clock | None, guard: Guard) -> None:
         self._guard = guard
@@ -57,7 +57,7 @@ class Relations:
         return {stream: place for place, stream in enumerate(self.stream_order)}
 
     def require_free(self, name: str) -> None:
-        """Refuse a name that is none, or is taken."""
+        """Refuse a name that is empty, is not a string, or is taken."""
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
         if name in self.catalog.relations:
@@ -65,7 +65,7 @@ class Relations:
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {taken} already")
 
     def add_stream(self, stream: Stream) -> None:
-        """Declare a stream, with a source of its own."""
+        """Declare a stream and create its source."""
         self.require_free(stream.name)
         source = self.streams.make_source(stream)
         with self._guard.change():
@@ -101,11 +101,11 @@ class Relations:
         self.catalog.aggregates[name.casefold()] = check_aggregate_class(name, cls)
 
     def restore(self, order: list[str], aggregates: list[str], classes: Mapping[str, type]) -> None:
-        """Go on as another engine did: its order of streams, and its aggregates, whose classes must be given again."""
+        """Take over the order of streams of a snapshot, and its aggregates, whose classes must be given again."""
         self.stream_order = order
         for name, class_ in classes.items():
             self.add_aggregate(name, class_)
         missing = [name for name in aggregates if name not in self.catalog.aggregates]
         if missing:
-            message = f"the snapshot's engine has the aggregates {', '.join(missing)}; give their classes: aggregates="
+            message = f"the snapshot uses the aggregates {', '.join(missing)}; give their classes: aggregates="
             raise QueryError("MISSING_AGGREGATES", message, aggregates=missing)

@@ -65,6 +65,6 @@ class Reports:
         }
 
     def awaits(self, name: str) -> int | None:
-        """The first time at which a query has something to do that it may not do yet; None if nothing waits."""
+        """The time of the first tuple that a query holds and may not process yet; None if it holds none."""
         times = (find_awaited_time(node) for node in self._queries[name].nodes)
         return min((time for time in times if time is not None), default=None)

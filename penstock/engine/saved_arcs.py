@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.graph.buffers import Buffer, Reader
 from penstock.ops.changelog import as_batch, as_table, undo
-from penstock.ops.protocol import Batch, SavedState
+from penstock.ops.protocol import Changes, SavedState, as_changes
 
 
 def dump_outlet(outlet: Buffer) -> SavedState:
@@ -33,8 +33,8 @@ def dump_arcs(arcs: Sequence[Reader]) -> tuple[dict[str, Any], dict[str, pa.Tabl
 
 
 def restore_arcs(
-    arcs: Sequence[Reader], values: Mapping[str, Any], tables: Mapping[str, pa.Table], current: Sequence[Batch | None]
-) -> list[Batch | None]:
+    arcs: Sequence[Reader], values: Mapping[str, Any], tables: Mapping[str, pa.Table], current: Sequence[Changes | None]
+) -> list[Changes | None]:
     """Put back the unread rows of the arcs.
 
     `current` are the current rows of each producer, None if it does not keep them. Returns those without the changes
@@ -48,6 +48,6 @@ def restore_arcs(
             continue
         unread = as_batch(tables[f"arc {place}"])
         if rows is not None:
-            seen[place], unread = undo(rows, unread)
+            seen[place], unread = undo(rows, as_changes(unread))
         arc.buffer.append(unread)
     return seen

@@ -92,7 +92,7 @@ class Snapshot:
             return _build(index, tables)
 
 
-# ── the index: plain values, with the numbers of tables ──────────────────────────────────────────────────────────────
+# ── the index: plain values, with the numbers of tables ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
     )
 
 
-# ── the header ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the header ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_header(content: bytes) -> bytes:

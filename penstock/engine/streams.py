@@ -45,7 +45,7 @@ class NewSource:
 
 @dataclass(frozen=True)
 class ArrivedRows:
-    """Rows of a push that fit their stream, not taken in yet: those with a time, and bad ones with the reason."""
+    """Rows of a push that fit their stream, before they are fed: those with a time, and bad ones with the reason."""
 
     source: SourceOperator
     times: I64
@@ -53,7 +53,7 @@ class ArrivedRows:
     bad_rows: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
 
     def feed(self) -> None:
-        """Give the rows to their source."""
+        """Feed the rows to their source."""
         for rows, reason in self.bad_rows:
             self.source.dead_letters.add(rows, reason)
         self.source.feed(self.times, self.columns)
@@ -99,7 +99,7 @@ class StreamRegistry:
         return NewSource(kind(id_, stream, outlet, self._choose_clock(stream)), outlet)
 
     def _choose_clock(self, stream: Stream) -> Callable[[], int]:
-        """The time by which a stream is promised on: the engine's clock, or what the other streams have reached."""
+        """The clock that advances a stream: that of the engine, or the highest frontier of the other streams."""
         if self._clock_in_ticks or pa.types.is_timestamp(stream.time_type):
             return self._read_clock
         if stream.timestamps != "external":
@@ -122,7 +122,7 @@ class StreamRegistry:
         return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
     def prepare_rows(self, data: Mapping[str, pa.Table]) -> list[ArrivedRows]:
-        """The rows of a push for their sources. Nothing is taken in: one table that does not fit refuses all."""
+        """Check the rows of a push. Nothing is fed yet: one table that does not fit refuses all of them."""
         if not isinstance(data, Mapping):
             raise DataError(
                 "NOT_A_MAPPING", f"push takes tables by stream, {{name: table}}, not a {type(data).__name__}"
@@ -132,7 +132,7 @@ class StreamRegistry:
     def resolve_frontiers(
         self, frontiers: Mapping[str, int | datetime | pa.Scalar]
     ) -> list[tuple[SourceOperator, int]]:
-        """The sources of streams and the times before which no tuple of theirs will come."""
+        """The sources of streams, and the frontiers that a push gives them."""
         if not isinstance(frontiers, Mapping):
             raise DataError(
                 "NOT_A_MAPPING", f"frontiers are times by stream, {{name: time}}, not a {type(frontiers).__name__}"
@@ -160,9 +160,9 @@ def _filter_rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.
 
 
 def _clear_time_column(table: pa.Table, stream: Stream) -> pa.Table:
-    """A table for a stream the engine stamps: its time column, if it has one, does not count."""
+    """A table for a stream that the engine stamps: its time column, if it has one, is replaced by NULLs."""
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         return table
     names = [name.casefold() for name in table.schema.names]
-    rest = table.select([place for place, name in enumerate(names) if name != stream.time.casefold()])
-    return rest.append_column(stream.schema.field(stream.time), pa.nulls(table.num_rows, stream.time_type))
+    others = table.select([place for place, name in enumerate(names) if name != stream.time.casefold()])
+    return others.append_column(stream.schema.field(stream.time), pa.nulls(table.num_rows, stream.time_type))

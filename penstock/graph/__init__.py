@@ -1,1 +1,1 @@
-"""The query graph and its run: arcs with frontiers, next-operator selection, the execution cycle."""
+"""The query graph and its run: arcs with frontiers, selection of the next operator, the execution cycle."""

@@ -1,10 +1,10 @@
-"""Arcs: what one operator wrote and others have not read yet.
+"""Arcs: the rows that one operator wrote and others have not read yet.
 
 Law: every reader gets every batch written after it was opened, once, in order. A batch is stored once for all readers
-and freed when the last of them has passed it (the paper's Fork: each reader is one of its dummy buffers).
+and freed when the last of them has read it (the paper's Fork: each reader is one of its dummy buffers).
 
-A buffer's frontier is the time-stamp memory (TSM) of its arcs. Behind an operator that does not merge by time an arc of
-time (ETS arc) goes past it: as long as no tuple waits there, a rise of the frontier is written straight to its outlet.
+The frontier of a buffer is the time-stamp memory (TSM) of its arcs. An ETS arc bypasses an operator that does not merge
+by time: while no row waits there, a rise of the frontier is written straight to the outlet of that operator.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Buffer:
         self._free_batches()
 
     def unread(self) -> Batch | None:
-        """The tuples some reader has not read, in order."""
+        """The rows that some reader has not read, in order."""
         most = max((reader.waiting() for reader in self._readers), default=0)
         if not most:
             return None
-        rest = concat(list(self._batches))
-        return rest.slice(len(rest) - most, len(rest))
+        held = concat(list(self._batches))
+        return held.slice(len(held) - most, len(held))
 
     def append(self, batch: Batch) -> None:
-        """Hold tuples, also those that were unread in an earlier life; readers go back to them with `rewind`."""
+        """Hold rows, also unread rows of a snapshot: readers go back to them with `rewind`."""
         self._batches.append(batch)
         self.next_number += 1
 
@@ -71,12 +71,12 @@ class Buffer:
             self._first_number += 1
 
     def free_read(self) -> None:
-        """A reader moved on."""
+        """Free batches after a reader has moved."""
         self._free_batches()
 
 
 class Reader:
-    """A reader's place in a buffer: the batch it is in and how many rows of it were consumed."""
+    """A position in a buffer: a batch, and how many rows of it were consumed."""
 
     def __init__(self, buffer: Buffer, batch: int) -> None:
         self.buffer = buffer
@@ -89,7 +89,7 @@ class Reader:
         return self.buffer.frontier
 
     def bypass(self, outlet: Buffer) -> None:
-        """The operator that reads here does not merge by time: frontiers go past it to its outlet."""
+        """Pass frontiers on to the outlet of the operator that reads here: it does not merge by time."""
         self._bypass_outlet = outlet
         self.forward_frontier()
 
@@ -98,7 +98,7 @@ class Reader:
             self._bypass_outlet.advance(self.buffer.frontier)
 
     def rewind(self, rows: int) -> None:
-        """Stand so that the last `rows` tuples written are not read."""
+        """Move to before the last `rows` rows that were written."""
         self.batch, self._row = self.buffer.next_number, 0
         while rows > 0:
             self.batch -= 1
@@ -107,7 +107,7 @@ class Reader:
             rows -= size
 
     def fork(self) -> Reader:
-        """A second reader at the same place: what it has not read is kept, too."""
+        """A second reader at the same position."""
         other = self.buffer.open()
         other.batch, other._row = self.batch, self._row
         return other
@@ -147,7 +147,7 @@ class Reader:
         return self._consume(stop)
 
     def _consume(self, stop_in: Callable[[Batch], int]) -> list[Batch]:
-        """Read on batch by batch, in each up to the row `stop_in` says, until one is not read to its end."""
+        """Read batch by batch, each up to the row that `stop_in` returns, until a batch is not read to its end."""
         out = []
         while self.batch < self.buffer.next_number:
             batch = self.buffer[self.batch]

@@ -1,8 +1,8 @@
-"""The query graph: operators joined by arcs, with the strategies and break nodes by which it is run.
+"""The query graph: operators joined by arcs, with their strategies and break nodes.
 
-An operator's outlet is one `Buffer` with a reader per successor, so that a shared input is stored once; a join that
-queries share has one for each of them that reads on. Nodes stand in the order they were added: producers before
-consumers. Every edit makes a new state table.
+The outlet of an operator is one `Buffer` with a reader for each successor, so that a shared input is stored once.
+A join that queries share has an outlet for each query that other operators read. Nodes are in the order in which they
+were added: producers before consumers. Every edit makes a new state table.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from penstock.ops.protocol import FrontierBypass, FrontierGenerator, Operator, T
 
 
 class RunSettings(TypedDict):
-    """What snapshots tell of how an operator is run."""
+    """How an operator is scheduled, as snapshots save it."""
 
     strategy: str | None
     broken: bool
 
 
 class Node:
-    """An operator and its place in the graph. `producers` says who writes what each of its readers reads."""
+    """An operator and its place in the graph. `producers` are the nodes that each of its readers reads."""
 
     def __init__(self, operator: Operator, outlet: Buffer, producers: Mapping[Reader, Node]) -> None:
         self.operator = operator
@@ -62,7 +62,7 @@ class Graph:
     # ── topology ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, operator: Operator, outlet: Buffer, inputs: Mapping[Reader, Node] | None = None) -> Node:
-        """Place an operator behind the nodes its readers read."""
+        """Add an operator behind the nodes that its readers read."""
         node = Node(operator, outlet, inputs or {})
         for producer in node.predecessors:
             producer.successors.append(node)
@@ -74,7 +74,7 @@ class Graph:
         return node
 
     def remove(self, node: Node) -> None:
-        """Take a node without successors out; what only it had not read yet is freed."""
+        """Remove a node without successors; rows that only this node had not read are freed."""
         for reader in node.readers:
             reader.buffer.close(reader)
         for producer in node.predecessors:
@@ -84,7 +84,7 @@ class Graph:
         self._breaks.discard(node.id)
         self._table = None
 
-    # ── how it is run ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── how it is run ────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def strategy(self) -> str:
@@ -101,30 +101,30 @@ class Graph:
         return self._table
 
     def schedule(self, strategy: str, *ids: str) -> None:
-        """Run these operators by a strategy; without any, the whole graph."""
+        """Set the strategy of these operators; without any, of the whole graph."""
         if not ids:
             self._strategy = strategy
         self._strategies = {**self._strategies, **dict.fromkeys(ids, strategy)} if ids else {}
         self._table = None
 
     def break_after(self, id_: str, broken: bool = True) -> None:
-        """Set a virtual break node behind an operator, or unset it."""
+        """Set a virtual break node behind an operator, or remove it."""
         (self._breaks.add if broken else self._breaks.discard)(id_)
         self._table = None
 
     def run_settings(self, id_: str) -> RunSettings:
-        """How an operator is run where that was asked for: its own strategy, and whether a break node follows."""
+        """The strategy of an operator, None if it has none of its own, and whether a break node follows."""
         return {"strategy": self._strategies.get(id_), "broken": id_ in self._breaks}
 
     def restore_settings(self, id_: str, settings: RunSettings) -> None:
-        """Run an operator as it was run before a snapshot."""
+        """Schedule an operator as in a snapshot."""
         if settings["strategy"] is not None:
             self.schedule(settings["strategy"], id_)
         if settings["broken"]:
             self.break_after(id_)
 
     def list_upstream(self, node: Node) -> list[Node]:
-        """A node and all that feeds it, producers first."""
+        """A node and all nodes upstream of it, producers first."""
         found = {node}
         for other in reversed(list(self)):
             if other in found:

@@ -1,12 +1,12 @@
-"""Next-operator selection: what runs after the current operator. Pure functions of the state table and what is seen.
+"""Next-operator selection: what runs after the current operator. Pure functions of the state table and of a view.
 
-A strategy is an order of moves; the first that leads anywhere is taken:
+A strategy is an order of moves. The first move that finds an operator is made:
 
-- forward: to a successor that can do something with what was produced;
-- encore: the same operator again, while it has more;
-- backtrack: the selection is repeated on the predecessor.
+- forward: to a successor that has work;
+- encore: the same operator again, while it has work;
+- backtrack: repeat the selection on the predecessor.
 
-Tuples in batches of k is not a strategy of its own: k is the budget an operator is run with.
+Batches of k rows are not a strategy of their own: k is the budget with which an operator runs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class SchedulerView(Protocol):
         """Whether the operator could do something now."""
 
     def find_enabler(self, state: str) -> str | None:
-        """For one that has no more: if it idles, tuples waiting but time not far enough, what could help it on."""
+        """For an operator without work that idles, because rows wait for time: the operator that enables it."""
 
     def find_runnable(self, state: str) -> str | None:
-        """The operator itself if it has more, else its enabler."""
+        """The operator itself if it has work, else its enabler."""
 
     def list_lagging_readers(self, fork: StateRow) -> Sequence[str]:
-        """The readers of the arc a Fork stands for, those with the most tuples before them first."""
+        """The readers of the arc of a Fork, those with the most unread rows first."""
 
     def find_lowest_input(self, row: StateRow) -> str:
         """The predecessor whose register is the lowest."""
@@ -57,7 +57,7 @@ def encore(row: StateRow, view: SchedulerView) -> str | None:
 
 
 def backtrack(row: StateRow, view: SchedulerView) -> str | None:
-    """An idle operator goes back to what holds it back, up to a source that can make an Enabling Time-Stamp."""
+    """From an idle operator back along its lowest inputs, up to a source that can make an Enabling Time-Stamp."""
     enabler = None if row.is_fork else view.find_enabler(row.state)
     if enabler is not None or not row.predecessors:
         return enabler
@@ -72,7 +72,7 @@ STRATEGIES: dict[str, tuple[Move, ...]] = {
 
 
 def select_next(row: StateRow, view: SchedulerView) -> str | None:
-    """The next state; None leaves it to the scheduler."""
+    """The next state; None: the scheduler chooses."""
     for move in STRATEGIES[row.strategy]:
         found = move(row, view)
         if found is not None:

@@ -1,13 +1,14 @@
 """The execution cycle: run the current operator, select the next by its row of the state table, until nothing moves.
 
-Law: the cycle ends only when no operator can do anything, and none that idles can be helped. Strategies and break nodes
-change the order of the work, never the results. The graph may be edited between any two steps: the walk goes on by the
-new table.
+Law: the cycle ends only when no operator has work, and no operator can enable one that idles. Strategies and break
+nodes change the order of the work, never the results. The graph may be edited between any two steps: the cycle
+continues with the new table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.graph.graph import Graph, Node
 from penstock.graph.rules import select_next
@@ -17,18 +18,44 @@ from penstock.graph.timestamps import can_idle, find_enabler, list_reached
 StepObserver = Callable[[Node, int], None]
 
 
+@dataclass(frozen=True)
+class _Topology:
+    """What the cycle needs to know of the graph, computed once for each state table."""
+
+    table: StateTable
+    states: list[str] = field(default_factory=list)
+    """All operators, producers first."""
+    work_checks: Mapping[str, Callable[[], bool]] = field(default_factory=dict)
+    """By operator: whether it has work."""
+    affected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By operator: those that may have other work after it ran."""
+    idle_candidates: list[str] = field(default_factory=list)
+    """The operators that can wait for a time that a source knows."""
+
+    @classmethod
+    def from_graph(cls, graph: Graph) -> _Topology:
+        return cls(
+            graph.table,
+            [row.state for row in graph.table.rows if not row.is_fork],
+            {node.id: node.operator.has_work for node in graph},
+            {node.id: (node.id, *list_reached(node)) for node in graph},
+            [node.id for node in graph if can_idle(node)],
+        )
+
+
 class GraphScheduler:
-    """Runs a graph. `batch`: how many tuples an operator takes per turn; `watch` sees every step and its work."""
+    """Runs a graph. `batch`: how many rows an operator takes per turn; `on_step` is called after every step."""
 
     def __init__(self, graph: Graph, batch: int, on_step: StepObserver | None = None) -> None:
         self.on_step = on_step
         self._graph = graph
         self._batch = batch
         self._next_turn = 0
-        self._table: StateTable | None = None
+        self._topology = _Topology(StateTable(()))
+        self._ready: set[str] = set()
 
     def run(self) -> None:
-        """Run until nothing moves. First all sources let in what has arrived, so that merges see all of it at once."""
+        """Run until nothing moves. All sources run first, so that merges see all rows that arrived at once."""
         for node in list(self._graph):
             if not node.readers and node.operator.has_work():
                 self._execute(node)
@@ -45,54 +72,50 @@ class GraphScheduler:
             self.on_step(node, done)
 
     def _select_next(self, state: str) -> str | None:
-        """By the rule in the row of the current state, unless it was taken out or there is nothing in its reach."""
+        """The next operator by the rule of the current one; None if that was removed, or reaches no work."""
+        table = self._topology.table
         if (
-            state not in self._rows
+            state not in table.by_state
             or not self._ready
-            or not (self._idle_candidates or self._ready & self._reachable[state])
+            or not (self._topology.idle_candidates or self._ready & table.reachable[state])
         ):
             return None
-        return select_next(self._rows[state], self)
+        return select_next(table.by_state[state], self)
 
     def _choose_ready(self) -> str | None:
-        """The next part of the graph, in turn, that has work; else what can help one that idles."""
+        """The next part of the graph, in turn, that has work; else an operator that enables one that idles."""
         if not self._ready:
-            return next(filter(None, map(self.find_enabler, self._idle_candidates)), None)
-        in_turn = self._states[self._next_turn :] + self._states[: self._next_turn]
+            return next(filter(None, map(self.find_enabler, self._topology.idle_candidates)), None)
+        states = self._topology.states
+        in_turn = states[self._next_turn :] + states[: self._next_turn]
         found = next(state for state in in_turn if state in self._ready)
-        self._next_turn = self._states.index(found) + 1
+        self._next_turn = states.index(found) + 1
         return found
 
     def _refresh_after(self, state: str) -> None:
-        """See what a step changed; a watcher may have changed anything."""
+        """Update which operators have work after a step; an `on_step` function may have changed anything."""
         if self.on_step is not None:
             self._refresh_all()
         else:
-            for other in self._affected[state]:
-                (self._ready.add if self._work_checks[other]() else self._ready.discard)(other)
+            for other in self._topology.affected[state]:
+                (self._ready.add if self._topology.work_checks[other]() else self._ready.discard)(other)
 
     def _refresh_all(self) -> None:
-        """Look at everything afresh: tuples may have arrived, the graph may have been edited."""
-        if self._table is not self._graph.table:
-            self._table = self._graph.table
-            self._rows = self._table.by_state
-            self._reachable = self._table.reachable
-            self._states = [row.state for row in self._table.rows if not row.is_fork]
-            self._work_checks = {node.id: node.operator.has_work for node in self._graph}
-            self._affected = {node.id: (node.id, *list_reached(node)) for node in self._graph}
-            self._idle_candidates = [node.id for node in self._graph if can_idle(node)]
-        self._ready = {state for state, able in self._work_checks.items() if able()}
+        """Update everything: rows may have arrived, the graph may have been edited."""
+        if self._topology.table is not self._graph.table:
+            self._topology = _Topology.from_graph(self._graph)
+        self._ready = {state for state, has_work in self._topology.work_checks.items() if has_work()}
 
     # ── what the rules see ───────────────────────────────────────────────────────────────────────────────────────
 
     def row(self, state: str) -> StateRow:
-        return self._rows[state]
+        return self._topology.table.by_state[state]
 
     def has_work(self, state: str) -> bool:
         return state in self._ready
 
     def find_enabler(self, state: str) -> str | None:
-        found = find_enabler(self._graph[state]) if state in self._idle_candidates else None
+        found = find_enabler(self._graph[state]) if state in self._topology.idle_candidates else None
         return None if found is None else found.id
 
     def find_runnable(self, state: str) -> str | None:

@@ -1,8 +1,8 @@
 """The state table: the graph as a finite automaton, computed from its topology, its strategies and its break nodes.
 
-A state is an operator; its row says where it may go on to, where back to, and by which strategy. Where several
-operators read one arc a Fork stands between. A virtual break node cuts the arcs behind an operator for the walk (never
-for the data): the part before ends there like at a sink, the part behind begins there like at a source.
+A state is an operator. Its row holds its successors, its predecessors and its strategy. Where several operators read
+one arc there is a Fork between. A virtual break node cuts the arcs behind an operator for the selection, never for the
+data: the part before it ends there as at a sink, the part behind it begins there as at a source.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class StateRow:
     predecessors: tuple[str, ...]
     successors: tuple[str, ...]
     strategy: str
-    is_fork: bool = False  # is one
-    has_fork: bool = False  # is followed by one
+    is_fork: bool = False
+    has_fork: bool = False
+    """Whether a Fork follows."""
 
     @property
     def transition(self) -> str:
-        """The rule of the library that leads on from here, as the paper names it."""
+        """The rule that selects the next state, with the paper's name for it."""
         ends = [name for name, there in (("Source", self.predecessors), ("Sink", self.successors)) if not there]
         role = "Fork" if self.is_fork else "-".join(ends) or "NOS"
         return f"{self.strategy.upper()}-{role}"
@@ -54,7 +55,7 @@ class StateTable:
 
     @cached_property
     def reachable(self) -> Mapping[str, frozenset[str]]:
-        """Where one selection can lead from each state: itself, those behind it, and what its predecessors reach."""
+        """The states one selection can reach from each: itself, its successors, and what its predecessors reach."""
         found: dict[str, frozenset[str]] = {}
         for row in self.rows:
             after = self.by_state[row.successors[0]].successors if row.has_fork else row.successors
@@ -81,9 +82,9 @@ def fork_name(state: str) -> str:
 def build_state_table(
     successors: Mapping[str, tuple[str, ...]], strategies: Mapping[str, str], breaks: Collection[str] = ()
 ) -> StateTable:
-    """The table of a graph: for every state, producers first, those it feeds; its strategy; where a break node is.
+    """The table of a graph, given the successors of every state, producers first, its strategy, and the break nodes.
 
-    Round-robin runs paths: under it, arcs into a merge and out of a fork are broken too.
+    Round-robin runs paths: it also breaks arcs into a merge and out of a fork.
     """
     feeding: dict[str, int] = dict.fromkeys(successors, 0)
     for fed in successors.values():

@@ -1,12 +1,12 @@
-"""Time in the graph: registers, idle operators, and who can help them (Enabling Time-Stamps on demand).
+"""Time in the graph: registers, idle operators, and what enables them (Enabling Time-Stamps on demand).
 
-The register of an input is the frontier of its arc. An operator idles if it has something to do but may not, because
-its lowest register is not far enough. Then one goes back along the lowest registers: the first operator on the way that
-has more will raise them by working; if there is none, the source at the end may know from its clock that no tuple
-before some time will come. That promise is an ETS: `Buffer.advance` writes it to the registers at the ends of the ETS
-arcs, past every operator that does not merge by time. It is only made if it lets the idle operator go on, so it is
-never made in vain. Registers only rise, and an operator that merges has passed a value on when it has worked up to it:
-a register is active while its value is above that, and no value passes twice.
+The register of an input is the frontier of its arc. An operator idles if it holds rows that it may not process yet,
+because its lowest register is too low. The search for an enabler goes back along the lowest registers. The first
+operator on the way that has work raises them by running. If there is none, the source at the end may know from its
+clock that no row before some time will come. That promise is an ETS: `Buffer.advance` writes it to the registers at the
+ends of the ETS arcs, past every operator that does not merge by time. It is made only if it lets the idle operator
+continue. Registers only rise, and an operator that merges passes a value on when it has processed all rows up to it: a
+register is active while its value is above that, and no value is passed twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.ops.protocol import FrontierBypass
 
 
 def list_reached(node: Node) -> Iterator[str]:
-    """The operators that what a step of this one writes can set going: those behind, and those time goes past."""
+    """The operators that can have work after a step of this one: its successors, and those behind a bypass."""
     for after in node.successors:
         yield after.id
         if isinstance(after.operator, FrontierBypass):
@@ -27,7 +27,7 @@ def list_reached(node: Node) -> Iterator[str]:
 
 
 def can_idle(node: Node) -> bool:
-    """Whether the operator can come to wait for a time that a source can tell."""
+    """Whether the operator can wait for a time that a source with a clock knows."""
     if not node.readers:
         return node.enabling is not None
     return not isinstance(node.operator, FrontierBypass) and any(map(_has_clocked_source, node.predecessors))
@@ -38,7 +38,7 @@ def _has_clocked_source(node: Node) -> bool:
 
 
 def find_awaited_time(node: Node) -> int | None:
-    """The first time at which the operator has something to do, None if it has nothing."""
+    """The time of the first row that the operator holds or can read, None if there is none."""
     times = [time for reader in node.readers if (time := reader.next_time()) is not None]
     if node.holding is not None and (time := node.holding.next_timer()) is not None:
         times.append(time)
@@ -46,7 +46,7 @@ def find_awaited_time(node: Node) -> int | None:
 
 
 def find_enabler(node: Node) -> Node | None:
-    """For an operator that has no more: if it idles, what could run to let it go on."""
+    """For an operator without work: the operator that enables it to continue, None if it does not idle."""
     time = find_awaited_time(node)
     return None if time is None else _find_upstream_enabler(node, time)
 

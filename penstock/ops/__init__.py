@@ -1,1 +1,1 @@
-"""Operators of the query graph, one a file; they know only the protocol in `operator`."""
+"""Operators of the query graph, one a file. They depend only on the protocol in `protocol`."""

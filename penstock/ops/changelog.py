@@ -1,8 +1,8 @@
-"""A changelog across a restart: what its reader had seen, when the writer is back with what it had written.
+"""Changes in a snapshot: how a reader and a writer continue when some changes were written and not read.
 
-Law: `undo(living, unread)` gives the rows that lived before the unread changes, and these changes with numbers that fit
-the numbers of `living`. Rows of equal values stand in for each other. Cost: Python per unread change,
-once a restart.
+Law: `undo(current, unread)` returns the rows that were current before the unread changes, and these changes with
+numbers that fit those of `current`. Rows of equal values are interchangeable. Cost: Python per unread change, once a
+restart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, concat
+from penstock.ops.protocol import Batch, Changes, StreamRows, concat
 from penstock.ops.row_groups import RowGroups
 from penstock.state.arrow import flatten_table
 from penstock.state.kernels import ALWAYS
@@ -20,40 +20,39 @@ from penstock.state.kernels import ALWAYS
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"
 
 
-def undo(living: Batch, unread: Batch) -> tuple[Batch, Batch]:
-    assert living.numbers is not None
-    assert unread.signs is not None
-    assert unread.numbers is not None
+def undo(current: Changes, unread: Changes) -> tuple[Changes, Changes]:
+    """The rows before some unread changes, and the changes with new numbers."""
     groups = RowGroups([column.type for column in unread.columns.values()])
-    standing: defaultdict[int, list[int]] = defaultdict(list)
-    for row, code in enumerate(groups.encode(list(living.columns.values()), len(living)).tolist()):
-        standing[code].append(row)
+    positions: defaultdict[int, list[int]] = defaultdict(list)
+    for row, code in enumerate(groups.encode(list(current.columns.values()), len(current)).tolist()):
+        positions[code].append(row)
     codes = groups.encode(list(unread.columns.values()), len(unread)).tolist()
     signs, old = unread.signs.tolist(), unread.numbers.tolist()
-    ended = {number for number, sign in zip(old, signs, strict=True) if sign < 0}
+    leaving = {number for number, sign in zip(old, signs, strict=True) if sign < 0}
     new: dict[int, int] = {}
-    fresh = -1  # the writer numbers upwards, so that these are never given again
-    came: list[int] = []
-    back: list[int] = []
+    unused = -1  # the writer counts upwards from 0, so it never uses these
+    entered: list[int] = []
+    restored: list[int] = []
     for place, (code, sign, number) in enumerate(zip(codes, signs, old, strict=True)):
-        if sign > 0 and number not in ended:
-            came.append(standing[code].pop())
-            new[number] = int(living.numbers[came[-1]])
+        if sign > 0 and number not in leaving:
+            entered.append(positions[code].pop())
+            new[number] = int(current.numbers[entered[-1]])
         elif number not in new:
-            new[number] = fresh
-            fresh -= 1
+            new[number] = unused
+            unused -= 1
             if sign < 0:
-                back.append(place)
-    renumbered = Batch(unread.times, unread.columns, unread.signs, np.array([new[n] for n in old], np.int64))
-    stayed = np.ones(len(living), np.bool_)
-    stayed[came] = False
-    again = renumbered.take(np.array(back, np.int64))
-    lived = Batch(np.full(len(back), ALWAYS + 1), again.columns, np.ones(len(back), np.int8), again.numbers)
-    return concat([lived, living.take(np.flatnonzero(stayed))]), renumbered
+                restored.append(place)
+    renumbered = Changes(unread.times, unread.columns, unread.signs, np.array([new[n] for n in old], np.int64))
+    unchanged = np.ones(len(current), np.bool_)
+    unchanged[entered] = False
+    returned = renumbered.take(np.array(restored, np.int64))
+    count = len(restored)
+    before = Changes(np.full(count, ALWAYS + 1), returned.columns, np.ones(count, np.int8), returned.numbers)
+    return concat([before, current.take(np.flatnonzero(unchanged))]), renumbered
 
 
 def as_table(batch: Batch) -> pa.Table:
-    """A batch of any kind, to be stored."""
+    """A batch of any type as a table."""
     columns = [pa.array(batch.times)]
     names = [_TIME]
     for name, values in ((_SIGN, batch.signs), (_NUMBER, batch.numbers)):
@@ -64,7 +63,12 @@ def as_table(batch: Batch) -> pa.Table:
 
 
 def as_batch(table: pa.Table) -> Batch:
+    """The batch of a table that `as_table` made."""
     columns = flatten_table(table)
     known = {name: columns.pop(name).to_numpy() for name in (_TIME, _SIGN, _NUMBER) if name in columns}
     named = {name.removeprefix("column "): column for name, column in columns.items()}
-    return Batch(known[_TIME], named, known.get(_SIGN), known.get(_NUMBER))
+    if _NUMBER not in known:
+        return Batch(known[_TIME], named)
+    if _SIGN not in known:
+        return StreamRows(known[_TIME], named, None, known[_NUMBER])
+    return Changes(known[_TIME], named, known[_SIGN], known[_NUMBER])

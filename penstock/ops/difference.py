@@ -1,24 +1,25 @@
 """The difference operator: A EXCEPT B EXCEPT C …, all inputs merged by time.
 
 Law: a row is in the answer exactly while at least one row with the same values (NULL is NULL, NaN is NaN) is in the
-first input's answer and none in any other's; once, however often the first has it. It reads changes of all inputs and
-writes changes; it works on whole instants, up to the smallest of its inputs' frontiers.
+answer of the first input and none in that of any other; once, however often the first has it. It reads changes of all
+inputs and writes changes; it processes whole instants, up to the lowest frontier of its inputs.
 
-The inputs that are taken away may be asked in any order, and in another one from one batch to the next. The JISC paper
-(section 4.7) chains binary operators; a change of their order then leaves the states in between, such as A − D, to be
-completed, and tuples are forwarded past them to the first complete one. Here there is only the complete one.
-State: how often each row is in each input's answer. Cost: O(n log n) to sort a batch by row, then for a change what was
-counted of the inputs up to the first that has the row; those that did not change in the batch cost nothing behind it.
+The inputs that are subtracted can be tested in any order, and the order can change between two batches. The JISC paper
+(section 4.7) chains binary operators: after a change of their order the states in between, such as A − D, must be
+completed, and rows are forwarded past them to the first complete one. Here there is one state, which is complete.
+State: how often each row is in the answer of each input. Cost: O(n log n) to sort a batch by row, then for a change one
+lookup for each input up to the first that has the row. Later inputs that did not change in the batch cost nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.state.kernels import ALWAYS
@@ -26,7 +27,7 @@ from penstock.state.maintenance import SHIPPED, Maintenance
 
 
 class DifferenceOperator(QueryOperator):
-    """EXCEPT of all other inputs from the first, asked in `order`. The columns are called as in `columns`."""
+    """The first input EXCEPT all others, which are tested in `order`. `columns` are the output columns."""
 
     def __init__(
         self,
@@ -72,27 +73,25 @@ class DifferenceOperator(QueryOperator):
             "emitted": self._emitted,
         }
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """The state follows from the current rows of the inputs."""
         if current is None:
             return None
-        sides = [[Batch(np.full(len(side), ALWAYS + 1), side.columns, side.signs)] for side in current]
+        sides = [[replace(side, times=np.full(len(side), ALWAYS + 1))] for side in current]
         changed = self._apply_changes(sides)
         return make_empty_changes(self._types) if changed is None else changed
 
-    def _rename_columns(self, batch: Batch) -> Batch:
-        columns = dict(zip(self._types, batch.columns.values(), strict=True))
-        return Batch(batch.times, columns, batch.signs)
+    def _rename_columns(self, changes: Changes) -> Changes:
+        return replace(changes, columns=dict(zip(self._types, changes.columns.values(), strict=True)))
 
-    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Batch | None:
-        parts = [self._rename_columns(batch) for batches in sides for batch in batches]
+    def _apply_changes(self, sides: Sequence[Sequence[Batch]]) -> Changes | None:
+        parts = [self._rename_columns(as_changes(batch)) for batches in sides for batch in batches]
         if not any(len(part) for part in parts):
             return None
         side = np.repeat(np.arange(len(sides)), [sum(len(batch) for batch in batches) for batches in sides])
         changes = concat(parts)
         order = np.argsort(changes.times, kind="stable")
         changes, side = changes.take(order), side[order]
-        assert changes.signs is not None
         most = max(each.counts.size for each in self._counts)
         self._groups.recycle(np.maximum.reduce([grow(each.counts, most) for each in self._counts]))
         at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
@@ -103,7 +102,7 @@ class DifferenceOperator(QueryOperator):
             if mine.any():
                 present &= counts.apply(at, np.where(mine, signs, np.int8(0)), bound) == 0
             else:
-                asked = np.flatnonzero(present)
-                present[asked] = counts.get_counts(at.codes[asked]) == 0
+                tested = np.flatnonzero(present)
+                present[tested] = counts.get_counts(at.codes[tested]) == 0
         rows = dict(zip(self._types, self._groups.decode(at.codes), strict=True))
         return self._differ.compute_changes(at, present, rows, bound)

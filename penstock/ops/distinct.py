@@ -1,18 +1,28 @@
 """The distinct operator: every row once.
 
 Law: a row is in the answer exactly while at least one row with the same values (NULL is NULL, NaN is NaN) is in the
-input's. It reads changes of whole instants and writes changes.
-State: how often each row is in the input's answer. Cost: O(n log n) to sort a batch by row, then O(1) a change.
+answer of the input. It reads changes of whole instants and writes changes.
+State: how often each row is in the answer of the input. Cost: O(n log n) to sort a batch by row, then O(1) a change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import (
+    Changes,
+    FrontierBypass,
+    Inlet,
+    Outlet,
+    QueryOperator,
+    SavedState,
+    as_changes,
+    concat,
+)
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
 from penstock.state.kernels import ALWAYS, FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance
@@ -39,7 +49,7 @@ class DistinctOperator(QueryOperator, FrontierBypass):
 
     def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of an instant stay together
         batches = self._inlet.read(int(FOREVER))
-        changed = self._apply_changes(concat(batches)) if batches else None
+        changed = self._apply_changes(as_changes(concat(batches))) if batches else None
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
@@ -49,18 +59,17 @@ class DistinctOperator(QueryOperator, FrontierBypass):
     def metrics(self) -> dict[str, object]:
         return {"rows": int(np.count_nonzero(self._counts.counts)), "emitted": self._emitted}
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """The state follows from the current rows of the input."""
         if current is None:
             return None
         (rows,) = current
-        changed = self._apply_changes(Batch(np.full(len(rows), ALWAYS + 1), rows.columns, rows.signs))
+        changed = self._apply_changes(replace(rows, times=np.full(len(rows), ALWAYS + 1)))
         return make_empty_changes(self._types) if changed is None else changed
 
-    def _apply_changes(self, changes: Batch) -> Batch | None:
+    def _apply_changes(self, changes: Changes) -> Changes | None:
         if not len(changes):
             return None
-        assert changes.signs is not None
         self._groups.recycle(self._counts.counts)
         at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
         bound = self._groups.bound

@@ -1,9 +1,9 @@
-"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and the stream of a query as input of others.
+"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and derived streams.
 
 Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. RSTREAM writes, at every instant at
-which a row enters or leaves, all rows of the answer at that instant. All read changes (signs and numbers) in temporal
-order; RSTREAM needs whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its
-query with their times in the column `_ts`, numbered in the order in which they become certain.
+which a row enters or leaves, all rows of the answer at that instant. All read changes in temporal order; RSTREAM needs
+whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its query with their
+times in the column `_ts`, numbered in the order in which they become certain.
 State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 """
 
@@ -15,13 +15,24 @@ import numpy as np
 
 from penstock.cql.catalog import Stream
 from penstock.ops.operator_id import make_stream_id
-from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import (
+    Batch,
+    Changes,
+    FrontierBypass,
+    Inlet,
+    Outlet,
+    QueryOperator,
+    SavedState,
+    StreamRows,
+    as_changes,
+    concat,
+)
 from penstock.state.instants import as_times
 from penstock.state.kernels import FOREVER
 
 
 class _BatchMapper(QueryOperator, FrontierBypass):
-    """An operator that turns every batch into another as it comes."""
+    """An operator that maps every batch to another."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
         self.id = id_
@@ -32,7 +43,7 @@ class _BatchMapper(QueryOperator, FrontierBypass):
     def has_work(self) -> bool:
         return self._inlet.next_time() is not None
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - a batch is passed as it came
+    def run(self, budget: int) -> int:  # noqa: ARG002 - batches are not cut
         done = 0
         for batch in self._inlet.read(int(FOREVER)):
             passed = self._map_batch(batch)
@@ -53,8 +64,8 @@ class IStreamOperator(_BatchMapper):
     """Rows that enter the answer."""
 
     def _map_batch(self, batch: Batch) -> Batch:
-        assert batch.signs is not None
-        rows = batch.take(np.flatnonzero(batch.signs > 0))
+        changes = as_changes(batch)
+        rows = changes.take(np.flatnonzero(changes.signs > 0))
         return Batch(rows.times, rows.columns)
 
 
@@ -62,8 +73,8 @@ class DStreamOperator(_BatchMapper):
     """Rows that leave the answer."""
 
     def _map_batch(self, batch: Batch) -> Batch:
-        assert batch.signs is not None
-        rows = batch.take(np.flatnonzero(batch.signs < 0))
+        changes = as_changes(batch)
+        rows = changes.take(np.flatnonzero(changes.signs < 0))
         return Batch(rows.times, rows.columns)
 
 
@@ -72,28 +83,26 @@ class RStreamOperator(_BatchMapper):
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
         super().__init__(id_, inlet, outlet)
-        self._current_rows: Batch | None = None
+        self._current_rows: Changes | None = None
 
     def metrics(self) -> dict[str, object]:
         return {"answer_rows": 0 if self._current_rows is None else len(self._current_rows), **super().metrics()}
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         if current is not None:
             self._current_rows = _sort_by_number(current[0])
         return None
 
     def _map_batch(self, batch: Batch) -> Batch:
-        assert batch.signs is not None
-        assert batch.numbers is not None
-        rows = batch.take(np.flatnonzero(batch.signs > 0))
+        changes = as_changes(batch)
+        rows = changes.take(np.flatnonzero(changes.signs > 0))
         rows = _sort_by_number(rows if self._current_rows is None else concat([self._current_rows, rows]))
-        leaving = np.flatnonzero(batch.signs < 0)
-        instants = np.unique(batch.times)
+        leaving = np.flatnonzero(changes.signs < 0)
+        instants = np.unique(changes.times)
         first = np.searchsorted(instants, rows.times)
         last = np.full(len(rows), instants.size)
-        assert rows.numbers is not None
-        places = np.searchsorted(rows.numbers, batch.numbers[leaving])
-        last[places] = np.searchsorted(instants, batch.times[leaving])
+        places = np.searchsorted(rows.numbers, changes.numbers[leaving])
+        last[places] = np.searchsorted(instants, changes.times[leaving])
         spans = last - first
         chosen = np.repeat(np.arange(len(rows)), spans)
         within = np.arange(chosen.size) - np.repeat(np.cumsum(spans) - spans, spans)
@@ -105,13 +114,12 @@ class RStreamOperator(_BatchMapper):
         return Batch(instants[at[order]], rows.take(chosen[order]).columns)
 
 
-def _sort_by_number(rows: Batch) -> Batch:
-    assert rows.numbers is not None
+def _sort_by_number(rows: Changes) -> Changes:
     return rows if np.all(np.diff(rows.numbers) > 0) else rows.take(np.argsort(rows.numbers, kind="stable"))
 
 
 class DerivedStreamOperator(_BatchMapper):
-    """The results of a query as a stream: what other queries read in place of a source."""
+    """The results of a query as a stream, which other queries read like a source."""
 
     def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:
         super().__init__(make_stream_id(stream.name), inlet, outlet)
@@ -130,7 +138,7 @@ class DerivedStreamOperator(_BatchMapper):
     def dump(self) -> SavedState:
         return SavedState({"arrived": self.arrival_count})
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         self.arrival_count = saved.values["arrived"]
         return None
 
@@ -140,4 +148,4 @@ class DerivedStreamOperator(_BatchMapper):
         names = (name for name in self.stream.schema.names if name != self.stream.time)
         columns = dict(zip(names, batch.columns.values(), strict=True))
         columns[self.stream.time] = as_times(batch.times, self.stream.time_type)
-        return Batch(batch.times, columns, numbers=numbers)
+        return StreamRows(batch.times, columns, None, numbers)

@@ -1,8 +1,8 @@
-"""Result rows that were born and have not died yet: when they die, their end is reported.
+"""Result rows that have not expired yet: when they do, their end is reported.
 
-Law: every row given to `add` leaves through `due` exactly once, with the time of its death, at the first call whose
-bound reaches it; a row that never dies never leaves. Deaths known at birth cost O(log n) per row and call; rows with a
-part in a ROWS window are asked again, because their death depends on tuples to come.
+Law: `pop_due` returns every row given to `add` exactly once, with the time at which it expires, in the first call whose
+bound reaches it. A row that never expires is never returned. An expiration that is known from the start costs O(log n)
+per row and call. Rows with a part in a ROWS window are checked again, because their expiration depends on later rows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.join.leaf_store import Renumbering
-from penstock.ops.protocol import Batch
+from penstock.ops.protocol import Changes
 from penstock.state.kernels import FOREVER, I64
 
 
 @dataclass(frozen=True)
 class _ExpirationChunk:
-    """Living rows, the next to die first. `ids` has one line per ROWS leaf: which of its rows each result holds."""
+    """Current rows, the next to expire first. `ids` has one line for each ROWS leaf: its row in each result."""
 
     dies: I64
     numbers: I64
@@ -49,10 +49,10 @@ def _sort_chunk(chunk: _ExpirationChunk) -> _ExpirationChunk:
 
 
 class Expirations:
-    """Living result rows in chunks of geometric sizes, so that there are few of them."""
+    """Current result rows, in chunks of geometric sizes, so that there are few of them."""
 
     def __init__(self, row_counted: list[Callable[[I64], I64]]) -> None:
-        """`mortal`: for every ROWS leaf, the function that tells when its rows die as far as is known."""
+        """`row_counted`: for every ROWS leaf, a function that returns when its rows expire, as far as is known."""
         self._row_counted = row_counted
         self._chunks: list[_ExpirationChunk] = []
 
@@ -61,8 +61,8 @@ class Expirations:
 
     def add(self, dies: I64, numbers: I64, ids: NDArray[np.int64], columns: Mapping[str, pa.Array]) -> None:
         if not self._row_counted:
-            mortal = np.flatnonzero(dies < FOREVER)
-            chunk = _ExpirationChunk(dies, numbers, ids, columns).take(mortal)
+            expiring = np.flatnonzero(dies < FOREVER)
+            chunk = _ExpirationChunk(dies, numbers, ids, columns).take(expiring)
         else:
             chunk = _ExpirationChunk(dies, numbers, ids, columns)
         if not chunk.dies.size:
@@ -72,29 +72,29 @@ class Expirations:
         self._chunks.append(_sort_chunk(chunk))
 
     def next_due(self) -> int | None:
-        """The earliest death that is known; None if there is none."""
+        """The earliest expiration that is known; None if there is none."""
         earliest = min((int(chunk.dies[0]) for chunk in self._chunks), default=int(FOREVER))
         return None if earliest == FOREVER else earliest
 
-    def pop_due(self, bound: int) -> Batch | None:
-        """The ends of rows that die at or before `bound`, in temporal order."""
-        dead: _ExpirationChunk | None = None
-        alive = []
+    def pop_due(self, bound: int) -> Changes | None:
+        """The ends of rows that expire at or before `bound`, in temporal order."""
+        due: _ExpirationChunk | None = None
+        current = []
         for chunk in self._refresh_chunks():
             count = int(np.searchsorted(chunk.dies, bound, side="right"))
             if count:
-                gone = chunk.take(np.arange(count))
-                dead = gone if dead is None else _merge_chunks(dead, gone)
+                expired = chunk.take(np.arange(count))
+                due = expired if due is None else _merge_chunks(due, expired)
             if count < chunk.dies.size:
-                alive.append(chunk.take(np.arange(count, chunk.dies.size)) if count else chunk)
-        self._chunks = alive
-        if dead is None:
+                current.append(chunk.take(np.arange(count, chunk.dies.size)) if count else chunk)
+        self._chunks = current
+        if due is None:
             return None
-        dead = _sort_chunk(dead)
-        return Batch(dead.dies, dead.columns, np.full(dead.dies.size, -1, np.int8), dead.numbers)
+        due = _sort_chunk(due)
+        return Changes(due.dies, due.columns, np.full(due.dies.size, -1, np.int8), due.numbers)
 
     def renumber(self, place: int, change: Renumbering) -> None:
-        """Rows of the ROWS leaf `place` got new ids. Call after `due`: the living refer to living rows only."""
+        """Apply new ids of the ROWS leaf `place`. Call it after `pop_due`, when results hold current rows only."""
         for chunk in self._chunks:
             chunk.ids[place], _ = change.apply(chunk.ids[place])
 

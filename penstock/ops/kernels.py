@@ -1,4 +1,4 @@
-"""The compiled loops of sharing, grouping and sequences. Each works on plain arrays and has a twin in the tests."""
+"""The compiled loops of sharing, groups and sequences. Each works on plain arrays and has a numpy twin in the tests."""
 
 # mypy: disallow-untyped-decorators=False
 
@@ -23,9 +23,9 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 @_kernel
 def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
-    """The places of combinations younger than `life` that a party wants, those whose code it has; returns how many.
+    """Write the places of combinations that are younger than `life` and whose code is in `has`; returns how many.
 
-    Where `codes` is empty all want all.
+    If `codes` is empty, all combinations pass.
     """
     n = 0
     if codes.size == 0:
@@ -55,8 +55,8 @@ def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────
 #
-# Changes of groups come sorted by group, then time. A point is a group at an instant: `ends[p]` is the number of
-# changes made up to it, `codes[p]` its group. Every loop makes the changes and tells the group's state at each point.
+# Changes of groups are sorted by group, then time. A point is a group at an instant: `ends[p]` is the number of changes
+# up to it, `codes[p]` its group. Every loop applies the changes and writes the state of the group at each point.
 
 
 @_kernel
@@ -73,8 +73,8 @@ def count_group_rows(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) 
 
 @_kernel
 def sum_group_values(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I64, limbs: I64, out: I64) -> None:
-    """Exact sums: `limbs[code]` are digits to the base 2**32, the last one signed; a value is a few digits from
-    `starts` on. Fewer than 2**31 changes a point keep the digits from overflowing between carries."""
+    """Exact sums: `limbs[code]` are digits to the base 2**32, the last one signed. A value is a few digits from
+    `starts` on. The digits do not overflow between carries while a point has fewer than 2**31 changes."""
     at = 0
     width = limbs.shape[1]
     for p in range(ends.size):
@@ -137,7 +137,7 @@ def limbs_to_double(limbs: I64, exponent: int, out: NDArray[np.float64]) -> None
 
 @_kernel
 def compute_distinct_weights(codes: I32, weights: I8, counts: I64, out: I8) -> None:
-    """DISTINCT: of the changes of equal values (equal codes) those that bring the first or take the last."""
+    """DISTINCT: of the changes of equal values (equal codes), those that add the first or remove the last."""
     for i in range(codes.size):
         out[i] = 0
         if weights[i] != 0:
@@ -151,7 +151,7 @@ def compute_distinct_weights(codes: I32, weights: I8, counts: I64, out: I8) -> N
 
 @_kernel
 def _heap_link(a: int, b: int, key: I64, child: I64, sibling: I64) -> int:
-    """One pairing heap of two (NONE is an empty one)."""
+    """Merge two pairing heaps; NONE is an empty heap."""
     if a < 0:
         return b
     if b < 0:
@@ -166,14 +166,14 @@ def _heap_link(a: int, b: int, key: I64, child: I64, sibling: I64) -> int:
 @_kernel
 def _heap_pop(root: int, key: I64, child: I64, sibling: I64) -> int:
     """The heap without its smallest node."""
-    rest = child[root]
+    left = child[root]
     paired = NONE
-    while rest >= 0:  # link pairs from the left …
-        a = rest
+    while left >= 0:  # link pairs from the left …
+        a = left
         b = sibling[a]
-        rest = NONE
+        left = NONE
         if b >= 0:
-            rest = sibling[b]
+            left = sibling[b]
             sibling[b] = NONE
         sibling[a] = NONE
         pair = _heap_link(a, b, key, child, sibling)
@@ -193,8 +193,8 @@ def find_group_minimum(
     ends: I64, codes: I32, weights: I8, values: I64, roots: I64,
     key: I64, child: I64, sibling: I64, owner: I64, pool: I64, out: I64, found: U8,
 ) -> None:  # fmt: skip
-    """The smallest value of a group. `roots[code]` are two pairing heaps: what came, and what left and is not yet
-    taken out of the first. `pool` is [first free node, nodes ever used]; there is a node for every change."""
+    """The smallest value of a group. `roots[code]` are two pairing heaps: the values that came, and those of them that
+    left but are not removed yet. `pool` is [first free node, number of nodes used]; every change has a node."""
     at = 0
     for p in range(ends.size):
         code = codes[p]
@@ -226,16 +226,16 @@ def find_group_minimum(
 
 # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────────
 #
-# Earlier tuples wait in a ring, in their order. Those of one key form a queue (`head`, `tail`, `older`, `newer`).
+# Earlier rows are in a ring, in their order. Those of one key form a queue (`head`, `tail`, `older`, `newer`).
 
 
 @_kernel
 def compute_sequence_limits(
     left_times: I64, left_numbers: I64, first: int, times: I64, numbers: I64, tie: int, out: I64
 ) -> None:
-    """For every later tuple the id behind the last earlier one. The earlier have the ids first, first + 1, …
+    """For every later row, the id after the last row that is before it. Earlier rows have the ids first, first + 1, …
 
-    `tie` orders tuples of one time: -1 the left ones come first, 1 the right ones, 0 their numbers tell.
+    `tie` orders rows of one time: -1 the left ones come first, 1 the right ones, 0 by their numbers.
     """
     i = 0
     for j in range(times.size):
@@ -261,7 +261,7 @@ def _append_to_queue(row: int, code: int, mask: int, head: I64, tail: I64, older
 
 @_kernel
 def remove_from_queues(rows: I64, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
-    """Take rows out of their queues."""
+    """Remove rows from their queues."""
     for i in range(rows.size):
         _drop_from_queue(rows[i], codes[rows[i] & mask], mask, head, tail, older, newer)
 
@@ -281,7 +281,7 @@ def _drop_from_queue(row: int, code: int, mask: int, head: I64, tail: I64, older
 
 @_kernel
 def append_to_queues(first: int, end: int, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
-    """Let rows queue up."""
+    """Add rows to their queues."""
     for row in range(first, end):
         _append_to_queue(row, codes[row & mask], mask, head, tail, older, newer)
 
@@ -291,11 +291,12 @@ def match_sequence(
     recent: bool, wanted: I32, times: I64, limits: I64, queued: int, codes: I32, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, gone: U8, out: I64,
 ) -> int:  # fmt: skip
-    """For every later tuple the row it pairs with, or NONE: the newest (RECENT) or oldest (CHRONICLE) row before its
-    limit that has its key and is valid at its time.
+    """For every later row, the earlier row it pairs with, or NONE: the newest (RECENT) or oldest (CHRONICLE) row
+    before its limit that has its key and is valid at its time.
 
-    Rows from `queued` on enter their queues when a limit passes them; returns how far that went. What no later tuple
-    can use leaves its queue and is marked `gone`: dead rows, paired ones (CHRONICLE), outlived ones (RECENT).
+    Rows from `queued` on enter their queues when a limit passes them; returns the first row that is not queued. A row
+    that no later row can use leaves its queue and is marked `gone`: an expired row, a paired one (CHRONICLE), or one
+    that expires before a newer one of its key (RECENT).
     """
     for j in range(wanted.size):
         while queued < limits[j]:
@@ -330,9 +331,9 @@ def find_sequence_candidates(
     recent: bool, wanted: I32, times: I64, limits: I64, start: int, waiting: int, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, out_right: I64, out_left: I64,
 ) -> tuple[int, int]:  # fmt: skip
-    """Pairs of a later tuple with a row of its key that is before its limit and valid at its time, in the order in
-    which they are tried. Works from tuple `start` until the end, or until the `waiting` rows might not fit any more;
-    returns (pairs, tuple to go on from). There is room for `waiting` pairs at least."""
+    """Pairs of a later row with an earlier row of its key that is before its limit and valid at its time, in the order
+    in which they are tested. Starts at the later row `start` and stops when `waiting` more pairs may not fit into the
+    output; returns (pairs, next start). The output has room for `waiting` pairs at least."""
     n = 0
     for j in range(start, wanted.size):
         code = wanted[j]
@@ -355,7 +356,7 @@ def find_sequence_candidates(
 
 @_kernel
 def pick_sequence_pairs(recent: bool, right: I64, left: I64, holds: U8, mask: int, used: U8, out: I64) -> None:
-    """Of the pairs that hold, the first of every later tuple; a row pairs once (CHRONICLE)."""
+    """Of the pairs that satisfy the predicates, the first of every later row. In CHRONICLE a row pairs once."""
     for i in range(right.size):
         if holds[i] and out[right[i]] < 0 and (recent or not used[left[i] & mask]):
             out[right[i]] = left[i]

@@ -1,23 +1,27 @@
-"""The operator protocol: what the graph and the operators know of each other.
+"""The operator protocol: batches, arcs, and what operators offer to the graph and to the engine.
 
 Batches flow along arcs. An operator reads its inlets, writes its outlet and never touches another operator. A frontier
-flows along each arc too: no batch written later holds a tuple before it (the arc's time-stamp memory, TSM).
+flows along each arc too: no batch written later holds a row before it (the arc's time-stamp memory, TSM).
 
-An operator that merges by time works up to the lowest of its inlets' frontiers: `more` is true while a tuple is not
-after it, or while it has risen since it was last passed on. All others take what there is; they are `Plain`.
+An operator that merges by time processes rows up to the lowest frontier of its inlets: `has_work` is true while a row
+is not after it, or while it has risen since it was last passed on. All others read all rows that wait: they are marked
+with `FrontierBypass`.
+
+To add an operator: write its file with a class that has the methods of `Operator` and derives from `QueryOperator`, add
+its place to `engine.compiler`, and test it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.cql.catalog import Stream
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 from penstock.state.kernels import I64
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -25,11 +29,7 @@ I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Tuples in temporal order.
-
-    `signs`: +1 where a row enters the answer, -1 where it leaves; None if all enter. `numbers` tell equal rows apart
-    and pair a row's end with its beginning; None where nobody needs that.
-    """
+    """Rows in temporal order. Results have times and columns only; see `StreamRows` and `Changes` for the others."""
 
     times: I64
     columns: Mapping[str, pa.Array]
@@ -39,18 +39,18 @@ class Batch:
     def __len__(self) -> int:
         return self.times.size
 
-    def slice(self, start: int, stop: int) -> Batch:
-        return Batch(
+    def slice(self, start: int, stop: int) -> Self:
+        return type(self)(
             self.times[start:stop],
             {name: column.slice(start, stop - start) for name, column in self.columns.items()},
             None if self.signs is None else self.signs[start:stop],
             None if self.numbers is None else self.numbers[start:stop],
         )
 
-    def take(self, chosen: I64) -> Batch:
+    def take(self, chosen: I64) -> Self:
         """The rows at positions."""
         indices = pa.array(chosen)
-        return Batch(
+        return type(self)(
             self.times[chosen],
             {name: column.take(indices) for name, column in self.columns.items()},
             None if self.signs is None else self.signs[chosen],
@@ -58,14 +58,50 @@ class Batch:
         )
 
 
-def concat(batches: Sequence[Batch]) -> Batch:
-    """One batch after another; all have the same columns, and signs and numbers or none."""
+@dataclass(frozen=True)
+class StreamRows(Batch):
+    """Rows of a stream. `numbers` are their arrival numbers: they tell equal rows apart."""
+
+    signs: None = field()
+    numbers: I64 = field()
+
+
+@dataclass(frozen=True)
+class Changes(Batch):
+    """Changes of an answer. `signs`: +1 where a row enters, -1 where it leaves.
+
+    `numbers` tell equal rows apart: a row leaves with the number with which it entered.
+    """
+
+    signs: I8 = field()
+    numbers: I64 = field()
+
+
+B = TypeVar("B", bound=Batch)
+
+
+def as_changes(batch: Batch) -> Changes:
+    """A batch that was written by an operator that writes changes."""
+    if isinstance(batch, Changes):
+        return batch
+    raise InternalError("NOT_CHANGES", f"an operator read {type(batch).__name__}, not changes")
+
+
+def as_stream_rows(batch: Batch) -> StreamRows:
+    """A batch that was written by the operator of a stream."""
+    if isinstance(batch, StreamRows):
+        return batch
+    raise InternalError("NOT_STREAM_ROWS", f"an operator read {type(batch).__name__}, not rows of a stream")
+
+
+def concat(batches: Sequence[B]) -> B:
+    """One batch after another; all are of the same type and have the same columns."""
     if len(batches) == 1:
         return batches[0]
     first = batches[0]
     signs = [batch.signs for batch in batches if batch.signs is not None]
     numbers = [batch.numbers for batch in batches if batch.numbers is not None]
-    return Batch(
+    return type(first)(
         np.concatenate([batch.times for batch in batches]),
         {name: pa.concat_arrays([batch.columns[name] for batch in batches]) for name in first.columns},
         np.concatenate(signs) if signs else None,
@@ -73,9 +109,9 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def merge_changes(ends: Batch | None, births: Batch | None) -> Batch | None:
-    """Ends and births of rows as one batch in temporal order; within an instant, rows leave before others enter."""
-    changes = [batch for batch in (ends, births) if batch is not None and len(batch)]
+def merge_changes(ends: B | None, inserts: B | None) -> B | None:
+    """Ends and inserts of rows as one batch in temporal order; within an instant, rows leave before others enter."""
+    changes = [batch for batch in (ends, inserts) if batch is not None and len(batch)]
     if len(changes) < 2:
         return changes[0] if changes else None
     batch = concat(changes)
@@ -88,28 +124,28 @@ class Inlet(Protocol):
     @property
     def frontier(self) -> int: ...
     def waiting(self) -> int:
-        """How many tuples were written and not read."""
+        """How many rows were written and not read."""
 
     def next_time(self) -> int | None:
-        """The time of the next tuple, None if none waits."""
+        """The time of the next row, None if none waits."""
 
     def times(self, limit: int) -> I64:
-        """The times of the next tuples, at most `limit`."""
+        """The times of the next rows, at most `limit`."""
 
     def rewind(self, rows: int) -> None:
-        """Stand so that the last `rows` tuples written are not read."""
+        """Move to before the last `rows` rows that were written."""
 
     def read(self, until: int) -> list[Batch]:
-        """Consume all tuples with a time of at most `until`."""
+        """Consume all rows with a time of at most `until`."""
 
     def take(self, limit: int) -> list[Batch]:
-        """Consume the next tuples, at most `limit`."""
+        """Consume the next rows, at most `limit`."""
 
     def fork(self) -> Inlet:
-        """A second reader at the same place: what it has not read is kept, too."""
+        """A second reader at the same position: the arc also keeps the rows that this one has not read."""
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading, so that the arc frees the rows."""
 
 
 class Outlet(Protocol):
@@ -126,13 +162,13 @@ class Operator(Protocol):
 
     @property
     def id(self) -> str:
-        """Stable and unique in its graph: metrics, migrations and people refer to it."""
+        """A name that is stable and unique in the graph, for metrics, `explain` and scheduling."""
 
     def run(self, budget: int) -> int:
-        """Do work for about `budget` tuples; returns the number of tuples handled."""
+        """Process about `budget` rows; returns the number of rows processed."""
 
     def has_work(self) -> bool:
-        """Whether `run` could do something now."""
+        """Whether `run` can process something now."""
 
     def metrics(self) -> dict[str, object]: ...
 
@@ -163,7 +199,7 @@ class QueryOperator:
         """The state that does not follow from the current rows of the inputs."""
         return SavedState()
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """Continue from a dump; returns the current rows of the answer, None if they are not known.
 
         `current`: the current rows of every input, as of what the operator has read; None if an input writes no ends,
@@ -204,27 +240,27 @@ class StreamWriter(Operator, Protocol):
         """A time not before that of any row that has arrived."""
 
     def dump(self) -> SavedState: ...
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None: ...
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None: ...
 
 
 class FrontierBypass:
-    """Marks an operator with one inlet that neither needs nor changes time: frontiers go past it.
+    """Marks an operator with one inlet that neither needs nor changes time: frontiers bypass it.
 
-    It writes nothing before its inlet's frontier once it has read all that waits there.
+    It writes no row before the frontier of its inlet once it has read all rows that wait there.
     """
 
 
 @runtime_checkable
 class TimerOperator(Protocol):
-    """An operator that holds back what it has read until time passes: ends of rows, slides, tuples out of order."""
+    """An operator that holds rows back until time passes: ends of rows, slides, rows out of order."""
 
     def next_timer(self) -> int | None:
-        """The time its inlets' frontiers must reach for it to write the next of what it holds; None: it holds none."""
+        """The time that the frontiers of its inlets must reach before it writes the next row; None: it holds none."""
 
 
 @runtime_checkable
 class FrontierGenerator(Protocol):
-    """An operator that can say more about time than its tuples do: a source with a clock."""
+    """An operator that can raise its frontier without rows: a source with a clock."""
 
     def can_advance_to(self, time: int) -> bool:
-        """Whether `run` would raise the frontier from not after `time` to `time` or beyond, though no tuple came."""
+        """Whether `run` raises the frontier from `time` or before to `time` or after, without a new row."""

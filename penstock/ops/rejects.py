@@ -1,6 +1,6 @@
-"""Tuples a stream did not take: late ones and bad ones, kept for the user to look at.
+"""Rows that a stream rejected, late ones and bad ones, for the user to read.
 
-All are counted; the newest million rows are kept, so that a broken producer cannot fill the memory.
+All are counted. Only the newest million rows are kept, so that a broken producer cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MAX_ROWS = 1_000_000
 
 
 class RejectedRows:
-    """Rows with the reason why they were not taken."""
+    """Rows with the reason of their rejection."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

@@ -1,9 +1,9 @@
 """Groups of rows and how their state changes: what DISTINCT, EXCEPT and GROUP BY have in common.
 
 Law: rows are in one group exactly if their keys are the same, where NULL is NULL and NaN is NaN. A *point* is a group
-at an instant at which it changed, and one more before all of them: comparing a point with the one before it tells
-what leaves the answer and what enters it, once an instant, however often a group changed within it.
-State: a code for each key in use, and the number under which each group's row is in the answer.
+at an instant at which it changed; each group has one more point before its first change. The difference between a point
+and the one before it is what leaves and enters the answer, once an instant, however often the group changed in it.
+State: a code for each key in use, and the number of each group's row in the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.ops.kernels import count_group_rows
-from penstock.ops.protocol import I8, Batch
+from penstock.ops.protocol import I8, Changes
 from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import I32, I64, NONE, U8
 from penstock.state.maintenance import SHIPPED, Maintenance
@@ -26,7 +26,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def grow(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]], size: int) -> I64:
-    """The array with room for `size` groups, new ones at zero."""
+    """The array, extended with zeros to at least `size` groups."""
     if size <= array.shape[0]:
         return array
     capacity = 1 << (size - 1).bit_length()
@@ -42,7 +42,7 @@ def zero_null_weights(weights: I8, values: pa.Array) -> I8:
 
 
 class RowGroups:
-    """Codes for keys of several columns, exact; no columns make one group."""
+    """Exact codes for keys of several columns. Without columns all rows are one group."""
 
     def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
         self._types = tuple(types)
@@ -87,7 +87,7 @@ class RowGroups:
         return pc.if_else(pa.array(known), values, pa.scalar(None, self._types[place]))
 
     def recycle(self, counts: I64) -> None:
-        """Free the codes of groups without rows, if enough were added."""
+        """Free the codes of groups without rows, if many codes were added since the last time."""
         if not self._columns or self._live_count <= self._maintenance.regrowth * self._live_after_recycle:
             return
         used: U8 = (counts[: self.bound] > 0).view(np.uint8)
@@ -129,9 +129,9 @@ def _truncate_marks(marks: U8, size: int) -> U8:
 
 @dataclass(frozen=True)
 class ChangePoints:
-    """Groups at instants, sorted by group, then time; `first` marks the point before a group's first change.
+    """Groups at instants, sorted by group, then time. `first` marks the point before the first change of a group.
 
-    `order` sorts the changes in the same way; those up to `ends[p]` were made at point p.
+    `order` sorts the changes in the same way. Point p has seen the changes before `ends[p]`.
     """
 
     order: I64
@@ -150,7 +150,7 @@ class ChangePoints:
 
 
 def find_change_points(codes: I32, times: I64) -> ChangePoints:
-    """The points of changes that come in temporal order."""
+    """The points of changes in temporal order."""
     order = np.argsort(codes, kind="stable")
     codes, times = codes[order], times[order]
     opens = np.ones(codes.size, np.bool_)  # whether a change is the first of its group
@@ -174,7 +174,7 @@ class GroupCounts:
         self.counts: I64 = np.zeros(1, np.int64)
 
     def apply(self, at: ChangePoints, weights: I8, bound: int) -> I64:
-        """Make changes (+1 or -1, in the order of the points); returns the count at every point."""
+        """Apply changes (+1 or -1, in the order of the points); returns the count at every point."""
         self.counts = grow(self.counts, bound)
         out = np.empty(len(at), np.int64)
         count_group_rows(at.ends, at.codes, weights, self.counts, out)
@@ -187,7 +187,7 @@ class GroupCounts:
 
 
 class AnswerDiffer:
-    """The rows of groups in the answer: what enters and leaves it, with numbers that pair ends with beginnings."""
+    """Computes which rows of groups enter and leave the answer. A row leaves with the number with which it entered."""
 
     def __init__(self) -> None:
         self._numbers: I64 = np.zeros(1, np.int64)
@@ -195,8 +195,8 @@ class AnswerDiffer:
 
     def compute_changes(
         self, at: ChangePoints, present: Mask, columns: Mapping[str, pa.Array], bound: int
-    ) -> Batch | None:
-        """The changes of the answer. `columns` are the rows at the points, `present` says which are in the answer."""
+    ) -> Changes | None:
+        """The changes of the answer. `columns` are the rows at the points, `present` marks those in the answer."""
         self._numbers = grow(self._numbers, bound)
         was = np.zeros(len(at), np.bool_)
         was[1:] = present[:-1]
@@ -216,7 +216,8 @@ class AnswerDiffer:
         rows = np.concatenate([leaves - 1, enters])[order]
         signs = np.repeat(np.array([-1, 1], np.int8), [leaves.size, enters.size])[order]
         taken = pa.array(rows)
-        return Batch(times[order], {name: column.take(taken) for name, column in columns.items()}, signs, numbers[rows])
+        shown = {name: column.take(taken) for name, column in columns.items()}
+        return Changes(times[order], shown, signs, numbers[rows])
 
     def _assign_numbers(self, at: ChangePoints, enters: I64) -> I64:
         """The number of each group's row at each point; rows that enter get new ones."""
@@ -224,17 +225,17 @@ class AnswerDiffer:
         known[enters] = self._next_number + np.arange(enters.size)
         self._next_number += enters.size
         origin = np.zeros(len(at), np.int64)
-        told = np.flatnonzero(at.first)
-        origin[told], origin[enters] = told, enters
+        first = np.flatnonzero(at.first)
+        origin[first], origin[enters] = first, enters
         known = known[np.maximum.accumulate(origin)]
         self._numbers[at.codes[at.last]] = known[at.last]
         return known
 
 
-def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Batch:
+def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Changes:
     """An empty batch of changes."""
     empty = np.empty(0, np.int64)
-    return Batch(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
+    return Changes(empty, {name: pa.array([], type_) for name, type_ in columns.items()}, empty.astype(np.int8), empty)
 
 
 def equals_previous(column: pa.Array) -> Mask:

@@ -1,12 +1,12 @@
-"""The source operator: a stream's tuples put in order, as far as its frontier says they are complete.
+"""The source operator: puts the rows of a stream in order, up to its frontier.
 
-Law: a tuple that arrives before the stream's frontier is late: it goes to the late output and nowhere else. Every other
-tuple is written exactly once, when the frontier has reached it; tuples are written in the order (time, arrival).
-The frontier is judged at the start of a push, so that the order of rows inside a push does not matter; it rises to the
-largest time seen less the allowed lateness, or by `advance`. State: the tuples between the frontier and the newest.
+Law: a late row (see `lateness`) goes to the late output and nowhere else. Every other row is written exactly once, when
+the frontier has reached it. Rows are written in the order (time, arrival). The frontier rises with the rows, or by
+`advance`. State: the rows between the frontier and the newest row.
 
-A source with a clock can also raise its frontier on demand, by an Enabling Time-Stamp: run with nothing to release, it
-promises what its declaration allows (`promise`). A latent stream's tuples have no time until they are released.
+A source with a clock can also raise its frontier on demand, by an Enabling Time-Stamp: if it runs with nothing to
+release, the frontier becomes what its declaration allows (`compute_clock_frontier`). Rows of a latent stream have no
+time until they are released.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream
 from penstock.ops.changelog import as_batch, as_table
-from penstock.ops.protocol import Batch, Outlet, SavedState, concat
+from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops.protocol import Changes, Outlet, SavedState, StreamRows, as_stream_rows, concat
 from penstock.ops.rejects import RejectedRows
 from penstock.ops.time_merge import clamp_time
 from penstock.state.kernels import ALWAYS, FOREVER, I64
 
 
 class SourceOperator:
-    """One stream's entry into the graph."""
+    """Writes the rows of one stream into the graph."""
 
     def __init__(self, id_: str, stream: Stream, outlet: Outlet) -> None:
         self.id = id_
@@ -36,23 +37,23 @@ class SourceOperator:
         self.dead_letters = RejectedRows(stream.schema)
         self._outlet = outlet
         self._released_frontier = int(ALWAYS)
-        self._held_batches: list[Batch] = []
+        self._held_batches: list[StreamRows] = []
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
-        """Tuples as they arrive, in any order."""
+        """Take in rows as they arrive, in any order."""
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
-        batch = Batch(times, columns, numbers=numbers)
-        late = times < self.frontier
+        batch = StreamRows(times, columns, None, numbers)
+        late = mark_late(times, self.frontier)
         if late.any():
             self.late.add(batch.take(np.flatnonzero(late)).columns, "late")
             batch = batch.take(np.flatnonzero(~late))
         if len(batch):
             self._held_batches.append(batch)
-            self.advance(int(batch.times.max()) - self.stream.lateness)
+            self.advance(find_frontier(self.stream, int(batch.times.max())))
 
     def advance(self, frontier: int) -> None:
-        """No tuple before `frontier` will come."""
+        """Raise the frontier: no row before it will come."""
         self.frontier = max(self.frontier, frontier)
 
     def has_work(self) -> bool:
@@ -60,7 +61,7 @@ class SourceOperator:
             self._held_batches and self._mask_ready(self._held_batches[-1]).any()
         )
 
-    def run(self, budget: int) -> int:  # noqa: ARG002 - what is complete leaves at once; readers take what they can
+    def run(self, budget: int) -> int:  # noqa: ARG002 - all complete rows leave at once; readers take as many as they can
         held = self.held_rows()
         self._held_batches = []
         released = 0
@@ -77,7 +78,7 @@ class SourceOperator:
         self._outlet.advance(self.frontier)
         return released
 
-    def _mask_ready(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _mask_ready(self, batch: StreamRows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return batch.times <= self.frontier
 
     def metrics(self) -> dict[str, object]:
@@ -89,8 +90,8 @@ class SourceOperator:
             "frontier": self.frontier,
         }
 
-    def held_rows(self) -> Batch | None:
-        """The tuples not yet written, in the order of their arrival."""
+    def held_rows(self) -> StreamRows | None:
+        """The rows that are not written yet, in the order of their arrival."""
         return concat(self._held_batches) if self._held_batches else None
 
     def holds_rows(self) -> bool:
@@ -106,8 +107,8 @@ class SourceOperator:
         held = self.held_rows()
         return SavedState({**values, **counts}, tables if held is None else {**tables, "held": as_table(held)})
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
-        self._held_batches = [as_batch(saved.tables["held"])] if "held" in saved.tables else []
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
+        self._held_batches = [as_stream_rows(as_batch(saved.tables["held"]))] if "held" in saved.tables else []
         self.frontier = saved.values["frontier"]  # the first run writes it to the arc, after the rows that are held
         self.arrival_count = saved.values["arrived"]
         for rejects, name in ((self.late, "late"), (self.dead_letters, "dead")):
@@ -120,10 +121,10 @@ TickClock = Callable[[], int]
 
 
 def compute_clock_frontier(stream: Stream, now: int, last_arrival: int) -> int:
-    """The time before which no tuple of the stream will come, as far as a clock can tell; `heard`: the last arrival.
+    """The time before which no row of the stream will come, by a clock; `last_arrival`: when the last row came.
 
-    Streams stamped here: now. External ones: now less the declared skew, or, if they were silent for as long as their
-    idle rule says, now less that.
+    For a stream that the engine stamps this is the time now. For an external stream it is now less the declared skew,
+    or, if no row came for `idle_after`, now less `idle_after`.
     """
     if stream.timestamps != "external":
         return now
@@ -136,7 +137,7 @@ def compute_clock_frontier(stream: Stream, now: int, last_arrival: int) -> int:
 
 
 class ClockedSource(SourceOperator):
-    """A stream whose frontier a clock can raise. Tuples of an `internal` stream are stamped when they arrive."""
+    """A stream whose frontier a clock can raise. Rows of an internal stream are stamped when they arrive."""
 
     def __init__(self, id_: str, stream: Stream, outlet: Outlet, clock: TickClock) -> None:
         super().__init__(id_, stream, outlet)
@@ -164,20 +165,20 @@ class ClockedSource(SourceOperator):
         return compute_clock_frontier(self.stream, self._clock(), self._last_arrival)
 
     def _stamp(self, columns: Mapping[str, pa.Array]) -> tuple[I64, dict[str, pa.Array]]:
-        """The columns with the current time in the time column. A clock that goes back is not followed."""
+        """The columns with the current time in the time column."""
         rows = len(next(iter(columns.values())))
-        times = np.full(rows, max(self._clock(), self.frontier))
+        times = stamp_times(np.full(rows, self._clock()), self.frontier)
         return times, {**columns, self.stream.time: pa.array(times).cast(self.stream.time_type)}
 
 
 class LatentSource(ClockedSource):
-    """A stream whose tuples are stamped when they are released to those who read them, as many as fit in a turn."""
+    """A stream whose rows are stamped when they are released, as many as fit in a turn."""
 
     def feed(self, times: I64, columns: Mapping[str, pa.Array]) -> None:
         numbers = np.arange(self.arrival_count, self.arrival_count + times.size)
         self.arrival_count += times.size
         if times.size:
-            self._held_batches.append(Batch(times, columns, numbers=numbers))
+            self._held_batches.append(StreamRows(times, columns, None, numbers))
 
     def has_work(self) -> bool:
         return bool(self._held_batches) or super().has_work()
@@ -192,7 +193,7 @@ class LatentSource(ClockedSource):
         taken = held.slice(0, budget)
         self._held_batches = [held.slice(budget, len(held))] if len(held) > budget else []
         times, columns = self._stamp(taken.columns)
-        self._outlet.write(Batch(times, columns, numbers=taken.numbers))
+        self._outlet.write(StreamRows(times, columns, None, taken.numbers))
         self.advance(int(times[0]))
         self._outlet.advance(self.frontier)
         self._released_frontier = self.frontier

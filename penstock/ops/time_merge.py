@@ -1,7 +1,7 @@
-"""Merging inputs by time: how far an operator with several inlets may go, and how much of that it takes per turn.
+"""Merging inputs by time: up to which time an operator with several inlets may read, and how much it reads per turn.
 
-Law: a tuple may be taken when no inlet can still bring an earlier one, that is up to the smallest of the inlets'
-frontiers (their time-stamp memory registers). With `whole` an instant is taken only when all of its tuples are there.
+Law: a row may be read when no inlet can bring an earlier one, that is up to the lowest frontier of the inlets (their
+time-stamp memory registers). With `whole` an instant is read only when all of its rows have arrived.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _LAST_INSTANT = int(FOREVER) - 1
 
 
 def compute_bound(inlets: Sequence[Inlet], *, whole: bool) -> int:
-    """The last instant that can be worked on."""
+    """The last instant that may be read."""
     frontier = min(inlet.frontier for inlet in inlets)
     return clamp_time(frontier - 1 if whole else frontier)
 
 
 def clamp_time(instant: int) -> int:
-    """The instant, kept between the ends of time."""
+    """The instant, clamped to the first and the last one."""
     return max(min(instant, _LAST_INSTANT), _FIRST_INSTANT)
 
 
 def has_ready(inlets: Sequence[Inlet], bound: int) -> bool:
-    """Whether a tuple waits that may be taken."""
+    """Whether a row waits that may be read."""
     return any((time := inlet.next_time()) is not None and time <= bound for inlet in inlets)
 
 
 def find_cut(inlets: Sequence[Inlet], bound: int, budget: int) -> int:
-    """An instant up to which about `budget` tuples wait, `bound` if there are fewer."""
+    """An instant up to which about `budget` rows wait, `bound` if there are fewer."""
     if sum(inlet.waiting() for inlet in inlets) <= budget:
         return bound
     times = np.concatenate([inlet.times(budget + 1) for inlet in inlets])

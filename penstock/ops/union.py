@@ -1,10 +1,10 @@
 """The union operator: UNION ALL of k inputs, merged by time.
 
-Law: every tuple of every input is written exactly once, in temporal order. A tuple leaves as soon as no input can still
-bring an earlier one: when its time is not beyond the smallest frontier (the relaxed `more`, Figure 8 of the query graph
-paper), so that simultaneous tuples never wait for each other; with `whole` instants leave as a whole, for readers that
-report answers. Signs pass through; numbers are spread so that they stay unique.
-State: none, what waits is in the arcs. Cost: O(n log n) of a turn's tuples.
+Law: every row of every input is written exactly once, in temporal order. A row is written as soon as no input can
+bring an earlier one: when its time is not after the lowest frontier (the relaxed `more`, Figure 8 of the query graph
+paper), so that simultaneous rows never wait for each other. With `whole` an instant is written as a whole, for readers
+that report answers. Signs stay the same; numbers are changed so that they stay unique.
+State: none, waiting rows are in the arcs. Cost: O(n log n) for the rows of a turn.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.ops.protocol import Batch, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state.kernels import ALWAYS
+from penstock.state.kernels import ALWAYS, I64
 
 
 class UnionOperator(QueryOperator):
-    """k inputs become one stream. The columns are called `names`, whatever the inputs call them."""
+    """k inputs become one stream, with the column names `names`."""
 
     def __init__(
         self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, names: Sequence[str], *, whole: bool = False
@@ -56,16 +56,19 @@ class UnionOperator(QueryOperator):
     def to_output(self, place: int, batch: Batch) -> Batch:
         """Rows of one input as rows of the union."""
         columns = dict(zip(self._names, batch.columns.values(), strict=True))
-        numbers = None
-        if batch.signs is not None and batch.numbers is not None:
-            numbers = batch.numbers * len(self.inlets) + place
-        return Batch(batch.times, columns, batch.signs, numbers)
+        if isinstance(batch, Changes):
+            return Changes(batch.times, columns, batch.signs, self._spread_numbers(place, batch))
+        return Batch(batch.times, columns)
+
+    def _spread_numbers(self, place: int, changes: Changes) -> I64:
+        """Numbers that stay unique when those of all inputs come together."""
+        return changes.numbers * len(self.inlets) + place
 
     def metrics(self) -> dict[str, object]:
         return {"waiting": [inlet.waiting() for inlet in self.inlets], "emitted": self._emitted}
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """No state: the current rows of the inputs are those of the union."""
         if current is None:
             return None
-        return concat([self.to_output(place, batch) for place, batch in enumerate(current)])
+        return concat([as_changes(self.to_output(place, batch)) for place, batch in enumerate(current)])

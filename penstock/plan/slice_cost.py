@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -55,12 +56,15 @@ class SharedWindows:
     """The distinct windows of the queries in ascending order, and the share of A's tuples that each needs."""
 
     ends: tuple[float, ...]
-    wanted: tuple[float, ...] = ()
-    """For each window: the share that queries with this or a larger window need (S_σ); by default all tuples."""
+    shares: tuple[float, ...] = ()
+    """For each window: the share that queries with this or a larger window need (S_σ); empty: all tuples."""
+
+    @cached_property
+    def wanted(self) -> tuple[float, ...]:
+        """For each window: the share that queries with this or a larger window need (S_σ)."""
+        return self.shares or (1.0,) * len(self.ends)
 
     def __post_init__(self) -> None:
-        if not self.wanted:
-            object.__setattr__(self, "wanted", (1.0,) * len(self.ends))
         if not self.ends or self.ends[0] <= 0 or any(one >= other for one, other in pairwise(self.ends)):
             raise ValueError(f"windows are positive and ascending, not {self.ends}")
         shares = (1.0, *self.wanted, 0.0)

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.graph.buffers import Buffer, Reader
-from penstock.ops.protocol import Batch
+from penstock.ops.protocol import Batch, Changes, StreamRows
 from penstock.ops.union import UnionOperator
 
 FOREVER = 2**63 - 1
@@ -18,8 +18,10 @@ FOREVER = 2**63 - 1
 
 def batch(*times: int, sign: int | None = None) -> Batch:
     numbers = np.arange(len(times))
-    signs = None if sign is None else np.full(len(times), sign, np.int8)
-    return Batch(np.array(times, np.int64), {"x": pa.array(times)}, signs, numbers)
+    columns = {"x": pa.array(times)}
+    if sign is None:
+        return StreamRows(np.array(times, np.int64), columns, None, numbers)
+    return Changes(np.array(times, np.int64), columns, np.full(len(times), sign, np.int8), numbers)
 
 
 def union(count: int = 2, *, whole: bool = False) -> tuple[UnionOperator, list[Buffer], Reader]:

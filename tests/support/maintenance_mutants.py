@@ -5,6 +5,7 @@ The suite must notice each of them (test_maintenance_mutants.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,9 +140,7 @@ def skip_heap_relabeling(patch: pytest.MonkeyPatch) -> None:
     of = LabelEncoder.encode
 
     def silent(self: LabelEncoder, values: Any) -> Any:
-        words = of(self, values)
-        self.relabeling = None
-        return words
+        return replace(of(self, values), relabeling=None)
 
     patch.setattr(LabelEncoder, "encode", silent)
 

@@ -24,7 +24,7 @@ from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.ops.expirations import Expirations
 from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Outlet, merge_changes
+from penstock.ops.protocol import Batch, Changes, Outlet, merge_changes
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.state.alloc import gather
 from penstock.state.code_set import Mask
@@ -169,7 +169,7 @@ class Member:
         self.expirations.add(
             self._compute_expirations(matches)[at], numbers, matches.rows.ids[list(row_counted)][:, at], columns
         )
-        return Batch(born, columns, np.ones(count, np.int8), numbers)
+        return Changes(born, columns, np.ones(count, np.int8), numbers)
 
     def build_live_rows(self, matches: MatchBatch, bound: int, row_counted: Sequence[int]) -> Batch:
         """As `births`, of those that die after `bound` in the member's windows."""

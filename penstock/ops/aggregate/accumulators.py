@@ -1,9 +1,9 @@
 """COUNT, SUM, AVG, MIN and MAX of groups whose rows come and go.
 
-Law: at every point the result is the aggregate over the rows the group has then; NULLs are left out, and without any
-other value the result is NULL (COUNT: 0). Sums are exact at every moment and rounded once when shown, so that they
-depend on the rows alone, not on the order in which they came and went: integers and decimals that do not fit their type
-are NULL, doubles are rounded to the nearest. AVG is the sum as a double divided by the count.
+Law: at every point the result is the aggregate over the rows that the group has then. NULLs are ignored; without other
+values the result is NULL (COUNT: 0). Sums are exact and rounded once, for the result, so that they depend on the rows
+alone, not on the order in which they came and went: integers and decimals that do not fit their type are NULL, doubles
+are rounded to the nearest. AVG is the sum as a double divided by the count.
 
 State: a count; for sums digits to the base 2**32 over the range of exponents seen; for MIN and MAX see `extremes`.
 Cost: O(1) a change; MIN and MAX O(log n) amortised. No Python per row.
@@ -35,9 +35,9 @@ class Accumulator(Protocol):
     """One aggregate over all groups."""
 
     def apply(self, at: ChangePoints, weights: I8, values: pa.Array, bound: int) -> pa.Array:
-        """Make changes (values in the order of the points, weight 0 where there is none); the result at each point.
+        """Apply changes, in the order of the points (weight 0: no change); returns the result at each point.
 
-        All groups' codes are below `bound`.
+        The codes of all groups are below `bound`.
         """
 
 
@@ -56,7 +56,7 @@ class CountAccumulator:
         return pa.array(self._counts.apply(at, zero_null_weights(weights, values), bound))
 
 
-# ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _DIGIT_MASK = np.int64(0xFFFFFFFF)
 _FRACTION_MASK = np.int64((1 << 52) - 1)
@@ -83,12 +83,12 @@ class _IntegerLimbs:
 
 
 class _FloatLimbs:
-    """Doubles: 53 bits somewhere between 2**-1074 and 2**1024. NaN and infinities are counted apart."""
+    """Doubles: 53 bits between 2**-1074 and 2**1024. NaN and infinities are counted separately."""
 
     def __init__(self) -> None:
         self.limbs: I64 = np.zeros((1, 1), np.int64)
         self._lowest = 0  # the first limb counts 2**(32 * lowest)
-        self._top = 0  # the limbs end before 2**(32 * top), but for carries
+        self._top = 0  # the limbs end before 2**(32 * top), except for carries
 
     @property
     def exponent(self) -> int:

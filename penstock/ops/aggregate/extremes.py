@@ -1,14 +1,15 @@
 """MIN and MAX of groups whose rows come and go.
 
-Law: at every point the result is the smallest or largest value the group has then, NULL without any. NaN is above all
-other numbers. State: a pair of pairing heaps a group, of what came and of what left and has not surfaced yet, built
-anew when most of it is waste; texts and decimals stand in them by labels in the same order.
-Cost: O(log n) a change, amortised; Python only for each new distinct text or decimal.
+Law: at every point the result is the smallest or largest value that the group has then, NULL without any. NaN is above
+all other numbers. State: two pairing heaps a group, of the values that came and of those of them that left but are not
+removed yet, rebuilt when most of their nodes are not needed. Texts and decimals are represented by labels in the same
+order. Cost: O(log n) a change, amortised; Python only for each new distinct text or decimal.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,25 @@ from penstock.state.kernels import I64, NONE, U8
 from penstock.state.maintenance import Maintenance
 
 
+@dataclass(frozen=True)
+class Relabeling:
+    """Labels that changed: the old ones, ascending, and the new ones."""
+
+    old: I64
+    new: I64
+
+    def apply(self, labels: I64) -> I64:
+        return self.new[np.searchsorted(self.old, labels)]
+
+
+@dataclass(frozen=True)
+class EncodedValues:
+    """Values as integers in the same order. `relabeling`: how the integers of earlier values changed."""
+
+    words: I64
+    relabeling: Relabeling | None = None
+
+
 class WordEncoder:
     """Values of one word, as integers in the same order; NaN is above all others."""
 
@@ -31,15 +51,14 @@ class WordEncoder:
         self._type = type_
         self._is_float = pt.is_floating(type_)
 
-    def encode(self, values: pa.Array) -> I64:
+    def encode(self, values: pa.Array) -> EncodedValues:
         if self._is_float:
             doubles = values.cast(DOUBLE).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
             bits: I64 = np.where(np.isnan(doubles), np.nan, doubles).view(np.int64)
-            return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+            return EncodedValues(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits))
         if pt.is_date32(values.type):
             values = values.cast(pa.int32())
-        words: I64 = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return words
+        return EncodedValues(values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
     def decode(self, words: I64, known: Mask) -> pa.Array:
         if self._is_float:
@@ -50,9 +69,9 @@ class WordEncoder:
 
 
 class LabelEncoder:
-    """Texts and decimals by labels in the same order: a new value gets one between its neighbours.
+    """Texts and decimals as labels in the same order: a new value gets a label between those of its neighbours.
 
-    When there is no room between them all get new labels; `moved` are then the old ones and the new ones.
+    If there is no label between them, all values get new labels.
     """
 
     def __init__(self, type_: pa.DataType, gap: int) -> None:
@@ -62,20 +81,18 @@ class LabelEncoder:
         self._labels: list[int] = []
         self._label_by_value: dict[object, int] = {}
         self._column: pa.Array | None = None
-        self.relabeling: tuple[I64, I64] | None = None
 
-    def encode(self, values: pa.Array) -> I64:
+    def encode(self, values: pa.Array) -> EncodedValues:
         encoded = pc.dictionary_encode(values)
         distinct = encoded.dictionary.to_pylist()
-        self.relabeling = None
+        relabeling: Relabeling | None = None
         for value in distinct:
             if value not in self._label_by_value:
-                self._insert(value)
+                relabeling = self._insert(value, relabeling)
         labels = np.fromiter((self._label_by_value[value] for value in distinct), np.int64, len(distinct))
         if not labels.size:
-            return np.zeros(len(values), np.int64)
-        words: I64 = labels[encoded.indices.fill_null(0).to_numpy()]
-        return words
+            return EncodedValues(np.zeros(len(values), np.int64))
+        return EncodedValues(labels[encoded.indices.fill_null(0).to_numpy()], relabeling)
 
     def decode(self, words: I64, known: Mask) -> pa.Array:
         if self._column is None:
@@ -87,14 +104,15 @@ class LabelEncoder:
         return len(self._values)
 
     def retain(self, words: I64) -> None:
-        """Forget all values but these."""
+        """Remove all values but these."""
         places = np.searchsorted(np.array(self._labels, np.int64), np.unique(words))
         self._values = [self._values[place] for place in places]
         self._labels = [self._labels[place] for place in places]
         self._label_by_value = dict(zip(self._values, self._labels, strict=True))
         self._column = None
 
-    def _insert(self, value: Any) -> None:
+    def _insert(self, value: Any, before: Relabeling | None) -> Relabeling | None:
+        """Add a value; returns how labels have changed since the start of the batch, `before` included."""
         place = bisect_left(self._values, value)
         low = self._labels[place - 1] if place else None
         high = self._labels[place] if place < len(self._labels) else None
@@ -107,22 +125,18 @@ class LabelEncoder:
         self._values.insert(place, value)
         self._column = None
         if label in (low, high) or abs(label) >= 2**62:
-            self._relabel(place)
-        else:
-            self._labels.insert(place, label)
-            self._label_by_value[value] = label
+            return self._relabel(place, before)
+        self._labels.insert(place, label)
+        self._label_by_value[value] = label
+        return before
 
-    def _relabel(self, place: int) -> None:
+    def _relabel(self, place: int, before: Relabeling | None) -> Relabeling:
         old = np.array(self._labels, np.int64)
         labels = (np.arange(len(self._values), dtype=np.int64) - len(self._values) // 2) * self._gap
-        new = np.delete(labels, place)
-        if self.relabeling is None:
-            self.relabeling = old, new
-        else:  # relabelled before in this batch: the first old labels become the last new ones
-            first, second = self.relabeling
-            self.relabeling = first, new[np.searchsorted(old, second)]
+        step = Relabeling(old, np.delete(labels, place))
         self._labels = labels.tolist()
         self._label_by_value = dict(zip(self._values, self._labels, strict=True))
+        return step if before is None else Relabeling(before.old, step.apply(before.new))
 
 
 class ExtremeAccumulator:
@@ -146,13 +160,11 @@ class ExtremeAccumulator:
 
     def apply(self, at: ChangePoints, weights: I8, values: pa.Array, bound: int) -> pa.Array:
         weights = zero_null_weights(weights, values)
-        words = self._encoder.encode(values) ^ self._flip_mask
-        if isinstance(self._encoder, LabelEncoder) and self._encoder.relabeling is not None:
-            old, new = self._encoder.relabeling
+        encoded = self._encoder.encode(values)
+        if encoded.relabeling is not None:
             used = self._owner >= 0
-            keys = self._key[used] ^ self._flip_mask
-            self._key[used] = new[np.searchsorted(old, keys)] ^ self._flip_mask
-        out, found = self._update_heaps(at, weights, words, bound)
+            self._key[used] = encoded.relabeling.apply(self._key[used] ^ self._flip_mask) ^ self._flip_mask
+        out, found = self._update_heaps(at, weights, encoded.words ^ self._flip_mask, bound)
         self._live_count += int(weights.sum())
         result = self._encoder.decode(out ^ self._flip_mask, found.view(np.bool_))
         if self._pool[1] > 2 * self._maintenance.regrowth * self._live_count + self._maintenance.compact_rows:
@@ -175,11 +187,11 @@ class ExtremeAccumulator:
         return out, found
 
     def _compute_max_labels(self, used: int) -> float:
-        """How many labels may be kept while so many values are used."""
+        """How many labels are kept while `used` values are in use."""
         return self._maintenance.regrowth * used + self._maintenance.compact_rows
 
     def _compact(self) -> None:
-        """Build the heaps anew from what came and has not left."""
+        """Rebuild the heaps from the values that came and have not left."""
         used = np.flatnonzero(self._owner >= 0)
         owner, key = self._owner[used], self._key[used]
         order = np.lexsort((key, owner >> 1))

@@ -1,19 +1,20 @@
 """The aggregate operator: GROUP BY, aggregates, HAVING and SLIDE.
 
-Law: at every instant the answer has one row for each group that has rows valid then and passes HAVING; its values are
+Law: at every instant the answer has one row for each group that has rows valid then and passes HAVING. Its values are
 the keys and the aggregates over those rows. A row leaves (-1) and another enters (+1) at an instant only if a value
 changed. Without keys all rows are one group, which, like any other, is in the answer only while it has rows.
-With SLIDE s the answer of each multiple b of s (from 0, the epoch) holds from b until the next: it is the one over the
-rows valid at the instant b, for a RANGE r those of (b - r, b]. A change counts from the next multiple of s on.
+With SLIDE s the answer of each multiple b of s (from 0, the epoch) holds from b until the next: it is the answer over
+the rows valid at the instant b, for a RANGE r those of (b - r, b]. A change counts from the next multiple of s on.
 
-It reads changes (signs and numbers) of whole instants. State: codes for the keys, accumulators (see `accumulate`), the
-number of each group's row. It does not keep its input or output: the rows before a batch are told by the accumulators.
+It reads changes of whole instants. State: codes for the keys, accumulators (see `accumulators`), the number of each
+group's row. It does not keep its input or output: the rows before a batch follow from the accumulators.
 Cost: O(n log n) to sort a batch by group, then O(1) a change (O(log n) for MIN and MAX).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,18 @@ from penstock.expr.nodes import INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
 from penstock.ops.aggregate.user import AggregateError, UserAggregate
 from penstock.ops.kernels import compute_distinct_weights
-from penstock.ops.protocol import I8, Batch, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, concat
+from penstock.ops.protocol import (
+    I8,
+    Batch,
+    Changes,
+    FrontierBypass,
+    Inlet,
+    Outlet,
+    QueryOperator,
+    SavedState,
+    as_changes,
+    concat,
+)
 from penstock.ops.row_groups import (
     AnswerDiffer,
     ChangePoints,
@@ -41,18 +53,18 @@ from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 _COUNT_STAR = Aggregate("count", (), False, INT)
-"""COUNT(*): known for every group, because it says whether there is one."""
+"""COUNT(*): counted for every group, because a group without rows is not in the answer."""
 
 
 class _DistinctWeights:
-    """DISTINCT in an aggregate: of equal values in a group only the first coming and the last going count."""
+    """DISTINCT in an aggregate: of equal values in a group only the first to come and the last to leave count."""
 
     def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
         self._groups = RowGroups([pa.int32(), *types], maintenance)
         self._counts: I64 = np.zeros(1, np.int64)
 
     def filter_weights(self, codes: I32, weights: I8, columns: Sequence[pa.Array]) -> tuple[I8, I32]:
-        """The weights that are left, and a name for each value of a group."""
+        """The weights of the changes that count, else 0, and a name for each value of a group."""
         names = self._groups.encode([pa.array(codes), *columns], codes.size)
         self._counts = grow(self._counts, self._groups.bound)
         out = np.empty(codes.size, np.int8)
@@ -73,17 +85,14 @@ class _AggregateFunction:
         self._distinct = (
             _DistinctWeights([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
         )
-        self._user_aggregate: UserAggregate | None = None
-        self._accumulator: Accumulator | None = None
-        if aggregate.function in classes:
-            self._user_aggregate = UserAggregate(aggregate.function, classes[aggregate.function], aggregate.type)
-        else:
-            self._accumulator = make_accumulator(aggregate, maintenance)
+        self._accumulator: UserAggregate | Accumulator = (
+            UserAggregate(aggregate.function, classes[aggregate.function], aggregate.type)
+            if aggregate.function in classes
+            else make_accumulator(aggregate, maintenance)
+        )
 
-    def apply(self, at: ChangePoints, changes: Batch, bound: int) -> pa.Array:
-        """The result at every point; `changes` are in the order of the points."""
-        assert changes.signs is not None
-        assert changes.numbers is not None
+    def apply(self, at: ChangePoints, changes: Changes, bound: int) -> pa.Array:
+        """The result at every point. `changes` are in the order of the points."""
         columns = [changes.columns[name] for name in self.columns]
         weights: I8 = changes.signs
         names: I64 | I32 = changes.numbers
@@ -93,9 +102,8 @@ class _AggregateFunction:
             codes = np.repeat(at.codes, np.diff(at.ends, prepend=0))
             self._distinct.recycle()
             weights, names = self._distinct.filter_weights(codes, weights, columns)
-        if self._user_aggregate is not None:
-            return self._user_aggregate.apply(at, weights, columns, names)
-        assert self._accumulator is not None
+        if isinstance(self._accumulator, UserAggregate):
+            return self._accumulator.apply(at, weights, columns, names)
         return self._accumulator.apply(at, weights, columns[0], bound)
 
 
@@ -114,15 +122,13 @@ class _GroupedAggregation:
         self._having = None if plan.having is None else plan.to_group_columns(plan.having)
         self._differ = AnswerDiffer()
 
-    def apply_changes(self, changes: Batch) -> Batch | None:
-        """The changes of the answer that follow from changes of the input."""
-        assert changes.signs is not None
+    def apply_changes(self, changes: Changes) -> Changes | None:
+        """The changes of the answer, given changes of the input."""
         self._groups.recycle(self._counts.counts)
         keys = [changes.columns[f"{place}"] for place in range(len(self._plan.keys))]
         at = find_change_points(self._groups.encode(keys, len(changes)), changes.times)
         changes = changes.take(at.order)
         bound = self._groups.bound
-        assert changes.signs is not None
         rows = self._counts.apply(at, changes.signs, bound)
         known = {("key", f"{place}"): key for place, key in enumerate(self._groups.decode(at.codes))}
         for place, function in enumerate(self._functions):
@@ -160,20 +166,20 @@ class _AggregateBase(QueryOperator):
         error = {} if self.failure is None else {"error": str(self.failure)}
         return {**self._aggregation.metrics(), "emitted": self._emitted, **error}
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         """The state follows from the current rows of the input."""
         if current is None:
             return None
         (rows,) = current
-        changed = self._apply_batches([Batch(np.full(len(rows), ALWAYS + 1), rows.columns, rows.signs, rows.numbers)])
+        changed = self._apply_batches([replace(rows, times=np.full(len(rows), ALWAYS + 1))])
         return make_empty_changes(self._types) if changed is None else changed
 
-    def _apply_batches(self, batches: list[Batch]) -> Batch | None:
-        batches = [batch for batch in batches if len(batch)]
-        if not batches or self.failure is not None:
+    def _apply_batches(self, batches: Sequence[Batch]) -> Changes | None:
+        changes = [as_changes(batch) for batch in batches if len(batch)]
+        if not changes or self.failure is not None:
             return None
         try:
-            return self._aggregation.apply_changes(concat(batches))
+            return self._aggregation.apply_changes(concat(changes))
         except AggregateError as failed:
             self.failure = QueryError(
                 "AGGREGATE_FAILED",
@@ -183,7 +189,7 @@ class _AggregateBase(QueryOperator):
             self.failure.__cause__ = failed.error
             return None
 
-    def _write(self, changed: Batch | None) -> None:
+    def _write(self, changed: Changes | None) -> None:
         if changed is not None:
             self._emitted += len(changed)
             self._outlet.write(changed)
@@ -214,7 +220,7 @@ class SlidingAggregateOperator(_AggregateBase):
         self._done = int(ALWAYS)
 
     def _find_boundary(self) -> int:
-        """The last multiple of the slide up to which all changes are known."""
+        """The last multiple of the slide up to which all changes have arrived."""
         return (self._inlet.frontier - 1) // self._slide * self._slide
 
     def has_work(self) -> bool:
@@ -223,9 +229,7 @@ class SlidingAggregateOperator(_AggregateBase):
     def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of a slide stay together
         boundary = self._find_boundary()
         batches = self._inlet.read(boundary)
-        slid = [
-            Batch(self._round_up_to_slide(batch.times), batch.columns, batch.signs, batch.numbers) for batch in batches
-        ]
+        slid = [replace(batch, times=self._round_up_to_slide(batch.times)) for batch in batches]
         self._write(self._apply_batches(slid))
         self._done = boundary
         self._outlet.advance(clamp_time(boundary + self._slide))
@@ -236,7 +240,7 @@ class SlidingAggregateOperator(_AggregateBase):
         return None if time is None else self.find_complete_since(time)
 
     def find_complete_since(self, since: int) -> int:
-        """After the first report at or after `since`: a report tells the changes since the one before."""
+        """After the first report at or after `since`: a report has the changes since the one before."""
         return clamp_time(-(-since // self._slide) * self._slide + 1)
 
     def _round_up_to_slide(self, times: I64) -> I64:

@@ -1,11 +1,11 @@
-"""User-defined aggregates: Python classes that see a group's rows one by one.
+"""User-defined aggregates: Python classes that are called with the rows of a group one by one.
 
-Law: at every instant at which a group changes, `terminate` tells the result over the rows the group has then. A class
-has `iterate(*arguments)`, `terminate()` and, if it likes, `initialise` and `remove(*arguments)`. One object serves one
-group; when the group has lost all of its rows the object is thrown away. `initialise` is called once before the first
-row; if it takes arguments it gets the first row in place of `iterate`. Without `remove` a group that lost rows is
-computed again from the rows it has, in the order in which they came. Rows with a NULL argument are left out; without
-others the result is NULL. What the class raises stops its query and no other.
+Law: at every instant at which a group changes, `terminate` returns the result over the rows that the group has then. A
+class has `iterate(*arguments)`, `terminate()` and, optionally, `initialise` and `remove(*arguments)`. Each group has an
+object of its own, which is deleted when the group has lost all of its rows. `initialise` is called once before the
+first row; if it takes arguments, it is called with the first row instead of `iterate`. Without `remove`, a group that
+lost rows is computed again from the rows it has, in the order in which they came. Rows with a NULL argument are
+ignored; without other rows the result is NULL. An exception of the class stops its query and no other.
 State: an object a group; without `remove` also the arguments of its rows. Cost: Python per row.
 """
 
@@ -26,7 +26,7 @@ Arguments = tuple[Any, ...]
 
 
 class AggregateError(Exception):
-    """A user-defined aggregate raised, or gave what its type cannot hold."""
+    """A user-defined aggregate raised an exception, or returned a value that does not fit its type."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"{name} raised {type(error).__name__}: {error}")
@@ -50,7 +50,7 @@ def check_aggregate_class(name: str, cls: object) -> type:
 
 
 class _GroupState:
-    """One group's object, and its rows if they may be needed again."""
+    """The object of one group, and its rows if the class has no `remove`."""
 
     def __init__(self, cls: type, first_row_in_initialise: bool) -> None:
         self._cls = cls
@@ -87,7 +87,7 @@ class _GroupState:
 
 
 class UserAggregate:
-    """A user's class over all groups."""
+    """A user-defined aggregate over all groups."""
 
     def __init__(self, name: str, cls: type, type_: pa.DataType) -> None:
         self._name = name
@@ -99,7 +99,7 @@ class UserAggregate:
         self._groups: dict[int, _GroupState] = {}
 
     def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], names: I64 | I32) -> pa.Array:
-        """Make changes, in the order of the points; `names` tell which change takes back which."""
+        """Apply changes, in the order of the points; a row leaves with the name with which it entered."""
         arguments = list(zip(*(column.to_pylist() for column in columns), strict=True))
         results, start = [], 0
         try:

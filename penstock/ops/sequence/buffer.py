@@ -1,7 +1,7 @@
-"""Earlier tuples of a sequence that a later one may still pair with.
+"""Earlier rows of a sequence that a later one can still pair with.
 
-Law: rows keep their order; a row leaves when it is dead, paired (CHRONICLE) or outlived by a newer one of its key
-(RECENT without further predicates). State: rows in growing columns, a queue per key; thrown together when half of the
+Law: rows keep their order. A row leaves when it has expired, has paired (CHRONICLE), or expires before a newer one of
+its key (RECENT without further predicates). State: rows in growing columns, a queue per key, compacted when half of the
 rows are gone, so that the cost is O(1) a row.
 """
 
@@ -26,7 +26,7 @@ from penstock.state.maintenance import Maintenance
 
 
 class SequenceBuffer:
-    """Rows with their times, numbers, deaths, keys and columns."""
+    """Rows with their times, numbers, expirations, keys and columns."""
 
     def __init__(
         self, keys: Sequence[pa.DataType], columns: Mapping[str, pa.DataType], maintenance: Maintenance
@@ -58,15 +58,15 @@ class SequenceBuffer:
     def __len__(self) -> int:
         return self._size - int(self._gone[: self._size].sum())
 
-    # ── rows come ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── adding rows ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode_keys(self, values: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
-        """The code of each key; NONE where it has a NULL, or without `insert` where nobody waits under it."""
+        """The code of each key; NONE if it has a NULL, or, without `insert`, if it is not known."""
         parts = [self._key_space.interners[place].intern(column) for place, column in enumerate(values)]
         return self._key_space.encode(self._key, parts, rows, insert=insert)
 
     def append(self, times: I64, numbers: I64, dies: I64, codes: I32, columns: Mapping[str, pa.Array]) -> None:
-        """Rows in their order, behind all others. A row that can match nothing is not kept."""
+        """Add rows, in their order, after all others. A row without a key code can match nothing and is not kept."""
         if (codes < 0).any():
             kept = np.flatnonzero(codes >= 0)
             times, numbers, dies, codes = times[kept], numbers[kept], dies[kept], codes[kept]
@@ -96,17 +96,17 @@ class SequenceBuffer:
         for column in self._columns.values():
             column.resize(capacity, 0, self._size)
 
-    # ── rows pair ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pairing rows ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def find_limits(self, times: I64, numbers: I64, tie: int) -> I64:
-        """For every later tuple the row behind the last earlier one (see `sequence_limits`)."""
+        """For every later row, the id after the last earlier row (see `compute_sequence_limits`)."""
         out = np.empty(times.size, np.int64)
-        rest = slice(self._queued_until, self._size)
-        compute_sequence_limits(self._times[rest], self._numbers[rest], self._queued_until, times, numbers, tie, out)
+        new = slice(self._queued_until, self._size)
+        compute_sequence_limits(self._times[new], self._numbers[new], self._queued_until, times, numbers, tie, out)
         return out
 
     def match(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> I64:
-        """The row each later tuple pairs with, or NONE."""
+        """The row that each later row pairs with, or NONE."""
         out = np.empty(times.size, np.int64)
         self._queued_until = match_sequence(
             recent, wanted, times, limits, self._queued_until, self._codes, self._dies, self._mask,
@@ -115,9 +115,9 @@ class SequenceBuffer:
         return out
 
     def iter_candidates(self, wanted: I32, times: I64, limits: I64, *, recent: bool) -> Iterable[tuple[I64, I64]]:
-        """Pairs (later tuple, row) that predicates may still refuse, in the order in which they are tried.
+        """Pairs (later row, row) whose predicates are not tested yet, in the order in which to test them.
 
-        Rows that paired are to be `remove`d before the next pairs are asked for.
+        Call `remove` with the rows that paired before you take the next pairs.
         """
         end = int(limits[-1])
         append_to_queues(
@@ -136,11 +136,11 @@ class SequenceBuffer:
 
     @property
     def gone(self) -> U8:
-        """One byte a row: whether it is gone."""
+        """One byte a row: whether it was removed."""
         return self._gone
 
     def remove(self, rows: I64) -> None:
-        """These rows paired and will not again."""
+        """Remove rows that paired."""
         self._gone[rows] = 1
         remove_from_queues(rows, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
 
@@ -150,10 +150,10 @@ class SequenceBuffer:
     def take(self, name: str, rows: I64) -> pa.Array:
         return self._columns[name].take(rows)
 
-    # ── rows leave ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── removing rows ────────────────────────────────────────────────────────────────────────────────────────────
 
     def purge(self, now: int) -> None:
-        """Forget rows that are gone, or dead at `now`, if there may be enough of them."""
+        """Free rows that were removed, or have expired at `now`, if there can be enough of them."""
         if self._size < self._compact_at:
             return
         kept = np.flatnonzero((self._gone[: self._size] == 0) & (self._dies[: self._size] > now))
@@ -168,7 +168,7 @@ class SequenceBuffer:
         self._key_space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
 
     def dump(self) -> pa.Table:
-        """The waiting rows, without their keys."""
+        """The rows that can still pair, without their keys."""
         kept = np.flatnonzero(self._gone[: self._size] == 0)
         columns = {
             "_time": pa.array(self._times[kept]),

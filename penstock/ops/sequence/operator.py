@@ -1,15 +1,15 @@
-"""The sequence operator: each tuple of the right input with one earlier tuple of the left.
+"""The sequence operator: pairs each row of the right input with one earlier row of the left.
 
-Law: tuples are ordered by (time, order of declaration of their streams, arrival). A right tuple pairs with the newest
-(RECENT) or with the earliest unused (CHRONICLE) left tuple that is before it in this order, is valid at its time and
-satisfies the predicates with it, or with none. In CHRONICLE a left tuple pairs once. The pair has the right tuple's
-time and place in the order and is valid until the first of the two dies; so steps compose to longer sequences.
-If ends are asked for, the pair is written again with sign -1 when it dies.
+Law: rows are ordered by (time, order of declaration of their streams, arrival). A right row pairs with the newest
+(RECENT) or with the earliest unused (CHRONICLE) left row that is before it in this order, is valid at its time and
+satisfies the predicates with it, or with none. In CHRONICLE a left row pairs once. The pair has the time of the right
+row and its place in the order, and is valid until the first of the two expires; so steps compose to longer sequences.
+With ends, the pair is written again with sign -1 when it expires.
 
-A right tuple waits only until the left input's frontier says that no earlier left tuple will come (Figures 12 and 13
-of the query graph paper). State: the left tuples that may still pair (see `waiting`): in RECENT without further
-predicates and with one window length one a key, in CHRONICLE the unused ones; and living pairs if ends are asked for.
-Cost: O(1) a tuple; with predicates other than equalities, O(candidates with the same key).
+A right row waits only until the frontier of the left input says that no earlier left row will come (Figures 12 and 13
+of the query graph paper). State: the left rows that can still pair (see `buffer`): in RECENT without further predicates
+and with one window length one a key, in CHRONICLE the unused ones; and the current pairs if it writes ends.
+Cost: O(1) a row; with predicates other than equalities, O(candidates with the same key).
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import pick_sequence_pairs
 from penstock.ops.protocol import (
     Batch,
+    Changes,
     Inlet,
     Outlet,
     OutputMode,
     QueryOperator,
     SavedState,
+    StreamRows,
+    as_stream_rows,
     concat,
     merge_changes,
 )
@@ -46,7 +49,7 @@ _DIES = "_dies"
 
 
 def qualify_column(column: Column) -> str:
-    """The name of a FROM item's column in batches of combined tuples."""
+    """The name of the column of a FROM item in batches of pairs."""
     return f"{column.alias}.{column.name}"
 
 
@@ -54,7 +57,7 @@ def qualify_column(column: Column) -> str:
 class SequenceInput:
     """An input of a step: a stream with its filters and window, or the pairs of the step before (`alias` is None).
 
-    A query added under way takes tuples that arrived from number `since` on.
+    Only rows with an arrival number from `since` on count: a query does not see rows that arrived before it started.
     """
 
     inlet: Inlet
@@ -63,28 +66,26 @@ class SequenceInput:
     lifetime: int | None = None
     since: int = 0
 
-    def read(self, until: int) -> _InputTuples | None:
+    def read(self, until: int) -> _InputRows | None:
         batches = self.inlet.read(until)
         if not batches:
             return None
-        batch = concat(batches)
-        assert batch.numbers is not None
+        batch = as_stream_rows(concat(batches))
         if self.alias is None:
             dies = batch.columns[_DIES].to_numpy()
-            return _InputTuples(batch.times, batch.numbers, dies, batch.columns)
+            return _InputRows(batch.times, batch.numbers, dies, batch.columns)
         keep = batch.numbers >= self.since
         if self.filters:
             keep &= compute_mask(self.filters, lambda column: batch.columns[column.name], len(batch))
         if not keep.all():
             batch = batch.take(np.flatnonzero(keep))
-        assert batch.numbers is not None
         named = {f"{self.alias}.{name}": column for name, column in batch.columns.items()}
-        return _InputTuples(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
+        return _InputRows(batch.times, batch.numbers, compute_expirations(batch.times, self.lifetime), named)
 
 
 @dataclass(frozen=True)
-class _InputTuples:
-    """Tuples of an input with their deaths; columns by qualified name."""
+class _InputRows:
+    """Rows of an input with their expirations; columns by qualified name."""
 
     times: I64
     numbers: I64
@@ -120,7 +121,7 @@ class SequenceOperator(QueryOperator):
             [term.type for term, _ in step.keys], {qualify_column(c): c.type for c in kept}, maintenance
         )
         self._expirations = Expirations([])
-        self._never_expiring: list[Batch] = []
+        self._never_expiring: list[Changes] = []
         self._next_number = 0
         self._passed_frontier = int(ALWAYS)
         self._rows_in = [0, 0]
@@ -133,7 +134,7 @@ class SequenceOperator(QueryOperator):
         return self._left.inlet, self._right.inlet
 
     def _compute_bounds(self) -> tuple[int, int]:
-        """The last instant that can be worked on, and the frontier of the pairs once that is done."""
+        """The last instant that may be processed, and the frontier of the pairs after it."""
         left, right = (inlet.frontier for inlet in self._inlets)
         limit = left if self._step.tie_order > 0 else left - 1
         if self._strict:
@@ -156,7 +157,7 @@ class SequenceOperator(QueryOperator):
         if until == bound:
             self._passed_frontier = frontier
             self._outlet.advance(frontier)
-        taken = [0 if tuples is None else tuples.times.size for tuples in (left, right)]
+        taken = [0 if rows is None else rows.times.size for rows in (left, right)]
         self._rows_in = [seen + more for seen, more in zip(self._rows_in, taken, strict=True)]
         return sum(taken)
 
@@ -171,12 +172,12 @@ class SequenceOperator(QueryOperator):
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _buffer_left(self, left: _InputTuples) -> None:
+    def _buffer_left(self, left: _InputRows) -> None:
         terms = [evaluate(term, left.read, left.times.size) for term, _ in self._step.keys]
         codes = self._buffer.encode_keys(terms, left.times.size, insert=True)
         self._buffer.append(left.times, left.numbers, left.dies, codes, left.columns)
 
-    def _pair_right(self, right: _InputTuples) -> Batch | None:
+    def _pair_right(self, right: _InputRows) -> Batch | None:
         count = right.times.size
         terms = [evaluate(term, right.read, count) for _, term in self._step.keys]
         wanted = self._buffer.encode_keys(terms, count, insert=False)
@@ -189,9 +190,9 @@ class SequenceOperator(QueryOperator):
         return self._build_pairs(rows[found], right, found) if found.size else None
 
     def _match_predicates(
-        self, right: _InputTuples, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
+        self, right: _InputRows, wanted: np.ndarray[tuple[int], np.dtype[np.int32]], limits: I64
     ) -> I64:
-        """Pairs under predicates: all candidates are judged, then the first that holds is taken."""
+        """Pairs under predicates: all candidates are tested, then the first that satisfies them is taken."""
         chosen = np.full(right.times.size, -1, np.int64)
         recent = self._step.is_recent
         for tuples, rows in self._buffer.iter_candidates(wanted, right.times, limits, recent=recent):
@@ -205,7 +206,7 @@ class SequenceOperator(QueryOperator):
                 self._buffer.remove(chosen[(chosen >= 0) & ~before])
         return chosen
 
-    def _make_reader(self, rows: I64, right: _InputTuples, tuples: I64) -> Callable[[Column], pa.Array]:
+    def _make_reader(self, rows: I64, right: _InputRows, tuples: I64) -> Callable[[Column], pa.Array]:
         indices = pa.array(tuples)
 
         def read(column: Column) -> pa.Array:
@@ -215,36 +216,35 @@ class SequenceOperator(QueryOperator):
 
         return read
 
-    def _build_pairs(self, rows: I64, right: _InputTuples, tuples: I64) -> Batch:
+    def _build_pairs(self, rows: I64, right: _InputRows, tuples: I64) -> Batch:
         read = self._make_reader(rows, right, tuples)
         dies = np.minimum(self._buffer.dies(rows), right.dies[tuples])
         times = right.times[tuples]
         if self._step.outputs is None:
             carried = {qualify_column(column): read(column) for column in self._step.carried_columns}
-            return Batch(times, {**carried, _DIES: pa.array(dies)}, numbers=right.numbers[tuples])
+            return StreamRows(times, {**carried, _DIES: pa.array(dies)}, None, right.numbers[tuples])
         shown = {name: evaluate(expr, read, rows.size) for name, expr in self._step.outputs}
         if not self._ends:
             return Batch(times, shown)
         numbers = np.arange(self._next_number, self._next_number + rows.size)
         self._next_number += rows.size
-        born = Batch(times, shown, np.ones(rows.size, np.int8), numbers)
+        born = Changes(times, shown, np.ones(rows.size, np.int8), numbers)
         self._track_expiration(dies, born)
         return born
 
-    def _track_expiration(self, dies: I64, born: Batch) -> None:
-        assert born.numbers is not None
+    def _track_expiration(self, dies: I64, born: Changes) -> None:
         self._expirations.add(dies, born.numbers, np.empty((0, len(born)), np.int64), born.columns)
         if (dies == FOREVER).any():
             self._never_expiring.append(born.take(np.flatnonzero(dies == FOREVER)))
 
     def _write(self, born: Batch | None, until: int) -> None:
-        dead = self._expirations.pop_due(until) if self._ends else None
-        batch = merge_changes(dead, born)
+        ended = self._expirations.pop_due(until) if self._ends else None
+        batch = merge_changes(ended, born)
         if batch is not None:
             self._emitted += len(batch)
             self._outlet.write(batch)
 
-    # ── rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── saved state ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self) -> SavedState:
         """The rows that can still pair, the current pairs, and how far each stream was read."""
@@ -255,16 +255,14 @@ class SequenceOperator(QueryOperator):
         }
         tables = {"waiting": self._buffer.dump()}
         if self._ends:
-            mortal = self._expirations.pop_due(int(FOREVER) - 1)
-            if mortal is not None:
-                assert mortal.numbers is not None
-                shape = np.empty((0, len(mortal)), np.int64)
-                self._expirations.add(mortal.times, mortal.numbers, shape, mortal.columns)
-            parts = [*([] if mortal is None else [mortal]), *self._never_expiring]
-            tables["living"] = _living_as_table(parts, self._step.outputs or (), mortal)
+            expiring = self._expirations.pop_due(int(FOREVER) - 1)
+            if expiring is not None:
+                shape = np.empty((0, len(expiring)), np.int64)
+                self._expirations.add(expiring.times, expiring.numbers, shape, expiring.columns)
+            tables["current"] = _pairs_as_table(expiring, self._never_expiring, self._step.outputs or ())
         return SavedState(values, tables)
 
-    def restore(self, saved: SavedState, current: Sequence[Batch] | None) -> Batch | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes] | None) -> Changes | None:  # noqa: ARG002
         tables = saved.tables
         streams = [side.inlet for side in (self._left, self._right) if side.alias is not None]
         for inlet, rows in zip(streams, saved.values["unread"], strict=True):
@@ -276,26 +274,29 @@ class SequenceOperator(QueryOperator):
         held = flatten_table(tables["waiting"])
         times, numbers, dies = (held[name].to_numpy() for name in ("_time", "_number", "_dies"))
         stored = {name.removeprefix("column "): column for name, column in held.items() if name[0] != "_"}
-        self._buffer_left(_InputTuples(times, numbers, dies, stored))
+        self._buffer_left(_InputRows(times, numbers, dies, stored))
         if not self._ends:
             return None
-        living = tables["living"]
+        pairs = tables["current"]
         names = [name for name, _ in self._step.outputs or ()]
-        shown = {name: flatten_column(living.column(place)) for place, name in enumerate(names)}
-        count = living.num_rows
-        born = Batch(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
+        shown = {name: flatten_column(pairs.column(place)) for place, name in enumerate(names)}
+        count = pairs.num_rows
+        born = Changes(np.full(count, ALWAYS + 1), shown, np.ones(count, np.int8), np.arange(count))
         self._next_number = count
-        self._track_expiration(flatten_column(living.column(len(names))).to_numpy(), born)
+        self._track_expiration(flatten_column(pairs.column(len(names))).to_numpy(), born)
         return born
 
 
-def _living_as_table(parts: list[Batch], outputs: tuple[tuple[str, Expr], ...], mortal: Batch | None) -> pa.Table:
-    """Living pairs, their deaths in the last column."""
+def _pairs_as_table(
+    expiring: Changes | None, never_expiring: Sequence[Changes], outputs: tuple[tuple[str, Expr], ...]
+) -> pa.Table:
+    """Current pairs, their expirations in the last column."""
     schema = pa.schema([*((name, expr.type) for name, expr in outputs), (_DIES, pa.int64())])
+    parts = [*([] if expiring is None else [expiring]), *never_expiring]
     if not parts:
         return schema.empty_table()
-    whole = concat(parts)
-    dies = np.full(len(whole), FOREVER)
-    if mortal is not None:
-        dies[: len(mortal)] = mortal.times
-    return pa.Table.from_arrays([*whole.columns.values(), pa.array(dies)], schema=schema)
+    pairs = concat(parts)
+    dies = np.full(len(pairs), FOREVER)
+    if expiring is not None:
+        dies[: len(expiring)] = expiring.times
+    return pa.Table.from_arrays([*pairs.columns.values(), pa.array(dies)], schema=schema)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pyarrow as pa
 
+from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.spark.driver.control import ControlCommand, read_frontiers
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
@@ -42,7 +42,7 @@ class CellBatch:
                 continue
             stream = layout.spec.streams[int(stream_number)]
             self.active_streams.add(stream.name)
-            self._advance(stream.name, int(top) - stream.lateness if int(top) != ALWAYS else ALWAYS)
+            self._advance(stream.name, find_frontier(stream, int(top)) if int(top) != ALWAYS else ALWAYS)
             if data is None:
                 continue
             if int(inlet_number) == BAD_ROWS:
@@ -67,9 +67,9 @@ class CellBatch:
     def _split_late(self, inlet: StreamInlet, table: pa.Table, frontier: int, owner: bool) -> None:
         place = table.column_names.index(inlet.stream.time)
         times = to_ticks(flatten_column(table.column(place)))
-        late = times < frontier
+        late = mark_late(times, frontier)
         if is_stamped(inlet.stream) and late.any():  # the clock went back: such rows get the frontier as their time
-            now = pa.array(np.maximum(times, frontier)).cast(inlet.stream.time_type)
+            now = pa.array(stamp_times(times, frontier)).cast(inlet.stream.time_type)
             table = table.set_column(place, table.schema.field(place), now)
         elif late.any():
             rejected = table.filter(pa.array(late))

@@ -33,6 +33,7 @@ from penstock.lab.report import (
     check_equals,
 )
 from penstock.plan.input_paths import PlanLoad, list_directions
+from penstock.plan.tree import list_joins
 from penstock.progress import ProgressStep, show_progress
 
 OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")
