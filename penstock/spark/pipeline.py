@@ -26,9 +26,9 @@ from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr.sql import quote_name
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
+from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
-from penstock.spark.driver.run_metrics import OutputKey
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout

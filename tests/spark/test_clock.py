@@ -16,7 +16,7 @@ from penstock.spark import sinks
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.batch import CellBatch
+from penstock.spark.worker.batch import read_batch
 from penstock.spark.worker.pack import Packer
 from penstock.state.arrow import encode_table
 
@@ -29,7 +29,7 @@ def test_backward_clock_is_ignored() -> None:
     stream = ps.cql.catalog.Stream("s", TIMED, "ts", timestamps="internal")
     layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
     rows = Packer(layout, stream).pack(pa.table({"ts": [5, 9], "x": [1, 2]}, schema=TIMED), 0, 0).to_pylist()
-    batch = CellBatch(layout, 0, {"s": 7}, 0, [tuple(row.values())[1:] for row in rows])
+    batch = read_batch(layout, 0, {"s": 7}, 0, [tuple(row.values())[1:] for row in rows])
     (table,) = batch.rows.values()
     assert table.column("ts").cast(pa.int64()).to_pylist() == [7, 9]
     assert batch.late == {}
@@ -42,7 +42,7 @@ def test_largest_timestamp_to_dead_letters() -> None:
     layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
     table = pa.table({"ts": [5, 2**63 - 1, None], "x": [1, 2, 3]}, schema=TICKS)
     rows = Packer(layout, stream).pack(table, 0, 0).to_pylist()
-    batch = CellBatch(layout, 0, {}, 0, [tuple(row.values())[1:] for row in rows])
+    batch = read_batch(layout, 0, {}, 0, [tuple(row.values())[1:] for row in rows])
     assert [each.column("x").to_pylist() for each in batch.rows.values()] == [[1]]
     assert [each.column("x").to_pylist() for each in batch.dead.values()] == [[2, 3]]
     assert batch.frontiers == {"s": 5}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from time import time_ns
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,15 +17,13 @@ from penstock.adapt.monitor import JoinSample
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import BatchReport
+from penstock.spark.driver.cell_reports import CellReport, CellReports, OutputKey, list_budgets
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
-from penstock.spark.driver.run_metrics import OutputKey, collect_query_metrics, collect_stream_metrics, list_budgets
-from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
-from penstock.spark.worker.key_stats import KeyStats
 from penstock.state.arrow import decode_table
 
 Listener = Callable[[int, Mapping[int, Any]], object]
@@ -55,13 +52,9 @@ class BatchSink:
         self._publish = publish
         self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
         self._changed = threading.Condition()
-        self._batch = -1
-        self._cells: dict[int, dict[str, Any]] = {}
-        self._counts: dict[OutputKey, int] = {}
-        self._last_arrivals = dict.fromkeys((stream.name for stream in spec.streams), time_ns() // 1000)
+        self._reports = CellReports(stream.name for stream in spec.streams)
         self._listeners: list[Listener] = []
         self._observers: list[Callable[[BatchReport], object]] = []
-        self._key_stats = KeyStats()
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
             schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
@@ -80,39 +73,24 @@ class BatchSink:
         return threading.get_ident() == self._batch_thread
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
-        cells: dict[int, dict[str, Any]] = {}
-        samples: dict[int, list[JoinSample]] = {}
-        found: dict[OutputKey, list[pa.Table]] = {}
-        for cell, kind, name, _, data in frame.collect():
-            if kind == METRICS:
-                cells[cell] = json.loads(bytes(data))
-            elif kind == SAMPLES:
-                samples[cell] = pickle.loads(bytes(data))
-            else:
-                found.setdefault((kind, name), []).append(decode_table(bytes(data)))
-        for place, sink in self._sinks.items():
-            self._write_sink(place, sink, batch, found.get(place, []))
+        output = _decode_output(frame.collect())
+        for key, sink in self._sinks.items():
+            self._write_sink(key, sink, batch, output.tables.get(key, ()))
         with self._changed:
-            self._cells.update(cells)
-            now = time_ns() // 1000
-            self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
-            if batch > self._batch:
-                for place, tables in found.items():
-                    self._counts[place] = self._counts.get(place, 0) + sum(table.num_rows for table in tables)
-                self._batch = batch
-                self._key_stats.add(cells)
-            self._apply_commands(batch, max((cell["seen"] for cell in cells.values()), default=-1))
+            self._reports.add(batch, output.cells, output.count_rows())
+            self._apply_commands(batch, output.last_command)
         for listener in list(self._listeners):
-            listener(batch, cells)
+            listener(batch, output.cells)
+        queries = frozenset(query.name for query in self.layout.spec.queries)
         for observer in self._observers:
-            observer(BatchReport(batch, cells, samples, frozenset(query.name for query in self.layout.spec.queries)))
+            observer(BatchReport(batch, output.cells, output.samples, queries))
 
-    def _write_sink(self, place: OutputKey, sink: Sink, batch: int, tables: list[pa.Table]) -> None:
+    def _write_sink(self, key: OutputKey, sink: Sink, batch: int, tables: Sequence[pa.Table]) -> None:
         try:
-            sink.write(batch, self._merge_tables(place, tables))
+            sink.write(batch, self._merge_tables(key, tables))
         except Exception as error:
             message = (
-                f"the {place[0]} sink of {place[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
+                f"the {key[0]} sink of {key[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
                 "fix the sink and start again: it gets the same micro-batch again"
             )
             raise PenstockError("SINK_FAILED", message) from error
@@ -174,49 +152,24 @@ class BatchSink:
     def _find_stream_schema(self, stream: str) -> pa.Schema:
         return next(item.schema for item in self.layout.spec.streams if item.name == stream)
 
-    def _merge_tables(self, place: OutputKey, tables: list[pa.Table]) -> pa.Table:
-        kind, name = place
+    def _merge_tables(self, key: OutputKey, tables: Sequence[pa.Table]) -> pa.Table:
+        kind, name = key
         if kind != RESULT:
             return pa.concat_tables([self._find_stream_schema(name).empty_table(), *tables], promote_options="default")
         if not tables:
             return self.layout.spec.bound_queries[name].schema.empty_table()
-        together = pa.concat_tables(tables)
-        return together if len(tables) == 1 else together.sort_by("_ts")
+        merged = pa.concat_tables(tables)
+        return merged if len(tables) == 1 else merged.sort_by("_ts")
+
+    # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find_due_frontiers(self, now: int) -> tuple[dict[str, int], dict[str, int]]:
-        """The frontiers, and those the clock may raise."""
-        with self._changed:
-            frontiers: dict[str, int] = {}
-            for cell in self._cells.values():
-                for name, frontier in cell["frontiers"].items():
-                    frontiers[name] = max(frontier, frontiers.get(name, frontier))
-            last_arrivals = dict(self._last_arrivals)
-            awaits = [cell["awaits"] for cell in self._cells.values()]
-            layout = self.layout
-        spec = layout.spec
-        queries = [
-            (layout.find_base_streams(name), min((each[name] for each in awaits if name in each), default=None))
-            for name in spec.bound_queries
-        ]
-        return frontiers, compute_heartbeats(spec.streams, queries, frontiers, last_arrivals, now)
+        """The frontiers of streams, and those that the clock may advance at the time `now`."""
+        return self._reports.find_due_frontiers(self.layout, now)
 
     def metrics(self) -> dict[str, Any]:
-        """The last reports of the cells, added up."""
-        with self._changed:
-            cells, counts, batch, layout = dict(self._cells), dict(self._counts), self._batch, self.layout
-            hot = self._key_stats.find_hot_cells(layout)
-        kept = ("version", "segments", "base_rows", "how", "seconds", "rows")
-        return {
-            "batch": batch,
-            "streams": {
-                stream.name: collect_stream_metrics(stream.name, cells, counts) for stream in layout.spec.streams
-            },
-            "queries": {
-                query.name: collect_query_metrics(query.name, layout, cells, counts) for query in layout.spec.queries
-            },
-            "hot": [asdict(each) for each in hot],
-            "cells": {number: {key: cells[number][key] for key in kept} for number in sorted(cells)},
-        }
+        """The last reports of the cells, added up by stream and query."""
+        return self._reports.metrics(self.layout)
 
     def list_budgets(self) -> dict[str, str]:
         """The budgets of queries, as text."""
@@ -224,8 +177,34 @@ class BatchSink:
 
     def explain(self) -> str:
         """The placement of queries, and hot cells."""
-        with self._changed:
-            layout = self.layout
-            hot = self._key_stats.find_hot_cells(layout)
-        placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
-        return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
+        return self._reports.explain(self.layout)
+
+
+@dataclass(frozen=True)
+class _BatchOutput:
+    """The output of all cells in a micro-batch."""
+
+    cells: Mapping[int, CellReport]
+    samples: Mapping[int, Sequence[JoinSample]]
+    tables: Mapping[OutputKey, Sequence[pa.Table]]
+
+    @property
+    def last_command(self) -> int:
+        return max((cell["seen"] for cell in self.cells.values()), default=-1)
+
+    def count_rows(self) -> dict[OutputKey, int]:
+        return {output: sum(table.num_rows for table in tables) for output, tables in self.tables.items()}
+
+
+def _decode_output(rows: Iterable[Sequence[Any]]) -> _BatchOutput:
+    cells: dict[int, CellReport] = {}
+    samples: dict[int, Sequence[JoinSample]] = {}
+    tables: dict[OutputKey, list[pa.Table]] = {}
+    for cell, kind, name, _, data in rows:
+        if kind == METRICS:
+            cells[cell] = json.loads(bytes(data))
+        elif kind == SAMPLES:
+            samples[cell] = pickle.loads(bytes(data))
+        else:
+            tables.setdefault((kind, name), []).append(decode_table(bytes(data)))
+    return _BatchOutput(cells, samples, tables)

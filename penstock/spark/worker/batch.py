@@ -7,7 +7,9 @@ late for any number of cells. If several cells or inlets hold a late row, one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
@@ -22,65 +24,104 @@ PackedRow = tuple[int, int, int, int, int, bytes | None]
 """stream, inlet, part, seq, top, data: a packed row without its cell."""
 
 
+@dataclass(frozen=True)
 class CellBatch:
-    """The input of one cell in one micro-batch."""
+    """The input of one cell in one micro-batch. Rows are by inlet, late and dead rows by stream."""
 
-    def __init__(
-        self, layout: Layout, cell: int, before: Mapping[str, int], last_command: int, packed: Iterable[PackedRow]
-    ) -> None:
-        """`before`: the frontiers after the last micro-batch; `last_command`: the number of the last command."""
-        self.frontiers = dict(before)
-        self.active_streams: set[str] = set()
-        commands: list[ControlCommand] = []
-        self.rows: dict[int, pa.Table] = {}
-        self.late: dict[str, pa.Table] = {}
-        blobs: dict[int, list[tuple[int, int, pa.Table]]] = {}
-        dead: dict[str, list[pa.Table]] = {}
-        for stream_number, inlet_number, part, seq, top, data in packed:
-            if int(inlet_number) == COMMAND:
-                commands.append(ControlCommand.decode(bytes(data or b"")))
-                continue
-            stream = layout.spec.streams[int(stream_number)]
-            self.active_streams.add(stream.name)
-            self._advance(stream.name, find_frontier(stream, int(top)) if int(top) != ALWAYS else ALWAYS)
-            if data is None:
-                continue
-            if int(inlet_number) == BAD_ROWS:
-                dead.setdefault(stream.name, []).append(decode_table(data))
-            else:
-                blobs.setdefault(int(inlet_number), []).append((int(part), int(seq), decode_table(data)))
-        self.dead = {name: pa.concat_tables(tables) for name, tables in dead.items()}
-        names = [stream.name for stream in layout.spec.streams]
-        for name, frontier in read_frontiers(commands, last_command, names, FOREVER):
-            self._advance(name, frontier)
-        self.last_command = max([last_command, *(command.number for command in commands)])
-        for inlet in layout.inlets:
-            parts = sorted(blobs.get(inlet.number, []), key=lambda part: part[:2])
-            if parts:
-                table = pa.concat_tables([table for _, _, table in parts])
-                self._split_late(inlet, table, before.get(inlet.stream.name, ALWAYS), inlet.route.is_owner(cell))
+    rows: Mapping[int, pa.Table]
+    late: Mapping[str, pa.Table]
+    dead: Mapping[str, pa.Table]
+    frontiers: dict[str, int]
+    """The frontiers of streams after the micro-batch."""
+    active_streams: frozenset[str]
+    """The streams that had rows in any cell."""
+    last_command: int
+    """The number of the last command."""
 
-    def _advance(self, stream: str, frontier: int) -> None:
+
+@dataclass
+class _Unpacked:
+    """The packed rows of a micro-batch, decoded and sorted by kind."""
+
+    blobs: dict[int, list[tuple[int, int, pa.Table]]] = field(default_factory=dict)
+    """By inlet: part, number within the part, rows."""
+    dead: dict[str, list[pa.Table]] = field(default_factory=dict)
+    tops: dict[str, list[int]] = field(default_factory=dict)
+    """By stream, the largest times of input partitions."""
+    commands: list[ControlCommand] = field(default_factory=list)
+
+
+def read_batch(
+    layout: Layout, cell: int, before: Mapping[str, int], last_command: int, packed: Iterable[PackedRow]
+) -> CellBatch:
+    """The input of a cell. `before`: the frontiers after the last micro-batch; `last_command`: the last one it saw."""
+    unpacked = _unpack(layout, packed)
+    rows: dict[int, pa.Table] = {}
+    late: dict[str, list[pa.Table]] = {}
+    for inlet in layout.inlets:
+        parts = sorted(unpacked.blobs.get(inlet.number, []), key=lambda part: part[:2])
+        if parts:
+            table = pa.concat_tables([table for _, _, table in parts])
+            on_time, rejected = _split_late(inlet, table, before.get(inlet.stream.name, ALWAYS))
+            if on_time.num_rows:
+                rows[inlet.number] = on_time
+            if rejected.num_rows and inlet.route.is_owner(cell):
+                late.setdefault(inlet.stream.name, []).append(rejected)
+    return CellBatch(
+        rows,
+        {name: pa.concat_tables(tables, promote_options="default") for name, tables in late.items()},
+        {name: pa.concat_tables(tables) for name, tables in unpacked.dead.items()},
+        _advance_frontiers(layout, before, last_command, unpacked),
+        frozenset(unpacked.tops),
+        max([last_command, *(command.number for command in unpacked.commands)]),
+    )
+
+
+def _unpack(layout: Layout, packed: Iterable[PackedRow]) -> _Unpacked:
+    found = _Unpacked()
+    for stream_number, inlet_number, part, seq, top, data in packed:
+        inlet = int(inlet_number)
+        if inlet == COMMAND:
+            found.commands.append(ControlCommand.decode(bytes(data or b"")))
+            continue
+        name = layout.spec.streams[int(stream_number)].name
+        found.tops.setdefault(name, []).append(int(top))
+        if data is not None and inlet == BAD_ROWS:
+            found.dead.setdefault(name, []).append(decode_table(data))
+        elif data is not None:
+            found.blobs.setdefault(inlet, []).append((int(part), int(seq), decode_table(data)))
+    return found
+
+
+def _advance_frontiers(
+    layout: Layout, before: Mapping[str, int], last_command: int, unpacked: _Unpacked
+) -> dict[str, int]:
+    """The frontiers after a micro-batch: by the largest times of its rows, then by its commands."""
+    frontiers = dict(before)
+    names = [stream.name for stream in layout.spec.streams]
+    by_rows = (
+        (stream.name, find_frontier(stream, top))
+        for stream in layout.spec.streams
+        for top in unpacked.tops.get(stream.name, ())
+        if top != ALWAYS
+    )
+    for name, frontier in (*by_rows, *read_frontiers(unpacked.commands, last_command, names, FOREVER)):
         if frontier != ALWAYS:
-            self.frontiers[stream] = max(self.frontiers.get(stream, ALWAYS), frontier)
+            frontiers[name] = max(frontiers.get(name, ALWAYS), frontier)
+    return frontiers
 
-    def _split_late(self, inlet: StreamInlet, table: pa.Table, frontier: int, owner: bool) -> None:
-        place = table.column_names.index(inlet.stream.time)
-        times = to_ticks(flatten_column(table.column(place)))
-        late = mark_late(times, frontier)
-        if is_stamped(inlet.stream) and late.any():  # the clock went back: such rows get the frontier as their time
-            now = pa.array(stamp_times(times, frontier)).cast(inlet.stream.time_type)
-            table = table.set_column(place, table.schema.field(place), now)
-        elif late.any():
-            rejected = table.filter(pa.array(late))
-            table = table.filter(pa.array(~late))
-            if OWN_COLUMN in rejected.column_names:
-                rejected = rejected.filter(rejected.column(OWN_COLUMN)).drop_columns([OWN_COLUMN])
-            if owner and rejected.num_rows:
-                name = inlet.stream.name
-                before = [self.late[name]] if name in self.late else []
-                self.late[name] = pa.concat_tables([*before, rejected], promote_options="default")
-        if OWN_COLUMN in table.column_names:
-            table = table.drop_columns([OWN_COLUMN])
-        if table.num_rows:
-            self.rows[inlet.number] = table
+
+def _split_late(inlet: StreamInlet, table: pa.Table, frontier: int) -> tuple[pa.Table, pa.Table]:
+    """The rows at or after a frontier, and the late rows that this inlet reports."""
+    place = table.column_names.index(inlet.stream.time)
+    times = to_ticks(flatten_column(table.column(place)))
+    late = mark_late(times, frontier)
+    if is_stamped(inlet.stream) and late.any():  # the clock went back: such rows get the frontier as their time
+        now = pa.array(stamp_times(times, frontier)).cast(inlet.stream.time_type)
+        table, late = table.set_column(place, table.schema.field(place), now), np.zeros_like(late)
+    rejected = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
+    table = table.filter(pa.array(~late)) if late.any() else table
+    if OWN_COLUMN in table.column_names:
+        rejected = rejected.filter(rejected.column(OWN_COLUMN)).drop_columns([OWN_COLUMN])
+        table = table.drop_columns([OWN_COLUMN])
+    return table, rejected

@@ -27,7 +27,7 @@ from penstock.adapt.monitor import JoinSample
 from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
-from penstock.spark.worker.batch import CellBatch, PackedRow
+from penstock.spark.worker.batch import CellBatch, PackedRow, read_batch
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.key_stats import TopKey, find_top_key
 from penstock.spark.worker.segments import Segment, build_segment, choose_rewrite, drop_dead_rows, find_needed_inlets
@@ -122,7 +122,7 @@ class CellState:
         header = self._read_header()
         cell, how = self._open_cell(number, header)
         on_stage("ready", number, header.version)
-        batch = CellBatch(self._layout, number, header.frontiers, header.last_command, packed)
+        batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed)
         token = uuid.uuid4().hex
         working = perf_counter()
         results = cell.take(batch.rows, batch.frontiers)

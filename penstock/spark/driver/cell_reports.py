@@ -1,0 +1,131 @@
+"""The reports of cells: the last one of each cell, and counts and sizes added up by stream and query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from time import time_ns
+from typing import Any
+
+from penstock.adapt.commands import SetBudget
+from penstock.spark.heartbeat import compute_heartbeats
+from penstock.spark.layout import Layout
+from penstock.spark.worker.cell import SUMMED_METRICS
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.key_stats import KeyStats
+
+OutputKey = tuple[str, str]
+"""A kind of output (result, late, dead) and the query or stream it belongs to."""
+CellReport = Mapping[str, Any]
+"""The figures of one cell after a micro-batch; see `CellState.step`."""
+
+_SHOWN = ("version", "segments", "base_rows", "how", "seconds", "rows")
+"""The figures of a cell that `metrics` shows."""
+
+
+class CellReports:
+    """The last report of each cell. Methods may be called from several threads."""
+
+    def __init__(self, streams: Iterable[str]) -> None:
+        self._lock = threading.Lock()
+        self._batch = -1
+        self._cells: dict[int, CellReport] = {}
+        self._counts: dict[OutputKey, int] = {}
+        self._last_arrivals = dict.fromkeys(streams, time_ns() // 1000)
+        self._key_stats = KeyStats()
+
+    def add(self, batch: int, cells: Mapping[int, CellReport], rows: Mapping[OutputKey, int]) -> None:
+        """Add the reports of a micro-batch and the rows written by output; a repeated micro-batch counts once."""
+        now = time_ns() // 1000
+        with self._lock:
+            self._cells.update(cells)
+            self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
+            if batch > self._batch:
+                for output, count in rows.items():
+                    self._counts[output] = self._counts.get(output, 0) + count
+                self._batch = batch
+                self._key_stats.add(cells)
+
+    def find_due_frontiers(self, layout: Layout, now: int) -> tuple[dict[str, int], dict[str, int]]:
+        """The frontiers of streams, and those that the clock may advance at the time `now`."""
+        with self._lock:
+            cells, last_arrivals = list(self._cells.values()), dict(self._last_arrivals)
+        frontiers: dict[str, int] = {}
+        for cell in cells:
+            for name, frontier in cell["frontiers"].items():
+                frontiers[name] = max(frontier, frontiers.get(name, frontier))
+        waiting = [
+            (
+                layout.find_base_streams(name),
+                min((cell["awaits"][name] for cell in cells if name in cell["awaits"]), default=None),
+            )
+            for name in layout.spec.bound_queries
+        ]
+        return frontiers, compute_heartbeats(layout.spec.streams, waiting, frontiers, last_arrivals, now)
+
+    def metrics(self, layout: Layout) -> dict[str, Any]:
+        """The last reports, added up by stream and query of a layout."""
+        with self._lock:
+            cells, counts, batch = dict(self._cells), dict(self._counts), self._batch
+            hot = self._key_stats.find_hot_cells(layout)
+        spec = layout.spec
+        return {
+            "batch": batch,
+            "streams": {each.name: _collect_stream_metrics(each.name, cells, counts) for each in spec.streams},
+            "queries": {each.name: _collect_query_metrics(each.name, layout, cells, counts) for each in spec.queries},
+            "hot": [asdict(each) for each in hot],
+            "cells": {number: {key: cells[number][key] for key in _SHOWN} for number in sorted(cells)},
+        }
+
+    def explain(self, layout: Layout) -> str:
+        """The placement of queries, and hot cells."""
+        with self._lock:
+            hot = self._key_stats.find_hot_cells(layout)
+        placed = (f"{name}: {placement}" for name, placement in layout.placements.items())
+        return "\n".join([*placed, *(f"hot: {each}" for each in hot)])
+
+
+def list_budgets(layout: Layout) -> dict[str, str]:
+    """The budgets that the user or the pipeline set, as text, by query."""
+    config = layout.spec.config
+    general = next((order for order in config.orders if isinstance(order, SetBudget)), SetBudget(None))
+    limits = {query.name: (query.budget or general).probes for query in config.queries}
+    return {
+        name: probes if isinstance(probes, str) else f"{probes:g} probes per second and cell"
+        for name, probes in limits.items()
+        if probes is not None
+    }
+
+
+def _collect_query_metrics(
+    name: str, layout: Layout, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]
+) -> dict[str, Any]:
+    """The figures of a query over all cells, and its placement and budget."""
+    placement = layout.placements[name]
+    together = _sum_cells([cell["cell"][name] for cell in cells.values() if name in cell["cell"]])
+    return {
+        **together,
+        "emitted": together["emitted"] if name in layout.spec.derived_streams else counts.get((RESULT, name), 0),
+        "placement": str(placement),
+        "replication": placement.compute_replication(),
+        "budget": list_budgets(layout).get(name),
+    }
+
+
+def _collect_stream_metrics(name: str, cells: Mapping[int, Any], counts: Mapping[OutputKey, int]) -> dict[str, Any]:
+    """The rejected rows of a stream and its frontier."""
+    frontiers = [cell["frontiers"][name] for cell in cells.values() if name in cell["frontiers"]]
+    return {
+        "late": counts.get((LATE, name), 0),
+        "dead": counts.get((DEAD, name), 0),
+        "frontier": max(frontiers, default=None),
+    }
+
+
+def _sum_cells(cells: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The figures of a query in all cells. Completeness: of the results to be expected where results came."""
+    total: dict[str, Any] = {key: sum(cell[key] for cell in cells) for key in SUMMED_METRICS}
+    expected = sum(cell["emitted"] / cell["completeness"] for cell in cells if cell["completeness"])
+    least = min((cell["completeness"] for cell in cells), default=1.0)
+    return {**total, "completeness": total["emitted"] / expected if expected else least}
