@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from injected_errors import fail_at
 from inspect_engine import (
     budgets_of,
     controller_of,
@@ -23,7 +24,6 @@ from inspect_engine import (
 )
 
 import penstock as ps
-from penstock.adapt import decision_thread, sampler
 from penstock.adapt.decide import (
     AdaptCommand,
     Decision,
@@ -431,13 +431,9 @@ def test_snapshot_keeps_adaptation() -> None:
 
 def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in sampling or analysis is a failed decision and changes no result."""
-
-    def broken(*_: object) -> None:
-        raise RuntimeError("no way")
-
-    for module, name in ((decision_thread, "decide"), (sampler, "sample_join")):
+    for point in ("decide", "sample join"):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, broken)
+            fail_at(point, RuntimeError("no way"), patch)
             engine = started(adapt=EAGER)
             assert answers(engine, range(40)) == answers(started(), range(40))
         found = engine.decisions()

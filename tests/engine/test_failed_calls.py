@@ -7,13 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from injected_errors import fail_at
 from inspect_engine import joins_of, running_query
 
 import penstock as ps
-from penstock.engine import build
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing import admission, member
-from penstock.join.tree import JoinTree
 
 JOIN = "SELECT A.x AS a, B.x AS b FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x"
 
@@ -33,13 +30,6 @@ def rows(*values: tuple[int, int]) -> pa.Table:
 def answered(engine: ps.Engine, data: dict[str, pa.Table], query: str = "q") -> list[dict[str, Any]]:
     """What a query answers to tuples that are the last."""
     return [row for out in (engine.push(data), engine.flush()) for row in out[query].to_pylist()]
-
-
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*_args: Any, **_kwargs: Any) -> Any:
-        raise error
-
-    return fail
 
 
 # ── refused: nothing has changed ─────────────────────────────────────────────────────────────────────────────────────
@@ -88,7 +78,7 @@ def test_refused_query_with_budget_leaves_shared_join() -> None:
 def test_memory_error_while_binding_query(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(build, "bind_query", raising(MemoryError()))
+        fail_at("bind query", MemoryError(), patch)
         with pytest.raises(MemoryError):
             engine.query("p", JOIN)
     engine.query("p", JOIN)
@@ -104,7 +94,7 @@ def test_failed_push_breaks_engine(error: BaseException, monkeypatch: pytest.Mon
     engine.push({"A": rows((1, 1))})
     saved = engine.snapshot()
     with monkeypatch.context() as patch:
-        patch.setattr(JoinTree, "step", raising(error))
+        fail_at("join step", error, patch)
         with pytest.raises(type(error)) as caught:
             engine.push({"B": rows((1, 1))})
     assert caught.value is error
@@ -121,7 +111,7 @@ def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> 
     """An error of ours says that a call was refused only if nothing has changed."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(JoinOperator, "set_policy", raising(ps.UnsupportedError("NOT_YET", "half-way")))
+        fail_at("change policy", ps.UnsupportedError("NOT_YET", "half-way"), patch)
         with pytest.raises(ps.UnsupportedError):
             engine.policy("q", "jit")
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -135,7 +125,7 @@ def test_unread_results_of_broken_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert read["q"].num_rows == 1
     unread = engine.push({"A": rows((3, 3))}, {"A": 4, "B": 4})
     with monkeypatch.context() as patch:
-        patch.setattr(JoinTree, "step", raising(MemoryError()))
+        fail_at("join step", MemoryError(), patch)
         with pytest.raises(MemoryError):
             engine.push({"A": rows((5, 1)), "B": rows((5, 1))})
     assert read["q"].num_rows == 1
@@ -147,7 +137,7 @@ def test_results_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     out = engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 2, "B": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowMemoryError("full")))
+        fail_at("build results", pa.ArrowMemoryError("full"), patch)
         with pytest.raises(MemoryError):
             out["q"]
     assert out["q"].to_pylist() == [{"a": 1, "b": 1, "_ts": 1}]
@@ -161,7 +151,7 @@ def test_memory_error_in_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch) 
     engine = started()
     engine.query("filtered", f"{JOIN} AND A.x > 0")
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "compute_mask", raising(pa.ArrowMemoryError("full")))
+        fail_at("filter", pa.ArrowMemoryError("full"), patch)
         with pytest.raises(MemoryError):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -191,7 +181,7 @@ def test_stopped_query_is_stopped_after_restore(monkeypatch: pytest.MonkeyPatch)
     """It lacks rows: if it went on, nobody would be told."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowInvalid("cannot")))
+        fail_at("build results", pa.ArrowInvalid("cannot"), patch)
         with pytest.warns(RuntimeWarning, match="cannot"):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})["q"]
     again = ps.Engine.restore(engine.snapshot())

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from injected_errors import fail_in_filters_with
 from inspect_engine import joins_of
 
 import penstock as ps
-from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 WIDE = """SELECT a.x, b.y AS by, c.ts AS ct FROM A [RANGE 20] AS a, B [RANGE 20] AS b, C [RANGE 10] AS c
@@ -212,13 +212,7 @@ def test_complete_since_of_nested_query_with_history() -> None:
 
 
 def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(exprs: Any, read: Any, length: int) -> Any:
-        if "777" in repr(exprs):
-            raise ValueError("no")
-        return whole(exprs, read, length)
-
-    whole = admission.compute_mask
-    monkeypatch.setattr(admission, "compute_mask", failing)
+    fail_in_filters_with("777", ValueError("no"), monkeypatch)
     eng, alone = nested(), nested(share=False)
     for each in (eng, alone):
         each.query("bad", NARROW.replace("p.y > 1", "p.y > 777"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from injected_errors import fail_in_filters_with
 from inspect_engine import joins_of, operator_ids, slicing_of
 
 import penstock as ps
-from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 
@@ -259,14 +259,7 @@ def test_results_read_later_belong_to_their_push() -> None:
 
 
 def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = admission.compute_mask
-
-    def breaking(filters: Any, read: Any, count: int) -> Any:
-        if "13" in repr(filters):
-            raise pa.ArrowInvalid("out of luck")
-        return real(filters, read, count)
-
-    monkeypatch.setattr(admission, "compute_mask", breaking)
+    fail_in_filters_with("13", pa.ArrowInvalid("out of luck"), monkeypatch)
     eng, alone = engine(), engine()
     for each in (eng, alone):
         each.query("good", pairs(10, " AND a.v <> 2"))
