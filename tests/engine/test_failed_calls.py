@@ -1,4 +1,4 @@
-"""After a call that raised, an engine is as it was or says that it must be restored."""
+"""After a call that raised, an engine is unchanged, or refuses every call until it is restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows(*values: tuple[int, int]) -> pa.Table:
 
 
 def answered(engine: ps.Engine, data: dict[str, pa.Table], query: str = "q") -> list[dict[str, Any]]:
-    """What a query answers to tuples that are the last."""
+    """The results of a query for these tuples and the end of the streams."""
     return [row for out in (engine.push(data), engine.flush()) for row in out[query].to_pylist()]
 
 
@@ -52,7 +52,7 @@ def test_refused_push_takes_nothing(condition: str, call: Callable[[ps.Engine], 
 
 
 def test_refused_migration_changes_no_join() -> None:
-    """The second join cannot migrate in this way: the first must not either."""
+    """The second join cannot migrate in this way, so the first does not migrate either."""
     engine = started()
     joins = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
     endless = "SELECT A.x FROM A [UNBOUNDED], C [RANGE 5] WHERE A.x = C.x"
@@ -85,7 +85,7 @@ def test_memory_error_while_binding_query(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(answered(engine, {"A": rows((1, 1)), "B": rows((1, 1))}, "p")) == 1
 
 
-# ── broken: it says so until it is restored ──────────────────────────────────────────────────────────────────────────
+# ── broken: calls are refused until a restore ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("error", [MemoryError("full"), pa.ArrowMemoryError("full"), KeyboardInterrupt(), OSError()])
@@ -108,7 +108,7 @@ def test_failed_push_breaks_engine(error: BaseException, monkeypatch: pytest.Mon
 
 
 def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of ours says that a call was refused only if nothing has changed."""
+    """A PenstockError in the middle of a change breaks the engine: it does not mean that the call was refused."""
     engine = started()
     with monkeypatch.context() as patch:
         fail_at("change policy", ps.UnsupportedError("NOT_YET", "half-way"), patch)
@@ -119,7 +119,7 @@ def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unread_results_of_broken_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would be read from windows that were half written."""
+    """Unread results would be read from half-written windows."""
     engine = started()
     read = engine.push({"A": rows((1, 1)), "B": rows((1, 1), (3, 3))}, {"A": 2})
     assert read["q"].num_rows == 1
@@ -144,7 +144,7 @@ def test_results_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not engine.failures()
 
 
-# ── memory is not the query's fault ──────────────────────────────────────────────────────────────────────────────────
+# ── out of memory: no query is stopped ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_memory_error_in_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_memory_error_in_aggregate_stops_no_query() -> None:
 
 
 def test_stopped_query_is_stopped_after_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lacks rows: if it went on, nobody would be told."""
+    """A stopped query lacks rows, so it stays stopped after a restore."""
     engine = started()
     with monkeypatch.context() as patch:
         fail_at("build results", pa.ArrowInvalid("cannot"), patch)

@@ -1,4 +1,4 @@
-"""Queries that share a join: who can, what they tell, and what happens when one of them fails, comes or goes."""
+"""Queries that share a join: which can, their metrics, and what happens when one fails, is added or is dropped."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_join_shared_by_different_queries(other: str) -> None:
     ],
 )
 def test_join_not_shared_by_incompatible_queries(other: str) -> None:
-    """Streams, join classes, ROWS windows and whole instants must agree to share a join."""
+    """Queries share a join only if streams, join classes, ROWS windows and instants agree."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", other)
@@ -370,7 +370,7 @@ def test_rows_window_ignores_tuples_held_for_lateness() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_result_tables_read_long_after_push(share: bool) -> None:
-    """The windows' rings are written to again by then, squeezed, and made larger and smaller."""
+    """The rings of the windows have been overwritten, compacted and resized by then."""
     rng = random.Random(3)
     at_once, later = engine(share=share), engine(share=share)
     shown = "a.x, a.v, b.ts AS t, CAST(b.v AS STRING) AS s"

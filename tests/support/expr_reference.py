@@ -23,7 +23,7 @@ MONEY = pa.decimal128(10, 2)
 EXACT = Context(prec=200)
 
 
-# Harness
+# ── running an expression ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def col(name: str, kind: pa.DataType) -> Column:
@@ -42,7 +42,7 @@ def run(expr: Expr, length: int | None = None, **data: pa.Array) -> list[Any]:
     assert array.type == expr.type
     assert len(array) == length
     array.validate(full=True)
-    for at in range(min(length, 3)):  # a row depends on that row alone, wherever its array begins
+    for at in range(min(length, 3)):  # a value depends on its row alone, whatever the offset of its array
         alone = evaluate(expr, lambda column, at=at: data[column.name].slice(at, 1), 1)
         assert same(alone.to_pylist()[0], array.to_pylist()[at])
     return list(array.to_pylist())
@@ -65,7 +65,7 @@ def unary(op: Op, kind: pa.DataType, values: list[Any], to: pa.DataType | None =
 
 
 def binary(op: Op, kind: pa.DataType, left: list[Any], right: list[Any], to: pa.DataType | None = None) -> list[Any]:
-    """The operator on two columns; checked to be the same with either side constant, row by row."""
+    """The operator on two columns; checks that constants on either side give the same values."""
     a, b = col("a", kind), col("b", kind)
     to = to or kind
     arrays = {"a": pa.array(left, kind), "b": pa.array(right, kind)}
@@ -81,7 +81,7 @@ def cast(values: list[Any], source: pa.DataType, target: pa.DataType) -> list[An
     return unary("cast", source, values, target)
 
 
-# Reference
+# ── the reference ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def strict(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,7 +159,7 @@ def like(text: str, pattern: str) -> bool:
     return re.fullmatch(regex, text, re.DOTALL) is not None
 
 
-# Strategies
+# ── random values ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def integers() -> st.SearchStrategy[int]:

@@ -59,7 +59,7 @@ A = stream((1, 10), (3, 20), (3, 30), (None, 99), (2, 40))
         (Window("range", 5), [(10, 6), (40, 7), (20, 8), (30, 8)]),
         (NOW, [(10, 2), (40, 3), (20, 4), (30, 4)]),
         (UNBOUNDED, []),
-        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 never lives, 30 never dies
+        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 is never valid, 30 never expires
         (Window("rows", 2), [(10, 3), (40, 3)]),
         (Window("rows", 9), []),
     ],
@@ -124,7 +124,7 @@ def test_union_all_and_except() -> None:
     right = Select((source("b", Window("range", 2)),), (), (SelectItem("x", col("b")),))
     given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
     assert answer(SetOperation("union all", left, right), **given) == [(1, 0), (1, 1), (2, 1)]
-    # 1 is hidden during [1, 3) and back until 5
+    # 1 is excluded during [1, 3) and valid again until 5
     minus = SetOperation("except", left, right)
     assert answer(minus, **given) == [(1, 0), (2, 1), (1, 3)]
     assert answer(minus, "dstream", **given) == [(1, 1), (1, 5), (2, 6)]
