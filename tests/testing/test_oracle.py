@@ -59,7 +59,7 @@ A = stream((1, 10), (3, 20), (3, 30), (None, 99), (2, 40))
         (Window("range", 5), [(10, 6), (40, 7), (20, 8), (30, 8)]),
         (NOW, [(10, 2), (40, 3), (20, 4), (30, 4)]),
         (UNBOUNDED, []),
-        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 is never valid, 30 never expires
+        (Window("rows", 1), [(10, 2), (40, 3)]),  # 20 and 30 share an instant: 20 never lives, 30 never dies
         (Window("rows", 2), [(10, 3), (40, 3)]),
         (Window("rows", 9), []),
     ],
