@@ -1,4 +1,4 @@
-"""Allocation over random plans with the parameters of the JAQPOT paper's Table 3, and at its edges."""
+"""Allocation over random plans with the parameters of the JAQPOT paper's Table 3, and in edge cases."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PROBLEMS = [generate_problem(seed) for seed in range(1000)]
 def test_policies_on_1000_random_plans() -> None:
     """lp is never worse than jaqpot, nor jaqpot than any heuristic, and both keep every state fresh.
 
-    With freshness those heuristics are compared that keep every state fresh: what the others make of stale states is of
-    no use. A jaqpot that probes on with every row it refreshes with is worse than BestHJP in 4 of the 1,000.
+    With freshness, only heuristics that keep every state fresh are compared. A jaqpot in which every refreshing row
+    also probes the rest of its path is worse than BestHJP in 4 of the 1,000 plans.
     """
     infeasible = 0
     for given in PROBLEMS:
@@ -43,7 +43,7 @@ def test_policies_on_1000_random_plans() -> None:
 
 
 def test_refresh_rows_probe_on_only_if_productive() -> None:
-    """(C D) must get 10 rows a second, of 10 tuples of C. They would bring one result each; two b bring 50."""
+    """(C D) needs 10 rows per second, from 10 tuples of C. These give one result each; two tuples of B give 50."""
     load = PlanLoad(JoinPair(AB, CD), dict.fromkeys("ABCD", 1000.0), {A: 1, B: 5, C: 1, D: 1, AB: 5, CD: 1})
     found = allocate(load, 22, "jaqpot", {CD: RefreshRate(10, "C")})
     assert found.allowances == pytest.approx({A: 0, B: 2, C: 0, D: 10, AB: 10, CD: 0})
@@ -99,9 +99,9 @@ BUSHY = PlanLoad(
 
 @pytest.mark.parametrize(("policy", "needed"), [("lp", 6), ("jaqpot", 18)])
 def test_shortage_names_stream_and_needed_budget(policy: str, needed: float) -> None:
-    """A's 15 seconds leave 5 for (A B) beside its window of 10: 60 / 5 = 12 rows per second.
+    """The freshness of A is 15 seconds and its window 10, so (A B) has 5 seconds: 60 / 5 = 12 rows per second.
 
-    That is 6 tuples; on a whole path each takes 3 probes, to refresh alone it takes one.
+    That is 6 tuples. Each costs 3 probes on the whole path, or 1 probe if it only refreshes.
     """
     refreshes = compute_refresh_rates(BUSHY, {"A": 15, "B": 20})
     assert refreshes[AB].rate == pytest.approx(12)
@@ -123,7 +123,7 @@ def test_unreachable_freshness_shortage(policy: str) -> None:
 
 
 def test_renewal_rates_once_per_freshness() -> None:
-    """If rows expire with their parts, a state is renewed once per freshness of each stream."""
+    """If rows expire with their component tuples, a state is renewed once per freshness of each stream."""
     rates = compute_renewal_rates(BUSHY, {"A": 15, "B": 20, "D": 12})
     assert {node: (refresh.rate, refresh.stream) for node, refresh in rates.items()} == {AB: (4, "A"), CD: (5, "D")}
 

@@ -1,4 +1,4 @@
-"""The controller: what it proposes, when it acts, and that nothing it does harms a query."""
+"""The controller: what it proposes, when it acts, and that its actions change no result."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 import pytest
+from injected_errors import fail_at
 from inspect_engine import (
     budgets_of,
     controller_of,
@@ -24,7 +25,6 @@ from inspect_engine import (
 )
 
 import penstock as ps
-from penstock.adapt import decision_thread, sampler
 from penstock.adapt.commands import (
     AddQuery,
     AdvanceStream,
@@ -65,7 +65,7 @@ EAGER = Rules(wait=True, effort=1.0, least=100.0)
 
 
 def graph(*classes: str) -> JoinGraph:
-    """One class over the aliases of each word."""
+    """A join graph with one equality class per word; each letter is an alias."""
     found = [
         EqualityClass(id_, tuple((alias, Column(alias, "x", pa.int64())) for alias in word))
         for id_, word in enumerate(classes)
@@ -74,7 +74,7 @@ def graph(*classes: str) -> JoinGraph:
 
 
 def seen(tree: str, pairs: dict[str, float], time: float = 100.0, **changes: Any) -> Observation:
-    """Streams of 100 tuples a second over windows of 10 seconds; `pairs` are the parts of the pairs that agree."""
+    """Streams of 100 tuples a second over windows of 10 seconds; `pairs` are the fractions of pairs that match."""
     joined = graph(*pairs)
     names = {alias: alias for alias in joined.aliases}
     sample = JoinSample(
@@ -142,7 +142,7 @@ def test_pair_counts_reset_on_significant_change() -> None:
 
     steady = looked(100, looked(100, None, 1), 2)
     assert part(steady) == pytest.approx(1 / 100, rel=0.1)
-    assert steady.pairs[frozenset("AB")][1] > 1024**2  # both looks count
+    assert steady.pairs[frozenset("AB")][1] > 1024**2  # both samples count
     assert part(looked(1_000_000, steady, 3)) < 1e-5
     assert part(looked(2, steady, 4)) == pytest.approx(1 / 2, rel=0.01)
 
@@ -180,7 +180,7 @@ def test_join_order_none_for_eddy_or_two_streams() -> None:
 
 
 def test_join_order_greedy_for_many_streams() -> None:
-    """Beyond ten the search is not exhaustive, but finds the rare pair."""
+    """With more than ten streams the search is greedy; it still finds the selective pair."""
     pairs = {"ABCDEFGHIJKL"[at : at + 2]: 1e-2 for at in range(11)} | {"KL": 1e-6}
     tree = "A"
     for alias in "BCDEFGHIJKL":
@@ -241,7 +241,7 @@ def test_budget_waits_for_pending_migration() -> None:
 
 
 def sliced(chain: SliceChain, wanted: float, rate: float) -> str | None:
-    """What is proposed for windows of 1 to 30 seconds, where a part of the tuples is wanted beyond the first."""
+    """The proposal for windows of 1 to 30 seconds; all queries but the first need the fraction `wanted` of tuples."""
     windows = SharedWindows(tuple(map(float, range(1, 31))), (1.0, *[wanted] * 29))
     known = SliceSample(chain or windows.ends, windows, Rates(rate, rate, 0.01))
     found = propose_slices(seen("(A B)", {"AB": 0.5}, slices=known), DecisionHistory(), Rules(least=100))
@@ -249,14 +249,14 @@ def sliced(chain: SliceChain, wanted: float, rate: float) -> str | None:
 
 
 def test_slices_merged_when_cheaper() -> None:
-    """Where few tuples come a slice costs more than what it would compare; where many do, what it compares counts."""
+    """At low rates a slice costs more than the comparisons it saves; at high rates the comparisons dominate."""
     assert [sliced((), wanted, 2.0) for wanted in (1.0, 0.5)] == ["cpu-opt", "cpu-opt"]
     assert [sliced((), wanted, 1000.0) for wanted in (1.0, 0.1)] == [None, None]
     assert propose_slices(seen("(A B)", {"AB": 0.5}), DecisionHistory(), Rules()) is None
 
 
 def test_slices_split_when_memory_cost_dominates() -> None:
-    """Once merged into one: as long as few tuples come, or all of them are wanted, that is well."""
+    """A single slice stays as long as the rate is low or the queries need all tuples."""
     assert [sliced((30.0,), wanted, 2.0) for wanted in (1.0, 0.5)] == [None, None]
     assert sliced((30.0,), 1.0, 1000.0) is None
     assert sliced((30.0,), 0.1, 1000.0) == "mem-opt"
@@ -266,7 +266,7 @@ def test_slices_split_when_memory_cost_dominates() -> None:
 
 
 def acts(trees: Iterator[tuple[str, dict[str, float]]], rules: Rules, every: float = 2.5) -> list[Decision]:
-    """The decisions on a series of observations, the plan as decided."""
+    """The decisions for a series of observations; each observation has the plan decided before."""
     memory, plan, found = DecisionHistory(), "((A B) C)", []
     for at, (_, pairs) in enumerate(trees):
         memory, decisions = decide(seen(plan, pairs, time=at * every), memory, rules)
@@ -312,7 +312,7 @@ def started(text: str = CHAIN, **options: Any) -> ps.Engine:
 
 
 def tuples(second: int, rate: int = 20) -> dict[str, pa.Table]:
-    """From second 30 on it is y that is rare, not x."""
+    """Until second 30 x is the selective key, from then on y."""
     rng = np.random.default_rng(second)
     x, y = (600, 6) if second < 30 else (6, 600)
     ts = np.full(rate, second)
@@ -369,7 +369,7 @@ def test_adapt_sheds_overload_with_freshness() -> None:
 
 
 class Ticking:
-    """A clock that goes on by a step whenever it is asked."""
+    """A clock that advances by a step at each call."""
 
     now = step = 0.0
 
@@ -396,7 +396,7 @@ def test_adapt_sheds_shared_join_with_freshness() -> None:
 
 
 def crowd(**options: Any) -> ps.Engine:
-    """Twelve queries that share a join; only that with the shortest window wants most tuples."""
+    """Twelve queries that share a join; only the one with the shortest window needs most tuples."""
     engine = ps.Engine(**options)
     for name in "AB":
         engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
@@ -408,7 +408,7 @@ def crowd(**options: Any) -> ps.Engine:
 
 
 def crowded(engine: ps.Engine) -> list[Any]:
-    """What all of them answer; from second 40 on many more tuples come."""
+    """The number of results per push and query; the rate rises at second 40."""
     rng = np.random.default_rng(1)
     found = []
     for second in range(90):
@@ -449,13 +449,9 @@ def test_snapshot_keeps_adaptation() -> None:
 
 def test_analysis_error_recorded_as_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in sampling or analysis is a failed decision and changes no result."""
-
-    def broken(*_: object) -> None:
-        raise RuntimeError("no way")
-
-    for module, name in ((decision_thread, "decide"), (sampler, "sample_join")):
+    for point in ("decide", "sample join"):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, broken)
+            fail_at(point, RuntimeError("no way"), patch)
             engine = started(adapt=EAGER)
             assert answers(engine, range(40)) == answers(started(), range(40))
         found = engine.decisions()

@@ -192,13 +192,6 @@ def test_module_runs_as_command() -> None:
     assert ran.stdout == penstock("--version").stdout
 
 
-def test_demo_embedded() -> None:
-    result = penstock("demo", "--embedded")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.count("yes  ") == 2, result.stdout
-    assert "freezing" in result.stdout
-
-
 def test_readme_example_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None

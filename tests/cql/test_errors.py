@@ -1,4 +1,4 @@
-"""Mistakes: the condition, what the message says, and the text it underlines."""
+"""Errors in CQL: the condition, the message, and the text that the message underlines."""
 
 from __future__ import annotations
 

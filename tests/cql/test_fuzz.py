@@ -1,4 +1,4 @@
-"""Mutated texts: whatever is written, the answer is a bound value or an error of ours.
+"""Mutated texts: every text gives a bound value or a PenstockError.
 
 More texts: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/cql/test_fuzz.py
 """
@@ -131,7 +131,7 @@ def cut(text: str, rng: random.Random) -> str:
 
 
 def repeat(text: str, rng: random.Random) -> str:
-    """A part of the text many times, or deep inside parentheses."""
+    """Repeat a part of the text many times, or put it into many parentheses."""
     start = rng.randrange(len(text))
     end, times = start + rng.randint(1, 30), rng.choice((2, 3, 20, 300))
     if rng.random() < 0.5:
@@ -152,7 +152,7 @@ def mutated(text: str, rng: random.Random) -> str:
 
 
 def answered(bind: Callable[[str, Catalog], object], text: str, names: Catalog) -> str:
-    """What a text is answered with; anything but our own error passes through and fails the test."""
+    """The bound value or the PenstockError for a text; any other exception fails the test."""
     try:
         bind(text, names)
     except CqlError as error:
@@ -173,10 +173,10 @@ def test_mutated_text_is_bound_or_refused(part: int) -> None:
         assert "sqlglot" not in "".join(answers), text
 
 
-# ── texts that an engine is to run ───────────────────────────────────────────────────────────────────────────────────
+# ── texts that an engine runs ────────────────────────────────────────────────────────────────────────────────────────
 
 CASES = 20
-"""How many cases there are to choose texts of."""
+"""The number of cases from which texts are drawn."""
 
 
 def started(case: Case) -> ps.Engine:
@@ -186,7 +186,7 @@ def started(case: Case) -> ps.Engine:
 
 
 def tried(engine: ps.Engine, text: str, plan: str | None) -> str:
-    """What an engine answers to a text and a plan; a query that it runs is dropped again."""
+    """The engine's result or error for a text and a plan; the query is dropped afterwards."""
     try:
         engine.query("q", text, plan)
     except (ps.QueryError, ps.UnsupportedError) as error:
@@ -198,7 +198,7 @@ def tried(engine: ps.Engine, text: str, plan: str | None) -> str:
 
 @pytest.mark.parametrize("part", range(4))
 def test_mutated_query_runs_or_is_refused(part: int) -> None:
-    """Texts that were generated to run, mutated, with plans that were mutated as well; the engine goes on."""
+    """Mutated valid texts with mutated plans: the engine stays usable."""
     makes = (random_case, random_operators_case)
     cases = [makes[number % 2](number, limit=100) for number in range(part * CASES, (part + 1) * CASES)]
     engines = [started(case) for case in cases]

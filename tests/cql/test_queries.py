@@ -1,4 +1,4 @@
-"""The grammar of queries, a row for each feature: windows, joins, sequences, set operations, names, grouping."""
+"""The grammar of queries, one row per feature: windows, joins, sequences, set operations, names, grouping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: a clear error of the right class, the engine goes on, and nothing pushed before is lost."""
+"""Bad input: the error has the right class and a clear message, and the engine keeps all earlier tuples."""
 
 from __future__ import annotations
 

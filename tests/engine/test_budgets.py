@@ -1,4 +1,4 @@
-"""Budgets of the engine: what they limit, how they are shown, kept and refused."""
+"""Budgets of the engine: what they limit, how metrics and snapshots show them, and when they are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_sufficient_budget_completeness_is_one() -> None:
 
 
 def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, float]:
-    """Partners per probe of two streams after looks at windows of so many rows: (rows, {side: (probes, partners)})."""
+    """Partners per probe of two streams after samples (window rows, {side: (probes, partners)})."""
     a, b = Leaf("A"), Leaf("B")
     shedding = LoadShedding(JoinPair(a, b), 10, 1, 10.0, None, lambda: None, lambda: False)
     for rows, counts in looks:
@@ -83,7 +83,7 @@ def measured(*looks: tuple[float, dict[Leaf, tuple[int, int]]]) -> dict[Any, flo
 
 
 def test_selectivity_independent_of_window_fill() -> None:
-    """A budget from the start on: no row probes any more when the windows are full."""
+    """With a budget from the start no row probes once the windows are full."""
     a, b = Leaf("A"), Leaf("B")
     assert measured((10.0, {a: (100, 50), b: (50, 25)}), (90.0, {}), (100.0, {})) == pytest.approx({"A": 5, "B": 5})
 
@@ -213,7 +213,7 @@ def test_snapshot_keeps_budgets() -> None:
 
 def test_restore_budget_of_shared_join() -> None:
     engine = shared(" FRESHNESS A 9", "")
-    engine.budget(100, query="p1")  # itself it needs no FRESHNESS
+    engine.budget(100, query="p1")  # the query itself needs no FRESHNESS
     again = ps.Engine.restore(engine.snapshot())
     assert [again.metrics(name)["budget"]["mu"] for name in ("p0", "p1")] == [100, 100]
     assert again.overloads("p0") == again.overloads("p1")
@@ -317,7 +317,7 @@ def test_time_budget_converted_to_probes(per_probe: float) -> None:
 
 
 def test_time_budget_margin_for_slow_probes() -> None:
-    """In one batch, so that nothing stops a push under way: some pushes' probes take twice as long."""
+    """With one batch per push nothing stops a running push; the probes of some pushes take twice as long."""
     clock = Clock(1e-4)
     engine = clock.engine
     engine.budget("100 ms")
@@ -333,7 +333,7 @@ def test_time_budget_margin_for_slow_probes() -> None:
 
 
 def test_time_budget_stops_between_joins() -> None:
-    """Probes suddenly take fifty times as long; those of the leaves alone use up the time."""
+    """Probes become fifty times slower; those of the leaves alone use up the time."""
     clock = Clock(1e-5)
     engine = clock.engine
     engine.budget("100 ms")
@@ -345,7 +345,7 @@ def test_time_budget_stops_between_joins() -> None:
 
 
 def test_time_budget_stops_between_blocks_of_matches() -> None:
-    """What is found takes the time, not the probes: each finds a thousand partners, unknown at first."""
+    """The matches take the time, not the probes: each probe finds a thousand partners, unknown at first."""
     engine = started(PAIR.format(5), timer=lambda: partners_found(engine, "q") * 1e-6)
     engine.budget("500 ms")
     crowd = pa.table({"ts": np.zeros(1000, int), "x": np.zeros(1000, int), "y": np.zeros(1000, int)})
@@ -365,7 +365,7 @@ def test_budget_time_units() -> None:
     assert as_budget("1 s", "lp", None).seconds == 1
 
 
-# ── mistakes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── invalid budgets ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 MISTAKES: list[tuple[str, str, Callable[[ps.Engine], Any]]] = [
     ("BAD_BUDGET", "above 0", lambda e: e.budget(-5)),

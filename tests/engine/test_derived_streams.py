@@ -27,7 +27,7 @@ def test_results_feed_other_queries() -> None:
     made.query("q", "SELECT n, _ts AS at FROM counts [ROWS 1]")
     made.query("all", "SELECT * FROM big")
     out = made.push({"s": rows((1, 1), (2, 2), (3, 3), (9, 9))})
-    assert set(out) == {"q", "all"}  # a stream is no query
+    assert set(out) == {"q", "all"}  # a derived stream is not a query
     assert out["all"].to_pylist() == [{"k": 2, "_ts": 2}, {"k": 3, "_ts": 3}, {"k": 9, "_ts": 9}]
     end = made.flush()
     assert [row["n"] for row in pa.concat_tables([out["q"], end["q"]]).to_pylist()] == [1, 2, 1, 1]

@@ -1,4 +1,4 @@
-"""After a call that raised, an engine is as it was or says that it must be restored."""
+"""After a call that raised, an engine is unchanged, or refuses every call until it is restored."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from injected_errors import fail_at
 from inspect_engine import joins_of, running_query
 
 import penstock as ps
-from penstock.engine import build
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing import admission, member
-from penstock.join.tree import JoinTree
 
 JOIN = "SELECT A.x AS a, B.x AS b FROM A [RANGE 10], B [RANGE 10] WHERE A.x = B.x"
 
@@ -31,15 +28,8 @@ def rows(*values: tuple[int, int]) -> pa.Table:
 
 
 def answered(engine: ps.Engine, data: dict[str, pa.Table], query: str = "q") -> list[dict[str, Any]]:
-    """What a query answers to tuples that are the last."""
+    """The results of a query for these tuples and the end of the streams."""
     return [row for out in (engine.push(data), engine.flush()) for row in out[query].to_pylist()]
-
-
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*_args: Any, **_kwargs: Any) -> Any:
-        raise error
-
-    return fail
 
 
 # ── refused: nothing has changed ─────────────────────────────────────────────────────────────────────────────────────
@@ -62,7 +52,7 @@ def test_refused_push_takes_nothing(condition: str, call: Callable[[ps.Engine], 
 
 
 def test_refused_migration_changes_no_join() -> None:
-    """The second join cannot migrate in this way: the first must not either."""
+    """The second join cannot migrate in this way, so the first does not migrate either."""
     engine = started()
     joins = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
     endless = "SELECT A.x FROM A [UNBOUNDED], C [RANGE 5] WHERE A.x = C.x"
@@ -88,14 +78,14 @@ def test_refused_query_with_budget_leaves_shared_join() -> None:
 def test_memory_error_while_binding_query(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(build, "bind_query", raising(MemoryError()))
+        fail_at("bind query", MemoryError(), patch)
         with pytest.raises(MemoryError):
             engine.query("p", JOIN)
     engine.query("p", JOIN)
     assert len(answered(engine, {"A": rows((1, 1)), "B": rows((1, 1))}, "p")) == 1
 
 
-# ── broken: it says so until it is restored ──────────────────────────────────────────────────────────────────────────
+# ── broken: calls are refused until a restore ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("error", [MemoryError("full"), pa.ArrowMemoryError("full"), KeyboardInterrupt(), OSError()])
@@ -104,7 +94,7 @@ def test_failed_push_breaks_engine(error: BaseException, monkeypatch: pytest.Mon
     engine.push({"A": rows((1, 1))})
     saved = engine.snapshot()
     with monkeypatch.context() as patch:
-        patch.setattr(JoinTree, "step", raising(error))
+        fail_at("join step", error, patch)
         with pytest.raises(type(error)) as caught:
             engine.push({"B": rows((1, 1))})
     assert caught.value is error
@@ -118,10 +108,10 @@ def test_failed_push_breaks_engine(error: BaseException, monkeypatch: pytest.Mon
 
 
 def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of ours says that a call was refused only if nothing has changed."""
+    """A PenstockError in the middle of a change breaks the engine: it does not mean that the call was refused."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(JoinOperator, "set_policy", raising(ps.UnsupportedError("NOT_YET", "half-way")))
+        fail_at("change policy", ps.UnsupportedError("NOT_YET", "half-way"), patch)
         with pytest.raises(ps.UnsupportedError):
             engine.policy("q", "jit")
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -129,13 +119,13 @@ def test_penstock_error_in_middle_of_change(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unread_results_of_broken_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would be read from windows that were half written."""
+    """Unread results would be read from half-written windows."""
     engine = started()
     read = engine.push({"A": rows((1, 1)), "B": rows((1, 1), (3, 3))}, {"A": 2})
     assert read["q"].num_rows == 1
     unread = engine.push({"A": rows((3, 3))}, {"A": 4, "B": 4})
     with monkeypatch.context() as patch:
-        patch.setattr(JoinTree, "step", raising(MemoryError()))
+        fail_at("join step", MemoryError(), patch)
         with pytest.raises(MemoryError):
             engine.push({"A": rows((5, 1)), "B": rows((5, 1))})
     assert read["q"].num_rows == 1
@@ -147,21 +137,21 @@ def test_results_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     out = engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 2, "B": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowMemoryError("full")))
+        fail_at("build results", pa.ArrowMemoryError("full"), patch)
         with pytest.raises(MemoryError):
             out["q"]
     assert out["q"].to_pylist() == [{"a": 1, "b": 1, "_ts": 1}]
     assert not engine.failures()
 
 
-# ── memory is not the query's fault ──────────────────────────────────────────────────────────────────────────────────
+# ── out of memory: no query is stopped ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_memory_error_in_filter_stops_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = started()
     engine.query("filtered", f"{JOIN} AND A.x > 0")
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "compute_mask", raising(pa.ArrowMemoryError("full")))
+        fail_at("filter", pa.ArrowMemoryError("full"), patch)
         with pytest.raises(MemoryError):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})
     with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
@@ -188,10 +178,10 @@ def test_memory_error_in_aggregate_stops_no_query() -> None:
 
 
 def test_stopped_query_is_stopped_after_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lacks rows: if it went on, nobody would be told."""
+    """A stopped query lacks rows, so it stays stopped after a restore."""
     engine = started()
     with monkeypatch.context() as patch:
-        patch.setattr(member.Member, "build_inserts", raising(pa.ArrowInvalid("cannot")))
+        fail_at("build results", pa.ArrowInvalid("cannot"), patch)
         with pytest.warns(RuntimeWarning, match="cannot"):
             engine.push({"A": rows((1, 1)), "B": rows((1, 1))}, {"A": 5, "B": 5})["q"]
     again = ps.Engine.restore(engine.snapshot())

@@ -1,4 +1,4 @@
-"""A damaged snapshot is refused as one, whatever was done to it.
+"""A damaged snapshot is refused with BAD_SNAPSHOT, for every kind of damage.
 
 More damage: PENSTOCK_SEEDS=100000 PENSTOCK_FIRST_SEED=1 pytest tests/engine/test_snapshot_damage.py
 """
@@ -24,7 +24,7 @@ FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 
 
 class Longest:
-    """The longest text."""
+    """A user-defined aggregate: the longest text."""
 
     type = "string"
 
@@ -68,7 +68,7 @@ def rest(engine: ps.Engine) -> dict[str, list[Any]]:
 
 
 def damaged(blob: bytes, rng: random.Random) -> bytes:
-    """The bytes with some of them flipped, cut off, left out, repeated, moved or put after the end."""
+    """The bytes with some of them flipped, removed, repeated, moved or appended."""
     made = bytearray(blob)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         start = rng.randrange(len(made)) if rng.random() < 0.7 else rng.randrange(min(len(made), 100))
@@ -121,8 +121,8 @@ def test_every_truncation_is_refused(blob: bytes) -> None:
 
 
 def other_content(blob: bytes, rng: random.Random) -> bytes:
-    """A whole snapshot with another value somewhere in its index, or without it."""
-    with zipfile.ZipFile(io.BytesIO(blob[snapshot._HEADER.size :])) as archive:
+    """A snapshot with a valid header in whose index one value is replaced or removed."""
+    with zipfile.ZipFile(io.BytesIO(blob[len(snapshot.add_header(b"")) :])) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     index = within = json.loads(files["index.json"])
     while True:
@@ -142,14 +142,14 @@ def other_content(blob: bytes, rng: random.Random) -> bytes:
 
 
 def test_foreign_content_raises_penstock_error(blob: bytes) -> None:
-    """Nothing was damaged: somebody wrote another content. It may fit by chance."""
+    """The header is valid but the content is foreign; it may be valid by chance."""
     for seed in range(FIRST, FIRST + max(1, SEEDS // 15)):
         with suppress(ps.PenstockError):
             restored(other_content(blob, random.Random(f"content {seed}")))
 
 
 def test_older_version_is_named() -> None:
-    """Up to version 5 a snapshot was a zip file and nothing else."""
+    """Up to version 5 a snapshot was a plain zip file."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("index.json", json.dumps({"version": 5}))

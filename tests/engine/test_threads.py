@@ -29,7 +29,7 @@ def rows(push: int) -> pa.Table:
 
 
 def in_threads(*works: Callable[[], object]) -> None:
-    """Run functions at the same time; what one of them raises is raised here."""
+    """Run functions in parallel; an exception of one of them is raised here."""
     raised: list[BaseException] = []
     begin = threading.Barrier(len(works))
 
@@ -110,7 +110,7 @@ def test_threads_read_and_change_during_pushes() -> None:
 
 
 def test_results_read_in_another_thread() -> None:
-    """Tables are made when they are read, from windows that pushes go on writing to."""
+    """Result tables are built when they are read, from windows that later pushes write to."""
     engine = started()
     engine.query("q", JOIN)
     outs: list[dict[str, pa.Table]] = []
@@ -182,7 +182,7 @@ def test_call_from_aggregate_is_refused(name: str) -> None:
     with pytest.warns(RuntimeWarning, match="REENTRANT_CALL"):
         joined = pa.concat_tables([out["join"] for out in (engine.push({"A": ONE, "B": ONE}), engine.flush())])
     assert name in str(engine.failures()["q"])
-    assert joined.to_pylist() == [{"a": 1, "b": 1, "_ts": 1}]  # the others go on
+    assert joined.to_pylist() == [{"a": 1, "b": 1, "_ts": 1}]  # the other queries run on
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -231,7 +231,7 @@ def test_call_from_clock_is_refused() -> None:
 
 
 def test_raising_clock_breaks_engine() -> None:
-    """The push had begun: its tuples were in the sources."""
+    """The push has started: its tuples are in the sources."""
     fails = False
 
     def clock() -> int:

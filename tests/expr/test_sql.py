@@ -191,7 +191,7 @@ def tree(expr: Expr) -> Any:
 
 
 def flat(op: str, *args: Any) -> Any:
-    """AND and OR are associative: their tree is told apart only by its leaves."""
+    """AND and OR are associative: their trees differ only in their leaves."""
     if op not in ("and", "or"):
         return (op, *args)
     parts = [arg[1:] if isinstance(arg, tuple) and arg[0] == op else (arg,) for arg in args]

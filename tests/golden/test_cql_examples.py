@@ -11,7 +11,7 @@ import penstock as ps
 
 
 def answers(query: str, streams: dict[str, tuple[dict[str, str], list[tuple[Any, ...]]]]) -> list[tuple[Any, ...]]:
-    """All results of a query, its streams pushed tuple by tuple in temporal order."""
+    """All results of a query whose streams are pushed tuple by tuple in temporal order."""
     engine = ps.Engine()
     for name, (schema, _) in streams.items():
         engine.stream(name, schema, time="ts")
@@ -50,7 +50,7 @@ def test_partitioned_rows_1_keeps_newest_of_group() -> None:
 
 
 def test_rstream_of_now_joined_with_relation() -> None:
-    """Each tuple of S1 meets what S2 holds at that instant."""
+    """Each tuple of S1 joins the tuples that S2 holds at that instant."""
     columns = {"ts": "bigint", "A": "bigint"}
     streams = {"S1": (columns, [(2, 1), (5, 1), (6, 2)]), "S2": (columns, [(1, 1), (3, 1), (4, 2)])}
     found = answers("RSTREAM (SELECT S2.ts FROM S1 [NOW], S2 WHERE S1.A = S2.A)", streams)

@@ -25,7 +25,7 @@ def test_figure_2a_single_join_better_direction() -> None:
 
 
 def test_figure_2b_path_probes_producer_and_consumer() -> None:
-    """Figure 2b: ρ(b ⋉ S_A) = 5, so of 600 probes on the path of B 100 are b's and 500 those of ab."""
+    """Figure 2b: ρ(b ⋉ S_A) = 5, so of 600 probes on the path of B, 100 are by b and 500 by ab."""
     load = PlanLoad(ABC, dict.fromkeys("ABC", 1000), {A: 2.5, B: 5, AB: 1, C: 1})
     path = load.paths[1]
     assert path.cost == 6
@@ -67,7 +67,7 @@ FIGURE_10 = PlanLoad(
     ("policy", "allowances", "first_join", "root"),
     [
         ("equal-hj", (75, 75, 75, 75), 412.5, 450),
-        ("global-hjpr", (13.04, 130.43, 130.43, 26.09), 658.7, 678.3),  # the paper's 656.5 and 677 have rounded parts
+        ("global-hjpr", (13.04, 130.43, 130.43, 26.09), 658.7, 678.3),  # the paper: 656.5 and 677, of rounded terms
         ("ebest-hjp", (0, 150, 150, 0), 750, 750),
         ("sbest-hjp", (0, 50, 250, 0), 250, 1250),  # the paper prints 150 and 750, which ρ_b = 5 contradicts
     ],
@@ -80,7 +80,7 @@ def test_table_4(policy: str, allowances: tuple[float, ...], first_join: float, 
 
 
 def test_path_productivity_beats_table_4() -> None:
-    """All to the path of B: 50 b become 250 ab become 1250 results, which SBestHJP hits by luck."""
+    """All probes go to the path of B: 50 b give 250 ab and 1250 results; SBestHJP reaches this by chance."""
     assert allocate(FIGURE_10, 300, "grepp").throughput == pytest.approx(1250)
 
 

@@ -1,4 +1,4 @@
-"""The JISC paper's figures and figures of speech: classification of states, Proposition 1."""
+"""The figures of the JISC paper: classification of states, Proposition 1."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def some_tree(names: list[str], rng: random.Random) -> Tree:
 
 
 def complete_states(running: JoinTree) -> set[LeafSet]:
-    """The root keeps no state of its own: what it answers is always whole."""
+    """The root keeps no state, so it is always complete."""
     return {frozenset(node.plan.aliases) for node in running.walk_joins() if node.complete or node is running.root}
 
 

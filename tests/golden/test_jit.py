@@ -91,7 +91,7 @@ def table_i(state: str, batch: int) -> ps.Engine:
 
 
 def tell(engine: ps.Engine, streams: str, arrivals: Sequence[Arrival]) -> list[dict[str, Any]]:
-    """Push tuples one by one; time goes on in all streams alike."""
+    """Push tuples one by one; time advances in all streams."""
     rows: list[dict[str, Any]] = []
     for time, stream, values in arrivals:
         for name in streams:
@@ -136,7 +136,7 @@ def test_table_i_eager_builds_8_before_c1(batch: int) -> None:
 
 
 def test_table_i_equal_newcomer_is_suppressed() -> None:
-    """Another c that matches nothing leaves a1 and its like a2 suppressed: the Type I test, by value."""
+    """Another c that matches nothing leaves a1, and a2 with the same value, suppressed: the Type I test by value."""
     engine = table_i("jit", 1)
     tell(engine, "ABC", [(0, "C", {"y": 7}), *TABLE_I])
     assert counted(engine, "suppressed")["A"] == {"type I": 2}
@@ -193,7 +193,7 @@ def test_figure_5_a1_and_c1_wait_for_e1(batch: int) -> None:
     held = counted(engine, "suppressed")
     assert held["A"] == held["C"] == {"type I": 1}
     assert not any(held["B"].values())
-    assert held["D"] == {"type I": 0, "empty": 1}  # op4 wants d1; op3 has no row of op1 to join it with
+    assert held["D"] == {"type I": 0, "empty": 1}  # op4 demands d1; op3 has no row of op1 to join it with
 
     assert [row["_ts"] for row in tell(engine, "ABCDE", [(2, "E", ones["E"])])] == [2]
     assert [counted(engine, "resumed")[node] for node in nodes] == [1, 1, 1]

@@ -37,7 +37,7 @@ def test_table_2_path_with_break_node() -> None:
 
 
 def test_table_3_fork() -> None:
-    """The paper prints one line for both Σ, and calls the one Fork of its graph just `fork`."""
+    """The paper prints one line for both Σ, and names the only Fork of its graph `fork`."""
     assert build_state_table({"σ": ("Σ1", "Σ2"), "Σ1": (), "Σ2": ()}, DFS).format_lines() == [
         ("σ", "-", "fork σ", "DFS-Source"),
         ("fork σ", "σ", "Σ1", "DFS-Fork"),

@@ -15,7 +15,7 @@ TEXT = "SELECT c.tag AS box, p.tag AS product FROM SEQ(cases AS c, products AS p
 PACKED = {
     # every product with the most recent earlier case
     "RECENT": [("c1", "p1", 12), ("c1", "p2", 15), ("c3", "p3", 31), ("c3", "p4", 33), ("c3", "p5", 35)],
-    # one product a case: the earliest case that is not used yet
+    # one product per case: the earliest unused case
     "CHRONICLE": [("c1", "p1", 12), ("c2", "p3", 31), ("c3", "p4", 33)],
 }
 
@@ -47,7 +47,7 @@ def test_products_and_cases(mode: str) -> None:
 @pytest.mark.parametrize("mode", PACKED)
 @pytest.mark.parametrize("first", ["cases", "products"])
 def test_skew_between_readers_keeps_results(mode: str, first: str) -> None:
-    """The products' reader is far ahead of the cases', or behind: packing waits as long as the registers say."""
+    """The reader of products is far ahead of the reader of cases, or behind: packing waits for the time registers."""
     data = {"cases": CASES, "products": PRODUCTS}
     second = "products" if first == "cases" else "cases"
     pushes = [{first: data[first]}, *({second: [row]} for row in data[second])]

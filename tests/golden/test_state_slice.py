@@ -1,6 +1,7 @@
-"""The State-Slice paper: Table 2, Theorems 1 to 4 and Table 4, on a chain of sliced joins that works tuple by tuple.
+"""The State-Slice paper: Table 2, Theorems 1 to 4 and Table 4, on a chain of sliced joins that runs tuple by tuple.
 
-The chain is the paper's own, deliberately naive (Figures 6 and 9); the engine must answer and hold what it does.
+The chain follows Figures 6 and 9 of the paper and is deliberately naive. The engine must give the same results and
+hold the same tuples.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.plan.slice_cost import Rates, SharedWindows, choose_cpu_opt_chain,
 
 @dataclass(frozen=True)
 class Tuple:
-    """A tuple of A or B; `value` is what filters look at."""
+    """A tuple of A or B; filters read `value`."""
 
     stream: str
     number: int
@@ -41,8 +42,8 @@ Reference = tuple[Tuple, str]
 class SlicedJoin:
     """One slice: Fig. 9, and Fig. 6 if only females of A and males of B come.
 
-    `wants`: whether some query reads results of this slice, or a later one, with the tuple. A male nobody wants still
-    purges (Eq. 3 counts every tuple in every slice).
+    `wants`: whether a query reads results of this slice, or of a later one, with the tuple. A male that no query needs
+    still purges (Eq. 3 counts every tuple in every slice).
     """
 
     end: float
@@ -51,7 +52,7 @@ class SlicedJoin:
     results: list[tuple[Tuple, Tuple]] = field(default_factory=list)
 
     def take(self, reference: Reference) -> list[Reference]:
-        """What goes on to the next slice."""
+        """The tuples that move to the next slice."""
         new, kind = reference
         if kind == "female":
             if self.wants(new):
@@ -67,7 +68,7 @@ class SlicedJoin:
 
 
 class Chain:
-    """Slices with queues between them, run in any order."""
+    """Slices with queues between them; the operators may run in any order."""
 
     def __init__(self, ends: Sequence[float], wants: Sequence[Wants] = ()) -> None:
         each = wants or [lambda _: True] * len(ends)
@@ -84,7 +85,7 @@ class Chain:
             self.queues[place + 1] += on
 
     def drain(self, rng: random.Random | None = None) -> None:
-        """Run until the queues are empty; given a generator, for a random while."""
+        """Run until the queues are empty, or with a generator for a random number of steps."""
         while waiting := [place for place, queue in enumerate(self.queues) if queue]:
             if rng is not None and rng.random() < 0.2:
                 return
@@ -122,9 +123,9 @@ def named(pairs: Iterable[tuple[Tuple, Tuple]]) -> list[tuple[str, str]]:
 
 
 def test_table_2() -> None:
-    """Every second an operator takes one tuple. The table keeps a tuple as old as the window: so ends are a bit later.
+    """Every second an operator takes one tuple. The table keeps a tuple as old as the window: ends are slightly later.
 
-    Its last rows move a3 to the queue though only a tuple of B could: by the steps of Figure 6 it stays in the first.
+    Its last rows move a3 to the queue, which only a tuple of B can do: by Figure 6 it stays in the first slice.
     """
     chain = Chain([2.5, 4.5])
     states = []
@@ -143,7 +144,7 @@ def test_table_2() -> None:
 
 
 def test_table_2_in_engine() -> None:
-    """Two queries share one join; `B [NOW]` makes it one-way. Times are whole: as old as 2 at most is RANGE 3."""
+    """Two queries share one join; `B [NOW]` makes it one-way. Times are integers: an age of at most 2 is RANGE 3."""
     engine = streams(Engine())
     for name, window in (("first", 3), ("both", 5)):
         engine.query(name, f"SELECT a.n AS a, b.n AS b FROM A [RANGE {window}] a, B [NOW] b WHERE a.k = b.k")
@@ -158,7 +159,7 @@ def test_table_2_in_engine() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """Queries, by their window and the share of A's tuples they want, and tuples."""
+    """Queries, each with a window and the share of A's tuples that it needs, and tuples."""
 
     queries: tuple[tuple[int, float], ...]
     tuples: tuple[Tuple, ...]
@@ -168,7 +169,7 @@ class Case:
         return sorted({window for window, _ in self.queries})
 
     def reach(self, held: Tuple) -> int:
-        """How long a tuple is wanted."""
+        """How long some query needs a tuple."""
         wanting = [w for w, share in self.queries if held.stream == "B" or held.value < share]
         return max(wanting, default=0)
 
@@ -189,7 +190,7 @@ def drawn(seed: int, *, filtered: bool, count: int = 120) -> Case:
 
 
 def expected(case: Case, window: float, share: float = 1.0, *, both_ways: bool = True) -> list[tuple[str, str]]:
-    """By definition: every pair that is close enough."""
+    """The definition: every pair whose times are close enough."""
     pairs = []
     for a in (t for t in case.tuples if t.stream == "A" and (share >= 1 or t.value < share)):
         for b in (t for t in case.tuples if t.stream == "B"):
@@ -202,7 +203,7 @@ def expected(case: Case, window: float, share: float = 1.0, *, both_ways: bool =
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("feed", [one_way, binary])
 def test_theorems_1_and_2_union_of_slices_is_join(seed: int, feed: Callable[[Tuple], list[Reference]]) -> None:
-    """In whatever order the operators run."""
+    """The results are the same for every order in which the operators run."""
     case = drawn(seed, filtered=False)
     chain, rng = Chain(case.ends), random.Random(seed)
     for new in case.tuples:
@@ -263,7 +264,7 @@ def pushed(tuples: Sequence[Tuple]) -> dict[str, pa.Table]:
 
 
 def answered(engine: Any, tuples: Sequence[Tuple], size: int) -> dict[str, list[tuple[int, int]]]:
-    """The pairs each query found, all of it pushed in parts."""
+    """The pairs that each query found, with the tuples pushed in parts."""
     answers: dict[str, list[tuple[int, int]]] = {}
     outs = [engine.push(pushed(tuples[at : at + size])) for at in range(0, len(tuples), size)]
     for out in (*outs, engine.flush()):
@@ -296,7 +297,7 @@ def test_engine_results_match_chain(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_engine_state_matches_chain(seed: int) -> None:
-    """But for dead rows between living ones: one in twenty, and as many again as come until they are looked at."""
+    """The engine may also hold dead rows between living ones: one in twenty, and arrivals until the next check."""
     rng = random.Random(seed)
     queries = tuple(sorted((rng.randint(200, 4_000), rng.choice([0.1, 0.5, 1.0])) for _ in range(6)))
     tuples = tuple(Tuple("AB"[n % 2], n, n // 2, n % 97, rng.random()) for n in range(14_000))
@@ -322,8 +323,8 @@ RATES = Rates(40, 40, 0.025)
 def test_table_4_routing_by_lookup() -> None:
     """Uniform windows keep their slices; the small ones, and the large ones, become one slice each.
 
-    The paper counts 2 slices for Small-Large; between the two merged ones lies [6, 25), which no overhead that leaves
-    the uniform windows alone can pay for: it holds 19 seconds of results, two uniform slices hold 5.
+    The paper counts 2 slices for Small-Large; between the two merged ones lies [6, 25), which no overhead that keeps
+    the uniform slices can pay for: it holds 19 seconds of results, two uniform slices hold 5.
     """
     assert choose_cpu_opt_chain(UNIFORM, RATES, overhead=0.5, router="lookup") == choose_mem_opt_chain(UNIFORM)
     assert choose_cpu_opt_chain(MOSTLY_SMALL, RATES, overhead=0.5, router="lookup") == (10, 20, 30)
@@ -331,7 +332,7 @@ def test_table_4_routing_by_lookup() -> None:
 
 
 def test_table_4_overhead_for_two_slices() -> None:
-    """By the paper's own formula (a comparison for each query a result is routed to) there are 2, cut at 6."""
+    """By the paper's formula (one comparison per query that a result is routed to) there are 2 slices, cut at 6."""
     tried = [step / 4 for step in range(1, 800)]
     apart = [c for c in tried if choose_cpu_opt_chain(UNIFORM, RATES, c) == choose_mem_opt_chain(UNIFORM)]
     two = [c for c in tried if len(choose_cpu_opt_chain(SMALL_LARGE, RATES, c)) == 2]
@@ -340,7 +341,7 @@ def test_table_4_overhead_for_two_slices() -> None:
 
 
 def test_table_4_more_queries_more_merging() -> None:
-    """24 and 36 queries stand closer, so that a slice pays less for itself."""
+    """The windows of 24 and 36 queries are closer, so a slice saves less."""
     kept = []
     for more in (1, 2, 3):
         gaps = pairwise((0, *SMALL_LARGE.ends))

@@ -1,4 +1,4 @@
-"""Arcs: one stored copy with a place per reader, and time that goes past plain operators."""
+"""Arcs: one stored copy with a position per reader, and frontiers that bypass plain operators."""
 
 from __future__ import annotations
 

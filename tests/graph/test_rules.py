@@ -1,4 +1,4 @@
-"""The rules on a table and a sight made by hand: no stream runs."""
+"""The scheduling rules on hand-made tables and states: no stream runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.graph.state_table import StateRow, StateTable, build_state_table
 
 
 class Seen:
-    """What a rule sees, as the test says."""
+    """The state of operators that a rule reads, set by the test."""
 
     def __init__(self, table: StateTable, more: str = "", helpers: dict[str, str] | None = None, low: str = "") -> None:
         self._table = table
@@ -39,7 +39,7 @@ class Seen:
 
 
 def table(strategy: str, arcs: str, breaks: str = "") -> StateTable:
-    """Arcs as in "ab bc": states are letters."""
+    """A table from arcs such as "ab bc"; each letter is an operator."""
     states = sorted(set(arcs) - {" "})
     successors = {state: tuple(arc[1] for arc in arcs.split() if arc[0] == state) for state in states}
     return build_state_table(successors, dict.fromkeys(states, strategy), set(breaks))
@@ -66,7 +66,7 @@ def test_select_from_middle_of_path(strategy: str, more: str, chosen: str | None
 
 
 def test_select_repeated_on_predecessor() -> None:
-    """Going back from d to b, b's other reader c is found before b itself."""
+    """Backtracking from d to b finds b's other reader c before b itself."""
     forked = table("dfs", "ab bc bd")
     assert select_next(forked.by_state["d"], Seen(forked, "bc")) == "c"
     assert select_next(forked.by_state["d"], Seen(forked, "a")) == "a"

@@ -1,4 +1,4 @@
-"""Enabling Time-Stamps on demand: no result waits for a stream that has nothing to say."""
+"""Enabling Time-Stamps on demand: no result waits for an idle stream."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def times(out: dict[str, pa.Table], query: str = "q") -> list[int]:
     return out[query].column("_ts").to_pylist()
 
 
-# ── the three ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── idle streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("declared", [{"skew": 5}, {"idle_after": 5}])
@@ -102,7 +102,7 @@ def test_internal_timestamps_on_arrival() -> None:
     assert times(eng.push({"A": pa.table({"x": [7]})})) == []
     clock.now = 20
     assert times(eng.push({"B": rows(999)})) == [20]
-    clock.now = 15  # a clock that goes back is not followed
+    clock.now = 15  # a clock that goes back is ignored
     assert times(eng.push({"A": pa.table({"x": [7]})})) == [20]
 
 
@@ -157,7 +157,7 @@ def test_enabling_timestamp_on_demand() -> None:
     eng.push({})
     assert eng.metrics("q")["streams"]["B"]["frontier"] == int(ALWAYS)
     eng.push({"A": rows(46)})
-    assert eng.metrics("q")["streams"]["B"]["frontier"] == int(ALWAYS)  # 45 would not help
+    assert eng.metrics("q")["streams"]["B"]["frontier"] == int(ALWAYS)  # 45 would release nothing
     eng.push({"A": rows(47)})
     clock.now = 52
     assert times(eng.push({})) == [46, 47]

@@ -1,4 +1,4 @@
-"""An eddy through the engine: routes follow the data, demand spares rows, plans change to it and from it."""
+"""An eddy in the engine: routes follow the data, demand avoids rows, and plans migrate to it and from it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_eddy_matches_tree_across_migrations(state: str) -> None:
 
 
 def test_demand_holds_back_tuples_without_partners() -> None:
-    """No tuple of C has a's y: a is held back, and b, which would find a, makes no row of the two either."""
+    """No tuple of C has the y of a, so a is held back, and b, which matches a, builds no row with it."""
     routed = {}
     for state in ("none", "jit"):
         eng = engine(state)

@@ -1,4 +1,4 @@
-"""When a gate pays, as pure functions of what was counted; and a filter in place of an exact set, in the metrics."""
+"""When a gate pays, as pure functions of counts; and the metrics of Bloom filters in place of exact sets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_gate_backoff_doubles_with_each_failure() -> None:
 
 
 def futile(state: str, **options: Any) -> ps.Engine:
-    """Many pairs of A and B on k; C has another value of A's x most of the time."""
+    """Many pairs of A and B on k; most values of A's x do not occur in C."""
     engine = ps.Engine(state=state, **options)
     for name in "ABC":
         engine.stream(name, dict.fromkeys(("ts", "k", "x", "y"), "bigint"), time="ts")

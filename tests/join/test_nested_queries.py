@@ -1,4 +1,4 @@
-"""Queries over some of another's streams: who reads a node of a running join, and what ends that."""
+"""Queries over a subset of another query's streams: when they read a node of its join, and what ends that."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from injected_errors import fail_in_filters_with
 from inspect_engine import joins_of
 
 import penstock as ps
-from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 WIDE = """SELECT a.x, b.y AS by, c.ts AS ct FROM A [RANGE 20] AS a, B [RANGE 20] AS b, C [RANGE 10] AS c
@@ -41,7 +41,7 @@ def joins(eng: ps.Engine) -> int:
 
 
 def pushes(count: int = 24, seed: int = 1) -> Iterator[dict[str, pa.Table]]:
-    """C is behind the others by more than a push."""
+    """C lags behind the other streams by more than a push."""
     rng = random.Random(seed)
     for step in range(count):
         data = {}
@@ -53,7 +53,7 @@ def pushes(count: int = 24, seed: int = 1) -> Iterator[dict[str, pa.Table]]:
 
 
 def agree(one: ps.Engine, other: ps.Engine, changes: dict[int, Callable[[ps.Engine], Any]] | None = None) -> ps.Engine:
-    """Push by push both answer the same; `changes` are made to the first before some pushes."""
+    """Both engines give the same results push by push; `changes` are applied to the first before some pushes."""
     for step, data in enumerate(pushes()):
         for number, change in (changes or {}).items():
             one = (change(one) or one) if number == step else one
@@ -167,7 +167,7 @@ def test_add_and_drop_queries_while_node_is_ahead() -> None:
 
 
 def test_drop_wider_query_frees_its_rows() -> None:
-    """Also from the node's state, though a narrower query wants it: the rest above asks nobody."""
+    """Rows that only the dropped query needed are also freed in the state of the node that the narrower query reads."""
 
     def three(eng: ps.Engine) -> ps.Engine:
         eng.query("wide", WIDE, plan=PLAN)
@@ -180,7 +180,7 @@ def test_drop_wider_query_frees_its_rows() -> None:
 
 
 def even(eng: ps.Engine) -> ps.Engine:
-    """With the same window on all streams: such queries can look back."""
+    """The windows of all streams are equal, so that the query can use history."""
     eng.query("wide", WIDE.replace("10", "20"), plan=PLAN)
     eng.query("narrow", NARROW.replace("30", "15"))
     return eng
@@ -194,7 +194,7 @@ def test_alter_nested_query_keeps_windows(name: str) -> None:
 
 
 def test_complete_since_of_nested_query_with_history() -> None:
-    """Tuples with a NULL that only the wider query minds were not kept before."""
+    """Tuples with a NULL that matters only to the wider query were not kept before."""
     one, other = engine(), even(engine(share=False))
     one.query("wide", WIDE.replace("10", "20"), plan=PLAN)
     since, found = 0, {"one": [], "other": []}
@@ -212,13 +212,7 @@ def test_complete_since_of_nested_query_with_history() -> None:
 
 
 def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(exprs: Any, read: Any, length: int) -> Any:
-        if "777" in repr(exprs):
-            raise ValueError("no")
-        return whole(exprs, read, length)
-
-    whole = admission.compute_mask
-    monkeypatch.setattr(admission, "compute_mask", failing)
+    fail_in_filters_with("777", ValueError("no"), monkeypatch)
     eng, alone = nested(), nested(share=False)
     for each in (eng, alone):
         each.query("bad", NARROW.replace("p.y > 1", "p.y > 777"))

@@ -1,4 +1,4 @@
-"""Queries that share a join: who can, what they tell, and what happens when one of them fails, comes or goes."""
+"""Queries that share a join: which can, their metrics, and what happens when one fails, is added or is dropped."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from injected_errors import fail_in_filters_with
 from inspect_engine import joins_of, operator_ids, slicing_of
 
 import penstock as ps
-from penstock.join.sharing import admission
 from penstock.testing import same_rows
 
 
@@ -70,7 +70,7 @@ def test_join_shared_by_different_queries(other: str) -> None:
     ],
 )
 def test_join_not_shared_by_incompatible_queries(other: str) -> None:
-    """Streams, join classes, ROWS windows and whole instants must agree to share a join."""
+    """Queries share a join only if streams, join classes, ROWS windows and instants agree."""
     eng = engine()
     eng.query("p", pairs())
     eng.query("q", other)
@@ -260,14 +260,7 @@ def test_results_read_later_belong_to_their_push() -> None:
 
 
 def test_failing_filter_stops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = admission.compute_mask
-
-    def breaking(filters: Any, read: Any, count: int) -> Any:
-        if "13" in repr(filters):
-            raise pa.ArrowInvalid("out of luck")
-        return real(filters, read, count)
-
-    monkeypatch.setattr(admission, "compute_mask", breaking)
+    fail_in_filters_with("13", pa.ArrowInvalid("out of luck"), monkeypatch)
     eng, alone = engine(), engine()
     for each in (eng, alone):
         each.query("good", pairs(10, " AND a.v <> 2"))
@@ -378,7 +371,7 @@ def test_rows_window_ignores_tuples_held_for_lateness() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_result_tables_read_long_after_push(share: bool) -> None:
-    """The windows' rings are written to again by then, squeezed, and made larger and smaller."""
+    """The rings of the windows have been overwritten, compacted and resized by then."""
     rng = random.Random(3)
     at_once, later = engine(share=share), engine(share=share)
     shown = "a.x, a.v, b.ts AS t, CAST(b.v AS STRING) AS s"

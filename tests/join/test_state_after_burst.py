@@ -1,4 +1,4 @@
-"""What a burst leaves behind: nothing, once a window has passed."""
+"""The state shrinks again one window after a burst."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tuples(second: int) -> dict[str, pa.Table]:
 
 
 def test_state_shrinks_after_burst() -> None:
-    """By doubling alone it would keep its dead rows, and chains through them, until as many new ones have come."""
+    """With doubling alone the state would keep its dead rows until as many new rows have arrived."""
     engine = ps.Engine(state="eager")
     for name in "ABC":
         engine.stream(name, {"ts": "bigint", "x": "bigint", "y": "bigint"}, time="ts")

@@ -37,7 +37,7 @@ def test_report_checks_and_figures() -> None:
 
 
 def test_steady_beats_other_policies() -> None:
-    """Against every other policy. A kink may leave it at a local optimum: in 2 of these 360 a heuristic is better."""
+    """The policy against every other one. It may stop at a local optimum: in 2 of 360 plans a heuristic is better."""
     beaten = 0
     for text in ("((A B) C)", "(((A B) C) D)", "((A B) (C D))", "(((A B) (C D)) E)"):
         tree = parse_tree(text, sorted(set(text) - set("( )")))
@@ -56,7 +56,7 @@ def test_steady_beats_other_policies() -> None:
 
 @pytest.mark.parametrize("shape", ["linear", "bushy"])
 def test_steady_optimal_on_lab_workloads(shape: str) -> None:
-    """By trial of all: the parts of its pairs that each join looks at, in steps of 1.5 %, as far as the budget goes."""
+    """Exhaustive search over the fraction of pairs that each join compares, in steps of 1.5 %, within the budget."""
     tree = build_tree(shape)
     rows = {alias: RATES[alias] * WINDOWS[alias] for alias in RATES}
     selectivities = dict(zip(("AB", "BC", "CD"), SELECTIVITIES["SEL2"], strict=True))
@@ -74,7 +74,7 @@ def test_steady_optimal_on_lab_workloads(shape: str) -> None:
         offered = [load.full_allowances[side] * made[side] for side, _ in list_directions(join)]
         share = [load.full_allowances[side] * productivity[side] for side, _ in list_directions(join)]
         share = [each / sum(share) for each in share]
-        # either direction first: its share of the pairs, then the other's
+        # either direction first: its share of the pairs, then the share of the other
         ways = [
             offered[one] * np.minimum(1, v / share[one])
             + offered[1 - one] * np.clip((v - share[one]) / share[1 - one], 0, 1)
@@ -89,7 +89,7 @@ def test_steady_optimal_on_lab_workloads(shape: str) -> None:
 
 
 def test_steady_by_hand() -> None:
-    """One join: the direction that finds more per probe first, then the other."""
+    """With one join, the direction with more matches per probe goes first."""
     a, b = Leaf("A"), Leaf("B")
     load = PlanLoad(JoinPair(a, b), {"A": 10, "B": 40}, {a: 4, b: 1})
     assert allocate_steady(load, 8) == pytest.approx({a: 8, b: 0}, abs=0.1)

@@ -1,4 +1,4 @@
-"""The JISC lab on tiny data: all rivals give the same results, whatever changes when. No test asserts a time."""
+"""The JISC lab on tiny data: all rivals give the same results for all migrations. No test asserts a time."""
 
 from __future__ import annotations
 

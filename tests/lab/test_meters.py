@@ -1,4 +1,4 @@
-"""What a measurement counts of processes that have ended."""
+"""The CPU time of processes that have ended."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ print(json.dumps([working, ended]))
 
 @pytest.mark.parametrize("ignores", [True, False])
 def test_cpu_of_ended_worker_counted_once(ignores: bool) -> None:
-    """Spark's daemon ignores the ends of its workers: what they used was lost, and a cost could be negative.
+    """The time of workers whose parent ignores their end is not lost, so that no cost is negative.
 
-    A process of its own measures, which has no other descendants, such as the Java of a test before. What counts is
-    whether the worker's second is there twice, once or not at all; the system rounds down by ticks.
+    Spark's daemon is such a parent. A separate process measures, because it has no other descendants, such as the Java
+    process of an earlier test. The worker's second must count once, not twice and not never; the system rounds down.
     """
     program = MEASURES.format(parent=PARENT.format(ignores=ignores, works=WORKS))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ def test_embedded_counts_match_duckdb(load) -> None:
 
 
 def test_peer_counts_checked_and_goal_on_w3(fake: PeerEngine) -> None:
-    """A peer's counts are checked against DuckDB; only W3 has a goal."""
+    """Counts of a peer are checked against DuckDB; only W3 has a goal."""
     for load, goals in ((W3, 1), (W12, 0)):
         Path(fake.program).write_text(ANSWERS % load.count_results())
         table, checks = compare_engines(load, {fake: sys.executable}, ignore_note)

@@ -1,4 +1,4 @@
-"""Readings like those of the Intel lab: the rhythm of the generator, and the original's format."""
+"""Readings like those of the Intel lab: the intervals of the generator, and the format of the original data."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_strategies_give_same_rows_in_order() -> None:
 
 
 def test_state_sizes_of_strategies() -> None:
-    """Pull-up holds the largest window, push-down a copy of B per part; slices hold least."""
+    """Pull-up holds the largest window, push-down a copy of B per part; slices hold the fewest tuples."""
     queries = QUERIES[:2]
     pushes = list(PoissonStreams(100, 8, 0.01).generate_pushes())
     states = {name: outcome.state.rows for name, outcome in run_side_by_side(queries, pushes, 1).items()}

@@ -1,4 +1,4 @@
-"""The tests of the law run with the thresholds of maintenance as shipped, and with all of them at their smallest."""
+"""The law tests run twice: with the shipped thresholds of maintenance, and with the smallest ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def maintenance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines that the law makes have these thresholds, and check their state after every batch."""
+    """Engines of the law tests have these thresholds, and check their state after every batch."""
     monkeypatch.setattr(law_support, "MAINTENANCE", MAINTENANCE[getattr(request, "param", "shipped")])
     if request.node.module.__name__ not in OWN_THRESHOLDS:
         check_after_each_batch(monkeypatch)

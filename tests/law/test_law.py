@@ -1,4 +1,4 @@
-"""The one law, fuzzed: the answer depends on the tuples and the query text alone.
+"""The law, on random cases: results depend only on the tuples and the query text.
 
 More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest -n auto tests/law
 """

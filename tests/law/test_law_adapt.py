@@ -1,4 +1,4 @@
-"""The law under a controller: whatever it changes, and however often, the answer is the oracle's."""
+"""The law with a controller: its changes, however frequent, do not change results."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class DriftCase:
 def test_adaptation_to_drift_matches_exact_engine(chunk: int) -> None:
     acted = 0
     for seed in range(chunk, chunk + 5):
-        life = DriftCase(seed)
-        exact, _ = life.answer(state="eager")
-        state = life.rng.choice(STATES)
-        adapted, current = life.answer(state=state, adapt=STRESS_RULES)
-        assert adapted == exact, f"drift {seed}, {state}: {life.text} {current.decisions()}"
+        run = DriftCase(seed)
+        exact, _ = run.answer(state="eager")
+        state = run.rng.choice(STATES)
+        adapted, current = run.answer(state=state, adapt=STRESS_RULES)
+        assert adapted == exact, f"drift {seed}, {state}: {run.text} {current.decisions()}"
         assert [decision for decision in current.decisions() if decision.error] == []
         acted += len(current.decisions())
     assert acted > 5, "a controller that does nothing proves nothing"

@@ -1,4 +1,4 @@
-"""The law's declared exception: under a budget a part of the exact answer comes, every row fresh, nothing else."""
+"""The declared exception to the law: under a budget the results are fresh rows of the exact results, and no others."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ CHUNKS = range(FIRST, FIRST + 60, 5)
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_budget_results_are_subset_of_exact_results(chunk: int) -> None:
     for seed in range(chunk, chunk + 5):
-        life = draw_budget_case(seed)
-        fault = life.find_fault()
-        assert fault is None, f"{life}\n{fault}"
+        run = draw_budget_case(seed)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_exact_results_after_budget_ends(chunk: int) -> None:
     for seed in range(chunk, chunk + 5):
-        life = draw_scarce_budget_case(seed)
-        fault = life.find_fault()
-        assert fault is None, f"{life}\n{fault}"
+        run = draw_scarce_budget_case(seed)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
 
 
 class FreshnessCase:
-    """A random query with FRESHNESS over windows in which tuples may grow older than that."""
+    """A random query whose FRESHNESS is shorter than some windows."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(f"fresh {seed}")
@@ -81,7 +81,7 @@ class FreshnessCase:
 
 @pytest.mark.parametrize("chunk", range(0, 60, 15))
 def test_no_stale_results_under_freshness(chunk: int) -> None:
-    """T is the instant a result is born: it leaves then or never."""
+    """A result leaves at the instant of its birth or never."""
     stale = 0
     for seed in range(chunk, chunk + 15):
         case = FreshnessCase(seed)

@@ -1,9 +1,9 @@
-"""Demand, by the paper's own algorithm: what a gate holds back is exactly what has an MNS, node by node.
+"""Demand against the JIT paper's algorithm: a gate holds back exactly the rows that have an MNS.
 
-Random small trees run under "jit". After every push each gate is asked about every row that a part below it could
-have, and `identify_mns` about the same row against the driver's rows: a row is held back exactly if it has an MNS.
-(Where tuples die, demand may be too large until it is looked at again, never too small.) Then the states: all demanded
-rows are there, and where no tuple dies no other.
+Random small trees run under "jit". After every push, each gate classifies every row that a node below it could have,
+and `identify_mns` classifies the same row against the rows of the driver: the gate holds a row back exactly if the row
+has an MNS. (If tuples expire, demand may be too large until the next review, never too small.) States then contain all
+demanded rows, and if no tuple expires, no others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.testing.query_text import random_plan
 
 COLUMNS = ("k0", "k1", "k2")
 Combination = dict[str, int]
-"""The id of a leaf's row, per alias."""
+"""Row ids of leaves, by alias."""
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -52,7 +52,7 @@ def test_gate_holds_back_rows_with_mns(chunk: int) -> None:
 
 
 def test_type_ii_mns_is_held_back() -> None:
-    """Type II: a has a partner in C and b has another one, but no c matches both."""
+    """Type II: a and b have partners in C, but no c matches both."""
     eng = make_engine(state="jit")
     for name in "ABC":
         eng.stream(name, dict.fromkeys(("ts", *COLUMNS), "bigint"), time="ts")
@@ -72,7 +72,7 @@ def test_type_ii_mns_is_held_back() -> None:
 
 
 class DemandCase:
-    """A random query over a few streams, its engine, and what is pushed into it."""
+    """A random query over a few streams, its engine, and its pushes."""
 
     def __init__(self, seed: int) -> None:
         self._rng = rng = random.Random(seed)
@@ -97,7 +97,7 @@ class DemandCase:
         return tree_of(self.engine)
 
     def pushes(self) -> Iterator[dict[str, pa.Table]]:
-        """About five tuples of each stream, in a few pushes; some streams stay silent at first."""
+        """About five tuples of each stream, in a few pushes; some streams are empty at first."""
         rng = self._rng
         domain = rng.choice((2, 3, 4))
         silent = rng.randrange(3)
@@ -118,7 +118,7 @@ class DemandCase:
 
 @dataclass
 class Reference:
-    """The rows a tree could have and the demand for them, by enumeration over the living rows of its leaves."""
+    """All possible rows of a tree and the demand for them, enumerated over the living rows of its leaves."""
 
     tree: JoinTree
 
@@ -128,7 +128,7 @@ class Reference:
 
     @cached_property
     def guards(self) -> dict[Gate, tuple[JoinNode, TreeNode]]:
-        """Every gate with the node it stands over and the driver that opens it."""
+        """Every gate with its node and the driver that opens it."""
         joins = [node for node in self.nodes if isinstance(node, JoinNode)]
         return {join.lazy.gate: (join.lazy, join.driver) for join in joins if join.lazy.gate is not None}
 

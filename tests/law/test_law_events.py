@@ -1,4 +1,4 @@
-"""The law under events: restarts, other queries coming and going, late rows."""
+"""The law with events: restarts, other queries that are added and dropped, late rows."""
 
 from __future__ import annotations
 

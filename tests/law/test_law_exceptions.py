@@ -1,9 +1,9 @@
-"""The law under exceptions: a call that fails at any allocation or kernel leaves exact results, or a broken engine.
+"""The law with exceptions: after a call fails at any allocation or kernel, results are exact or the engine is broken.
 
-A random run of calls is made once without faults, to have its results and the number of fault points of every call.
-Then it is made again, and some calls raise at one of their points. A call that failed is made again, if the engine
-does not say that it is broken; else every call must be refused until the last snapshot is restored, and the run goes
-on from there. The results must be those of the first run, which are the oracle's.
+A random run of calls is made once without faults, which gives its results and the number of fault points per call.
+Then it is repeated, and some calls raise at one of their fault points. If the engine is not broken, the failed call is
+repeated. If it is broken, every call must be refused until the last snapshot is restored; the run continues from there.
+The results must be those of the first run, which are compared with the oracle.
 
 More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest tests/law/test_law_exceptions.py
 """
@@ -37,12 +37,12 @@ FAULTS = 4
 MOST = 3 if SEEDS <= 300 else 1_000_000
 """How many fault points of one call are tried; with many seeds all of them."""
 SAVED = 0.25
-"""How often a snapshot is kept to go back to."""
+"""How often a snapshot is taken."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an engine, by name; `restart` goes on with the engine restored from a snapshot."""
+    """A call of an engine, by name; `restart` continues with an engine restored from a snapshot."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -51,14 +51,14 @@ class Call:
     def make(self, engine: ps.Engine) -> Any:
         if self.name == "restart":
             return ps.Engine.restore(engine.snapshot())
-        with suppress(ps.UnsupportedError):  # a parallel track beside an endless window
+        with suppress(ps.UnsupportedError):  # a parallel track with an unbounded window
             return getattr(engine, self.name)(*self.arguments, **dict(self.options))
         return None
 
 
 @dataclass
 class Answers:
-    """The rows of every query so far, and those of them that stopped."""
+    """The rows of every query so far, and the queries that stopped."""
 
     rows: dict[str, list[pa.Table]] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Answers:
 
 
 class CallSequence:
-    """The calls of a run, by seed: declarations, pushes, and queries that come, change and go."""
+    """The calls of a run, by seed: declarations, pushes, and queries that are added, altered and dropped."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"exceptions {seed}")
@@ -141,7 +141,7 @@ class CallSequence:
                 yield Call(what, (name,))
 
     def _text(self) -> str:
-        """The case's query with other windows, to share its join, or another one."""
+        """The query of the case with other windows, which shares its join, or another query."""
         if self.rng.random() < 0.6:
             return resize_windows(self.case.query, self.rng.choice((1, 2)))
         return another_query(self.case, self.rng.randrange(10_000))
@@ -154,7 +154,7 @@ def resize_windows(text: str, times: int) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a call, or reading its results, raises: at this part of its fault points."""
+    """Where a call, or reading its results, raises: at this fraction of its fault points."""
 
     place: float
     error: BaseException
@@ -162,7 +162,7 @@ class Fault:
 
 
 class FaultRun:
-    """A run of calls, with faults by the number of the call."""
+    """A run of calls, with faults by call number."""
 
     def __init__(
         self, run: CallSequence, faults: fault_points.FaultInjector, planned: dict[int, Fault], seed: int
@@ -192,7 +192,7 @@ class FaultRun:
         return self.answers
 
     def _make(self, place: int, points: dict[tuple[int, bool], int]) -> int:
-        """Make a call; returns the number of the next one."""
+        """Make a call; returns the number of the next call."""
         call, fault = self.run.calls[place], self.planned.get(place)
         made, failed = self._armed(lambda: call.make(self.engine), (place, False), fault, points)
         if failed:
@@ -213,7 +213,7 @@ class FaultRun:
     def _armed(
         self, make: Callable[[], Any], key: tuple[int, bool], fault: Fault | None, points: dict[tuple[int, bool], int]
     ) -> tuple[Any, bool]:
-        """What a call gives, and whether the planned exception left it."""
+        """The result of a call, and whether it raised the planned exception."""
         due = fault if fault is not None and fault.reading is key[1] else None
         at = int(due.place * points.get(key, 0)) if due is not None else -1
         made, failed = None, False
@@ -230,7 +230,7 @@ class FaultRun:
         return made, failed
 
     def _check_caught(self, fault: Fault) -> None:
-        """An exception that does not leave the call has stopped a query, by name, or was one of the controller's."""
+        """An exception that the call does not raise has stopped a named query, or is recorded by the controller."""
         stopped = self.engine.failures()
         if self.run.options["adapt"] and not stopped:
             self.outcomes["controller"] += 1
@@ -288,7 +288,7 @@ def plan_faults(rng: random.Random, calls: int) -> dict[int, Fault]:
 
 
 def check(seed: int, faults: fault_points.FaultInjector) -> Counter[str]:
-    """Play a run without and with faults; returns what came of the faults."""
+    """Make a run without and with faults; returns the outcomes of the faults."""
     run = CallSequence(seed)
     plain = FaultRun(run, faults, {}, seed)
     exact = plain.run_calls().tables()

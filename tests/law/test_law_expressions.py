@@ -1,4 +1,4 @@
-"""The vectorised evaluator against the naive one, on random expressions over awkward values."""
+"""The vectorised evaluator against the naive one, on random expressions over edge values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law under changes of the graph: strategies, break nodes and queries that come and go, also between two steps."""
+"""The law with changes of the graph, also between two steps: strategies, break nodes, added and dropped queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def draw_run_options(rng: random.Random, case: Case) -> tuple[dict[str, Any], st
 
 
 def edit_graph(rng: random.Random, current: Any, text: str) -> None:
-    """One random change of the graph that must change nothing of "q"."""
+    """Make a random change of the graph that must not change the results of "q"."""
     operators = operator_ids(current)
     match rng.randrange(6):
         case 0:
@@ -105,7 +105,7 @@ TEXTS = (
 
 @pytest.mark.parametrize("seed", range(40))
 def test_strategies_agree_with_on_demand_timestamps(seed: int) -> None:
-    """The same arrivals at the same instants of the clock: the same results and the same late rows."""
+    """The same arrivals at the same clock times give the same results and the same late rows."""
     answers = [
         run_with_clock(seed, schedule, batch) for schedule, batch in (("dfs", 4096), ("dfs", 1), ("bfs", 1), ("rr", 2))
     ]

@@ -1,7 +1,7 @@
-"""The law for groups: a query that shares its join with others answers what it answers alone.
+"""The law for shared joins: a query that shares its join gives the results that it gives alone.
 
-Random queries over the same streams, with their own windows, filters, predicates, select lists, aliases and emission,
-come and go under way, with snapshots, migrations and changes of policy in between.
+Random queries over the same streams have their own windows, filters, predicates, select lists, aliases and emission.
+They are added and dropped during the run, with snapshots, migrations and policy changes in between.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sharing_runs import (
 from penstock.testing import difference
 
 REGRESSIONS = {
-    5: "rows of a table in a parallel track had no code of interest",
-    13: "rows that had died in a query's own window came back from a snapshot",
-    111: "results found before two parties became one were given to both",
-    122: "intermediate rows were not tested when a predicate became common to all",
-    1048: "tuples freed with the query that wanted them came back with the next party",
-    3053: "a table's columns were those of the first query that came back from a snapshot",
-    7059: "the code of one side was taken for that of the combination",
-    7293: "a static row, born before all time, broke off a chain",
+    5: "table rows in a parallel track had no interest code",
+    13: "rows expired in a query's window came back from a snapshot",
+    111: "results found before two filter groups merged went to both",
+    122: "intermediate rows were not tested when a predicate became common",
+    1048: "tuples freed with a query came back with the next filter group",
+    3053: "table columns were those of the first restored query",
+    7059: "the code of one side was used for the combination",
+    7293: "a static row ended a chain",
 }
 
 
@@ -66,31 +66,31 @@ def _filter_since(table: pa.Table, time: int) -> pa.Table:
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_history_query_complete_since(chunk: int) -> None:
-    """It answers no more than one that was there from the start, and no less once it says that it is complete."""
+    """A query with history gives only results of a query from the start, and all of them from `complete_since` on."""
     for seed in list_seeds(chunk):
-        told = draw_sharing_run(seed)
-        plain = [name for name, text in told.texts.items() if text.startswith("SELECT ") and "COUNT" not in text]
-        plain = [name for name in plain if "DISTINCT" not in told.texts[name] and "ROWS" not in told.texts[name]]
-        if not plain or len(told.pushes) < 2:
+        run = draw_sharing_run(seed)
+        plain = [name for name, text in run.texts.items() if text.startswith("SELECT ") and "COUNT" not in text]
+        plain = [name for name in plain if "DISTINCT" not in run.texts[name] and "ROWS" not in run.texts[name]]
+        if not plain or len(run.pushes) < 2:
             continue
-        late, step = plain[-1], told.rng.randrange(1, len(told.pushes))
-        told.added_at |= dict.fromkeys(told.texts, 0) | {late: len(told.pushes)}
-        told.dropped_at |= dict.fromkeys(told.texts, len(told.pushes))
-        state = told.rng.choice(["eager", "lazy", "jit", "auto", "none"])
+        late, step = plain[-1], run.rng.randrange(1, len(run.pushes))
+        run.added_at |= dict.fromkeys(run.texts, 0) | {late: len(run.pushes)}
+        run.dropped_at |= dict.fromkeys(run.texts, len(run.pushes))
+        state = run.rng.choice(["eager", "lazy", "jit", "auto", "none"])
         says: list[Any] = []
 
         def looks_back(
-            eng: Any, now: int, told: SharingRun = told, late: str = late, step: int = step, says: list[Any] = says
+            eng: Any, now: int, run: SharingRun = run, late: str = late, step: int = step, says: list[Any] = says
         ) -> Any:
             if now == step:
-                eng.query(late, told.texts[late], history=True)
+                eng.query(late, run.texts[late], history=True)
                 says.append(eng.metrics(late)["complete_since"])
             return eng
 
-        answer = run_queries(build_engine(state=state), told, list(told.texts), looks_back)[late]
-        told.added_at[late] = 0
-        whole = run_queries(build_engine(share=False, state="eager"), told, [late])[late]
-        context = f"seed {seed}, {state}, at {step}, complete since {says}: {told.texts[late]}"
+        answer = run_queries(build_engine(state=state), run, list(run.texts), looks_back)[late]
+        run.added_at[late] = 0
+        whole = run_queries(build_engine(share=False, state="eager"), run, [late])[late]
+        context = f"seed {seed}, {state}, at {step}, complete since {says}: {run.texts[late]}"
         more = Counter(map(str, answer.to_pylist())) - Counter(map(str, whole.to_pylist()))
         assert not more, f"{context}\nunexpected: {list(more)[:5]}"
         if says[0] is not None:

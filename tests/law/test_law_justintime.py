@@ -1,4 +1,4 @@
-"""The law for just-in-time state: policies, plans and lives change under way, the answer does not."""
+"""The law for just-in-time state: policies, plans and restarts during a run do not change results."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import penstock as ps
 @pytest.mark.parametrize("chunk", CHUNKS[::2])
 def test_random_runs_match_oracle(chunk: int) -> None:
     for seed in list_seeds(chunk):
-        life = draw_migration_run(seed)
-        fault = life.find_fault()
-        assert fault is None, f"{life}\n{fault}"
+        run = draw_migration_run(seed)
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[1::2])
 def test_deferred_and_missing_rows_are_completed(chunk: int) -> None:
     for seed in list_seeds(chunk):
-        life = replace(draw_small_run(seed), demand=("exact", "bloom")[seed % 2])
-        fault = life.find_fault()
-        assert fault is None, f"{life}\n{fault}"
+        run = replace(draw_small_run(seed), demand=("exact", "bloom")[seed % 2])
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
 
 
 def test_gate_opens_over_incomplete_state() -> None:
-    """The state kept the marks of the migration before: rows of tuples that came under the gate stayed missing."""
-    life = replace(
+    """The state kept the marks of the previous migration, so rows of tuples held back by the gate stayed missing."""
+    run = replace(
         draw_migration_run(267),
         state="auto",
         demand="exact",
@@ -38,31 +38,31 @@ def test_gate_opens_over_incomplete_state() -> None:
         policy_chance=0.0,
         pace=0,
     )
-    fault = life.find_fault()
-    assert fault is None, f"{life}\n{fault}"
+    fault = run.find_fault()
+    assert fault is None, f"{run}\n{fault}"
 
 
 @pytest.mark.parametrize("seed", [3055, 20165])
 def test_bloom_false_positives_lose_no_rows(seed: int) -> None:
-    """Rows were lost while the filter alone said what is demanded: a key that is added lets others pass unnoticed."""
-    life = replace(draw_small_run(seed), demand="bloom")
-    fault = life.find_fault()
-    assert fault is None, f"{life}\n{fault}"
+    """Rows were lost while only the Bloom filter decided: an added key admits other keys, which were not resumed."""
+    run = replace(draw_small_run(seed), demand="bloom")
+    fault = run.find_fault()
+    assert fault is None, f"{run}\n{fault}"
 
 
 @pytest.mark.parametrize("chunk", CHUNKS[::5])
 def test_eddy_runs_match_oracle(chunk: int) -> None:
     for seed in list_seeds(chunk):
-        life = draw_migration_run(seed)
-        life = replace(
-            life,
-            plan=to_eddy_plan(life.case.plan),
+        run = draw_migration_run(seed)
+        run = replace(
+            run,
+            plan=to_eddy_plan(run.case.plan),
             state=("none", "jit")[seed % 2],
             migrate_chance=0.0,
             policy_chance=0.0,
         )
-        fault = life.find_fault()
-        assert fault is None, f"{life}\n{fault}"
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
 
 
 def test_policy_per_node_and_invalid_options() -> None:

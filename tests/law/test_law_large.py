@@ -1,4 +1,4 @@
-"""Policies against each other, on more rows than the oracle is for."""
+"""State policies against each other, on more rows than the brute-force oracle can handle."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SQUEEZED = (
 @pytest.mark.parametrize("looks", [True, False], ids=["results looked at", "results left for later"])
 @pytest.mark.parametrize("text", SQUEEZED)
 def test_windows_compact_out_of_order_expiry(text: str, looks: bool) -> None:
-    """Some tags are read much more often than others: their tuples die between others that live on."""
+    """Some tags are read much more often than others, so their tuples expire between tuples that stay."""
     rng = random.Random(text)
     current = make_engine()
     for name in "RG":

@@ -1,7 +1,7 @@
-"""The law for queries over some of another's streams: they read a node of its join, and answer what they answer alone.
+"""The law for queries over a subset of another query's streams: they read a node of its join and give the same results.
 
-Queries over two to four streams come and go, streams lag behind one another, and snapshots, migrations, other policies,
-budgets that are lifted again and other texts come in between. Nobody waits for a stream that it does not read.
+Queries over two to four streams are added and dropped and streams lag behind each other, with snapshots, migrations,
+policy changes and temporary budgets in between. No query waits for a stream that it does not read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sharing_mutants import EARLY_READER_MUTANTS, Mutant
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_nested_queries_match_unshared_queries(chunk: int) -> None:
-    """A query over some of the streams answers as alone and waits for no other stream."""
+    """A query over some of the streams gives the same results as alone, and waits for no other stream."""
     assert sum(check_nesting(seed) for seed in list_seeds(chunk))
 
 

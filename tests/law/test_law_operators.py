@@ -17,7 +17,7 @@ from penstock.testing.operator_cases import random_operators_case, random_operat
 
 
 class Spread:
-    """The distance between the largest and the smallest value; cannot take values back."""
+    """The difference of the largest and the smallest value; it cannot remove values."""
 
     type = "bigint"
 
@@ -33,7 +33,7 @@ class Spread:
 
 
 class Weighted:
-    """The sum of products; can."""
+    """The sum of products; it can remove values."""
 
     type = "bigint"
 
@@ -185,7 +185,7 @@ def test_except_inputs_reordered_by_migration(chunk: int) -> None:
 
 
 def draw_except_chain(rng: random.Random, case: Case) -> tuple[str, list[str]]:
-    """The first of some streams without the others, windows and columns at random."""
+    """A chain of EXCEPT over some streams with random windows and columns."""
     selects, aliases = [], ["P", "Q", "R", "S"][: rng.choice((3, 4))]
     column = rng.choice(("x", "y", "s", "b"))
     for alias in aliases:

@@ -1,4 +1,4 @@
-"""The law while two plans run side by side, alone, on top of one another, and mixed with other ways to migrate."""
+"""The law during parallel-track migrations: alone, overlapping, and mixed with other kinds of migration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A test of the tests: maintenance that forgets a renumbering, a mark or a wake-up makes a known case come out wrong.
+"""Mutation tests: maintenance without one renumbering, mark or notification makes a known case fail.
 
-Each case is also a regression test: unbroken, it comes out right.
+Each case is also a regression test: without the mutant it passes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def check_operators(seed: int) -> None:
 
 
 def check_small_run(seed: int) -> None:
-    life = draw_small_run(seed)
-    _check_run(MigrationRun(**{**vars(life), "maintenance": SMALLEST}))
+    run = draw_small_run(seed)
+    _check_run(MigrationRun(**{**vars(run), "maintenance": SMALLEST}))
 
 
 def check_partitioned_migration(seed: int) -> None:
-    """Windows that are renumbered all the time, under states that stay incomplete."""
+    """Windows that are renumbered often, below states that stay incomplete."""
     rng = random.Random(f"partitioned {seed}")
     case = random_case(
         seed, sources=rng.choice((3, 4)), shape=EQUALITIES, tables=False, emit="", windows=("partition", "range"),
@@ -55,7 +55,7 @@ def check_partitioned_migration(seed: int) -> None:
 
 
 def check_cycle_migration(seed: int) -> None:
-    """Keys of two classes that turn over, under states that stay incomplete."""
+    """Keys of two classes that are replaced often, below states that stay incomplete."""
     rng = random.Random(f"cycles {seed}")
     case = random_case(
         seed, sources=3, shape=("cycle", "clique"), tables=False, emit="", windows=("range",),

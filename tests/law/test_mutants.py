@@ -1,6 +1,6 @@
-"""A test of the tests: every rule of just-in-time state, when it is broken, makes a known case come out wrong.
+"""Mutation tests: every broken rule of just-in-time state makes a known case fail.
 
-Each seed is also a regression test: unbroken, the case comes out right.
+Each seed is also a regression test: without the mutant it passes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SHEDDING: dict[Mutant, BudgetCase] = {
 }
 
 
-@pytest.mark.parametrize(("mutant", "life"), SHEDDING.items(), ids=[mutant.__name__ for mutant in SHEDDING])
-def test_budget_mutant_is_detected(mutant: Mutant, life: BudgetCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert life.find_fault() is None
+@pytest.mark.parametrize(("mutant", "run"), SHEDDING.items(), ids=[mutant.__name__ for mutant in SHEDDING])
+def test_budget_mutant_is_detected(mutant: Mutant, run: BudgetCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run.find_fault() is None
     mutant(monkeypatch)
-    assert life.find_fault() is not None
+    assert run.find_fault() is not None
 
 
 @pytest.mark.parametrize(("mutant", "seed"), SEEDS.items(), ids=[mutant.__name__ for mutant in SEEDS])
@@ -59,7 +59,7 @@ def test_mutant_is_detected(mutant: Mutant, seed: int, monkeypatch: pytest.Monke
 
 
 def run_chain_of_four(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A state that is incomplete under one key is taken over under another, whose codes mean other values."""
+    """An incomplete state is inherited under another key, whose codes stand for other values."""
     monkeypatch.setitem(join_tree.POLICIES, "lazy", join_tree.StatePolicy(lazy=True, pace=0.0))
     engine = ps.Engine(state="lazy")
     for name, columns in {"A": ["x"], "B": ["x", "b"], "C": ["b", "y"], "D": ["y"]}.items():
@@ -90,10 +90,10 @@ def test_mutant_complete_keys_of_other_key(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_mutant_filter_tells_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    life = replace(draw_small_run(14), demand="bloom")
-    assert life.find_fault() is None
+    run = replace(draw_small_run(14), demand="bloom")
+    assert run.find_fault() is None
     mutants.trust_filter_for_new_keys(monkeypatch)
-    assert life.find_fault() is not None
+    assert run.find_fault() is not None
 
 
 def test_all_mutants_have_case() -> None:

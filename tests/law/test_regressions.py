@@ -1,4 +1,4 @@
-"""Wrong results that were found in corners: each is a small run on the public interface."""
+"""Named regressions: small runs on the public interface that once gave wrong results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.testing import difference
 
 @pytest.mark.parametrize("state", ["auto", "eager", "lazy", "jit", "none"])
 def test_partitioned_rows_window_in_three_way_join(state: str) -> None:
-    """Rows of an intermediate state were looked up under their old ids after a window had been renumbered."""
+    """After a window was renumbered, rows of an intermediate state were looked up by their old ids."""
     items = "A [PARTITION BY v ROWS 1], B [RANGE 20], C [RANGE 20]"
     text = f"SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM {items} WHERE A.k = B.k AND B.k = C.k"
     eng = declare("ABC", state=state)
@@ -44,7 +44,7 @@ def test_rows_window_after_query_drop(window: str) -> None:
 
 @pytest.mark.parametrize(("window", "count"), [("[ROWS 100]", 100), ("[PARTITION BY k ROWS 1]", 1)])
 def test_rows_window_ends_tuples_after_query_drop(window: str, count: int) -> None:
-    """Tuples freed with the dropped query stayed in the queues of the window, and no later tuple was ended."""
+    """Tuples freed with the dropped query stayed in the queues of the window, and later tuples did not expire."""
     eng = declare("AB")
     text = f"SELECT A.ts AS a FROM A {window}, B [RANGE 1000] WHERE A.k = B.k"
     eng.query("loose", text)
@@ -65,7 +65,7 @@ def test_parallel_track_on_shared_join(names: str, plan: str) -> None:
 
 
 def test_policies_set_during_parallel_track() -> None:
-    """The policy of the whole query, and that of one node, were those of the new tree's start when it took over."""
+    """The new tree had the policies of the query and of its nodes from the start of the migration."""
     eng = declare("ABCD", state="eager")
     where = "A.k = B.k AND B.k = C.k AND C.k = D.k"
     eng.query("q", f"SELECT A.ts AS a FROM A, B, C, D WHERE {where} WINDOW 20", plan="(((A B) C) D)")
@@ -87,7 +87,7 @@ def test_policies_set_during_parallel_track() -> None:
 @pytest.mark.parametrize("restart", [False, True], ids=["", "after a restart"])
 @pytest.mark.parametrize("how", ["history", "alter"])
 def test_column_kept_later_is_not_null(how: str, restart: bool) -> None:
-    """Tuples stored before another query made the window keep a column came out with NULL in it."""
+    """Tuples stored before a query made the window keep a column had NULL in that column."""
     eng = declare("AB")
     eng.query("narrow", NARROW.format(100))
     eng.query("changed", NARROW.format(100))
@@ -112,7 +112,7 @@ def test_column_kept_later_in_compacted_window() -> None:
 
 
 def test_complete_since_after_history_query() -> None:
-    """A query that had itself looked back was trusted to hold all tuples of its window."""
+    """A query with history counted as holding all tuples of its window."""
     eng = declare("AB")
     eng.query("short", NARROW.format(10))
     eng.push({"A": rows((1, 1, 0)), "B": rows((1, -2, 0))})
@@ -126,7 +126,7 @@ def test_complete_since_after_history_query() -> None:
 
 @pytest.mark.parametrize("emit", ["DSTREAM", "RSTREAM", "COUNT", "SLIDE"])
 def test_complete_since_of_dstream(emit: str) -> None:
-    """At the first instant of which it said so, the end of a row that the query never had was missing."""
+    """At `complete_since` the end of a row from before the query was missing."""
     join = "FROM A [RANGE 10], B [RANGE 10] WHERE A.k = B.k"
     text = {
         "COUNT": f"SELECT A.k AS k, COUNT(*) AS n {join} GROUP BY A.k",
@@ -148,7 +148,7 @@ def test_complete_since_of_dstream(emit: str) -> None:
 
 
 def test_single_partition_does_not_pin_window() -> None:
-    """One living row at the front of a window kept all dead rows behind it in memory."""
+    """A living row at the front of a window kept all dead rows after it in memory."""
     eng = declare("AB")
     eng.query("q", "SELECT A.v AS v FROM A [PARTITION BY k ROWS 1], B [RANGE 5] WHERE A.k = B.k")
     eng.push({"A": rows((0, 99, 0)), "B": rows((0, -2, 0))})
@@ -162,7 +162,7 @@ def test_single_partition_does_not_pin_window() -> None:
 
 @pytest.mark.parametrize("operator", ["UNION ALL", "EXCEPT"])
 def test_restore_keeps_frontiers_of_set_operation(operator: str) -> None:
-    """After a restore, results that were certain waited until every input had moved again."""
+    """After a restore, certain results waited until every input had advanced again."""
     answers = []
     for restart in (False, True):
         eng = make_engine()
@@ -177,7 +177,7 @@ def test_restore_keeps_frontiers_of_set_operation(operator: str) -> None:
 
 
 def test_nested_query_during_parallel_track() -> None:
-    """The node to read was looked for in the old tree, the join went on with the new one, which has no such node."""
+    """The node was found in the old tree, but the join continued with the new tree, which has no such node."""
     eng = declare("ABC", state="eager")
     text = "SELECT A.ts AS a FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.k = B.k AND B.k = C.k"
     eng.query("wide", text, plan="((A B) C)")
@@ -191,7 +191,7 @@ def test_nested_query_during_parallel_track() -> None:
 
 
 def test_age_overflow() -> None:
-    """The age of a pair wrapped to a negative number, which every window is longer than."""
+    """The age of a pair overflowed to a negative number, which is inside every window."""
     eng = declare("AB")
     for name, window in (("all", "UNBOUNDED"), ("ten", "RANGE 10")):
         eng.query(name, f"SELECT A.ts AS a FROM A [{window}], B [{window}] WHERE A.k = B.k")
@@ -203,7 +203,7 @@ def test_age_overflow() -> None:
 
 @pytest.mark.parametrize("window", ["[ROWS 3]", "[UNBOUNDED]"])
 def test_complete_since_of_unbounded_windows(window: str) -> None:
-    """After tuples of negative times it was earlier than the end of time."""
+    """After tuples with negative times it was less than the largest time."""
     eng = declare("AB")
     text = f"SELECT A.ts AS a FROM A {window}, B [RANGE 5] WHERE A.k = B.k"
     eng.query("first", text)

@@ -76,7 +76,7 @@ def test_sum_of_doubles_is_exact() -> None:
     current = None
     for time, value in enumerate(values):
         current = shown.get(time, current)
-        assert current == value  # a window of one row: whatever was added before is gone without a trace
+        assert current == value  # a window of one row: earlier rows leave no rounding error
 
 
 def test_sum_overflow_is_null_until_it_fits() -> None:
@@ -103,7 +103,7 @@ def test_slide_emits_at_multiples() -> None:
 def test_slide_waits_for_frontier() -> None:
     made = engine()
     made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 10 SLIDE 10]")
-    assert made.push({"S": rows({"ts": 3}, {"ts": 10})})["q"].num_rows == 0  # another one of 10 may come
+    assert made.push({"S": rows({"ts": 3}, {"ts": 10})})["q"].num_rows == 0  # another tuple of 10 may arrive
     made.advance("S", 11)
     assert made.push({})["q"].to_pylist() == [{"n": 2, "_ts": 10}]
 
@@ -120,7 +120,7 @@ def test_slides_must_agree() -> None:
 
 
 class Longest:
-    """The longest text, the first of equals; cannot take a text back."""
+    """The longest text, the first of equals; it cannot remove values."""
 
     type = "string"
 
@@ -136,7 +136,7 @@ class Longest:
 
 
 class Total:
-    """A sum that takes the first row in `initialise`, and rows back."""
+    """A sum that takes the first row in `initialise` and can remove rows."""
 
     type = "bigint"
 

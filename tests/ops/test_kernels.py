@@ -1,4 +1,4 @@
-"""The compiled loops of sharing, grouping and sequences against plain Python."""
+"""The compiled loops of grouping and sequences against plain Python."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ACCUMULATORS = [
 
 @pytest.mark.parametrize(("function", "kind"), ACCUMULATORS)
 def test_accumulators_against_plain_python(function: str, kind: str) -> None:
-    upkeep = Maintenance(compact_rows=20, label_gap=2)  # new texts hardly fit between their neighbours
+    upkeep = Maintenance(compact_rows=20, label_gap=2)  # labels between neighbours are nearly used up
     type_, draw = DRAWS[kind]
     result = {"count": INT, "avg": DOUBLE}.get(function, type_)
     for seed in range(8):

@@ -1,4 +1,4 @@
-"""Sequences: order, ties, skew, time bounds, predicates, and what is kept."""
+"""Sequences: order, ties, skew, time bounds, predicates, and state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The union operator by itself, and UNION ALL and EXCEPT and DISTINCT through the engine."""
+"""The union operator alone, and UNION ALL, EXCEPT and DISTINCT in the engine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_row_numbers_stay_unique() -> None:
 
 
 def answers(text: str, **streams: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Everything a query answers over streams of rows (ts, x)."""
+    """All results of a query over streams of rows (ts, x)."""
     engine = ps.Engine()
     for name in streams:
         engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
@@ -118,7 +118,7 @@ def test_except_follows_both_windows() -> None:
     """EXCEPT is the set difference of both windows at every instant."""
     text = "SELECT x FROM A [RANGE 3] EXCEPT SELECT x FROM B [RANGE 2]"
     assert answers(text, A=A, B=B) == [(1, 1), (None, 4), (1, 4), (2, 6)]
-    # 1 leaves when B brings it, is back when B's has died, and goes for good with its own; NULL is NULL
+    # 1 leaves when it arrives in B, returns when it expires there, and leaves with its own expiration; NULL equals NULL
     assert answers(f"DSTREAM ({text})", A=A, B=B) == [(1, 2), (None, 5), (1, 5), (2, 9)]
 
 

@@ -34,7 +34,7 @@ def test_costs_of_two_queries_match_equations_1_to_3() -> None:
 @pytest.mark.parametrize("sigma", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("joins", [0.025, 0.1, 0.4])
 def test_savings_match_equation_4(rho: float, sigma: float, joins: float) -> None:
-    """The paper leaves out what grows with λ alone: so the rate here is very high."""
+    """The paper omits terms that are linear in λ, so the rate here is very high."""
     rates, windows = Rates(1e13, 1e13, joins), SharedWindows((rho, 1.0), (1.0, sigma))
     chain = compute_slice_cost(windows, rates, choose_mem_opt_chain(windows))
     over_up, over_down = (
@@ -49,7 +49,7 @@ def test_savings_match_equation_4(rho: float, sigma: float, joins: float) -> Non
 
 
 def test_merge_cost_matches_section_5() -> None:
-    """Slices 3 to 5 of six become one: two purges and overheads less, each result routed twice."""
+    """Slices 3 to 5 of six become one: two purges and overheads fewer, each result routed twice."""
     rates, windows = Rates(7, 5, 0.1), SharedWindows((1, 2, 4, 7, 8, 11))
     apart, merged = (
         compute_slice_cost(windows, rates, chain, overhead=3).cpu for chain in (windows.ends, (1, 2, 8, 11))
@@ -116,8 +116,8 @@ def test_cpu_opt_with_2000_windows() -> None:
     chain = choose_cpu_opt_chain(windows, Rates(10, 10, 0.01), overhead=50)
     widths = [stop - start for start, stop in pairwise((0, *chain))]
     assert chain[-1] == 2_000
-    assert max(widths[1:]) - min(widths[1:]) <= 1  # the windows are evenly spread, so are the slices
-    assert widths[0] > widths[1]  # who reads the first slice alone unites nothing
+    assert max(widths[1:]) - min(widths[1:]) <= 1  # evenly spread windows give evenly spread slices
+    assert widths[0] > widths[1]  # queries that read only the first slice unite nothing
 
 
 @pytest.mark.parametrize(

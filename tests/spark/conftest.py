@@ -1,7 +1,7 @@
-"""One local Spark session for all tests; four attempts for a task, so that faults can be injected.
+"""One local Spark session for all tests, with four attempts per task so that faults can be injected.
 
-Spark gives a Python process that it starts in the driver ten seconds to begin, which cannot be set. A machine with much
-else to do may need more: a test that failed by this alone is run again.
+Spark waits ten seconds for a Python process that it starts in the driver; the limit cannot be configured. A loaded
+machine may need longer, so a test that failed only for this reason runs again.
 """
 
 from __future__ import annotations

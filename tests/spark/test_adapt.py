@@ -1,4 +1,4 @@
-"""The closed loop: cells look, the driver decides, commands travel; the answer stays."""
+"""Adaptation on Spark: cells sample, the driver decides and sends commands, and results do not change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from penstock.spark.worker.cell_state import SAMPLES, OutputRow
 from penstock.testing import Push, difference
 
 EAGER = Rules(wait=True, effort=1.0, least=100.0, full=1e9)
-"""Decides as soon as it may; `full` keeps it from shedding on a slow machine."""
+"""Decides as soon as possible; `full` prevents shedding on a slow machine."""
 
 
 def make_sample(cell: int, **changes: Any) -> JoinSample:
@@ -83,21 +83,21 @@ def test_merged_samples_average_over_cells() -> None:
 
 
 def test_gather_samples_of_all_cells() -> None:
-    """Samples are gathered from all cells, or until one cell reports again."""
+    """Samples are collected from all cells, or until one cell reports again."""
     gathering = SampleMerger(2)
     assert gathering.add({0: [make_sample(1)]}, {"q"}) == []
     (both,) = gathering.add({1: [make_sample(3)]}, {"q"})
     assert both.state_rows == 4
     assert gathering.add({0: [make_sample(1)]}, {"q"}) == []
-    (alone,) = gathering.add({0: [make_sample(2)]}, {"q"})  # cell 1 was rebuilt meanwhile, and has not looked
+    (alone,) = gathering.add({0: [make_sample(2)]}, {"q"})  # cell 1 was rebuilt and has no sample yet
     assert alone.state_rows == 1
     assert gathering.add({}, set()) == []
-    assert gathering.add({1: [make_sample(3)]}, {"q"}) == []  # what came before the query was dropped is forgotten
+    assert gathering.add({1: [make_sample(3)]}, {"q"}) == []  # samples from before the drop are discarded
 
 
 def test_time_left_to_engines_by_spark() -> None:
     effort, pace = PushStats(pushes=10, seconds=4.0, event_seconds=60.0), BatchTiming(1.0, 2)
-    assert pace.limit_effort(effort, 1.0).allowed_seconds == 4.0  # nothing is known of Spark's part yet
+    assert pace.limit_effort(effort, 1.0).allowed_seconds == 4.0  # Spark's overhead is not known yet
     for batch in range(3):
         pace.record_engine_time(batch, 0.1)
         pace.record_batch_time(batch, 0.6)
@@ -110,14 +110,14 @@ def test_time_left_to_engines_by_spark() -> None:
     slow.record_engine_time(0, 0.0)
     slow.record_batch_time(0, 30.0)
     assert slow.limit_effort(effort, 1.0).allowed_seconds == pytest.approx(0.2 * 10)
-    slow.record_batch_time(7, 1.0)  # of a micro-batch that nothing is known of
+    slow.record_batch_time(7, 1.0)  # of an unknown micro-batch
 
 
 # ── cells without Spark ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 class AdaptiveCluster(Cluster):
-    """Cells whose samples go to a steering, and whose plan follows its commands with the next micro-batch."""
+    """Cells whose samples go to an AdaptiveRun, and whose plan follows its commands with the next micro-batch."""
 
     def __init__(self, text: str, cells: int, rules: Rules, seconds: Callable[[int], float] = lambda _: 0.0) -> None:
         streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
@@ -169,7 +169,7 @@ def test_adapt_migrates_all_cells_and_keeps_results() -> None:
 
 
 def test_catch_up_not_counted_as_effort() -> None:
-    """An engine that catches up has seen time pass in a push that it did not time."""
+    """An engine that catches up advances event time in a push that it does not time."""
     streams = tuple(Stream(name, SCHEMA, "ts") for name in "ABC")
     cluster = Cluster(
         PipelineSpec(streams, {}, (QuerySpec("q", CHAIN, PLAN),), 1, sampling=SamplingSettings(1.0, False)), workers=2
@@ -223,7 +223,7 @@ def test_refused_command_is_failed_decision() -> None:
 
 
 MANY = 1000
-"""More stretches than are needed until a decision: when cells look depends on which workers Spark gives them."""
+"""More batches than a decision needs: when cells sample depends on the workers that Spark assigns."""
 
 
 def declare_pipeline(spark: Any, answer: Any, stretches: int = MANY, text: str = CHAIN) -> Pipeline:
@@ -236,7 +236,7 @@ def declare_pipeline(spark: Any, answer: Any, stretches: int = MANY, text: str =
 
 
 def has_decision(run: Run) -> bool:
-    """Whether a decision counts already."""
+    """Whether a decision is in effect."""
     return any(each.push is not None for each in run.decisions())
 
 
@@ -266,9 +266,9 @@ def test_pipeline_adapts_across_restart(spark: Any, tmp_path: Path) -> None:
 
 
 def test_pipeline_behind_trigger_sheds_load(spark: Any, tmp_path: Path) -> None:
-    """No engine keeps up with a trigger of a millisecond, so the pipeline gives itself a budget, and says so.
+    """No engine keeps up with a trigger of one millisecond, so the controller sets a budget and reports it.
 
-    How far that budget goes, and how soon it is decided on, is the machine's affair; one in probes sheds on any.
+    The size and the time of that budget depend on the machine; a budget in probes sheds on every machine.
     """
     text, answer = f"{CHAIN} FRESHNESS A 20", sinks.memory()
     pipe = declare_pipeline(spark, answer, text=text)

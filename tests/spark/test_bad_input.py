@@ -1,4 +1,4 @@
-"""What comes in is wrong, or what goes out cannot: an error with a class says what, and nothing is lost or doubled."""
+"""Bad input and failing sinks: the error has a condition, and no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_unreadable_file_is_named(spark: Any, tmp_path: Path, spoil: Callable[[P
 
 
 def test_failing_sink_is_named_and_batch_repeated(spark: Any, tmp_path: Path) -> None:
-    """Whoever listens to Spark's streaming queries hears of the pipeline by the id, the run id and the name it has."""
+    """Spark's query listeners receive the id, the run id and the name of the pipeline."""
     heard: list[tuple[str, str, str]] = []
 
     class Listener(StreamingQueryListener):
@@ -121,7 +121,7 @@ class UnopenableSink:
 
 
 def test_sink_failing_to_open_changes_nothing(spark: Any, tmp_path: Path) -> None:
-    """Given to a run it ended it; now only the one who gave it hears of it."""
+    """A sink that cannot be opened raises in `add` and does not end the run."""
     write_file(tmp_path / "t" / "0.parquet", make_rows(0), 0)
     with pytest.raises(ps.PenstockError, match=r"SINK_FAILED.*sink of q cannot be opened: ValueError: no door for q"):
         start_run(spark, tmp_path, UnopenableSink())
@@ -159,7 +159,7 @@ def test_invalid_checkpoint_folder_left_unchanged(spark: Any, tmp_path: Path) ->
 
 
 def test_memory_sink_keeps_rows_of_several_runs(spark: Any, tmp_path: Path) -> None:
-    """The micro-batches of every checkpoint are counted from 0."""
+    """Every checkpoint counts its micro-batches from 0."""
     kept = sinks.memory()
     for number in range(2):
         write_file(tmp_path / str(number) / "t" / "0.parquet", make_rows(number), 0)

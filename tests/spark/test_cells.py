@@ -1,4 +1,4 @@
-"""The law for cells, faults and restarts, without a Spark session: many seeds in little time."""
+"""The law for cells with faults and restarts, without a Spark session."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_faults_restarts_and_rotating_workers(chunk: int) -> None:
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_broken_engine_is_not_reused(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts fail inside the engine: it leaves the worker's cache, and the next attempt builds another."""
+    """After an attempt fails inside an engine, the worker's cache drops the engine and the next attempt rebuilds it."""
     failing = FailingCalls(monkeypatch)
     failed = 0
     for seed in range(chunk, chunk + 10):
@@ -98,7 +98,7 @@ def test_segments_stay_small() -> None:
 
 
 def test_long_lived_rows_do_not_keep_others() -> None:
-    """A few rows live for ever in each segment, most of its rows are of a short window."""
+    """Each segment has a few rows that never expire and many rows of a short window."""
     from penstock.cql.catalog import Stream
     from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 
@@ -116,7 +116,7 @@ def test_long_lived_rows_do_not_keep_others() -> None:
 
 
 def test_column_with_any_name() -> None:
-    """One that was named like a column of the packing's own, in a stream that two queries cut in different ways."""
+    """A column may have the name of an internal column of the packing, also if two queries partition its stream."""
     schema = pa.schema([("ts", pa.int64()), ("_own", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
     queries = {

@@ -1,4 +1,4 @@
-"""Queries come, go and change their plans while a pipeline runs."""
+"""Queries are added, dropped and migrated while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_add_migrate_drop_and_advance(spark: Any, tmp_path: Path) -> None:
 
 
 def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
-    """What was in effect counts again; what was only written is void, for the declared pipeline counts at a start."""
+    """A start uses the declared pipeline and the commands that were in effect, not those that were only written."""
     case = merge_pushes(random_case(3, sources=3, windows=("range",), shape="chain", emit="", full=True, rows=30,
                                   timestamps=False, tables=False, nulls=0.0, domain=4, late=False), 4)  # fmt: skip
     write_case(case, tmp_path, range(0, 2))
@@ -89,7 +89,7 @@ def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
     finally:
         run.stop()
     write_case(case, tmp_path, range(2, 4))
-    again, more = build_pipeline(spark, case, {"Q": case.query}, tmp_path)  # a name is the same in any case
+    again, more = build_pipeline(spark, case, {"Q": case.query}, tmp_path)  # names are case-insensitive
     run = again.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()

@@ -1,4 +1,4 @@
-"""Rows that are stamped by the pipeline, and streams that fall silent: nothing is held back, all is repeatable."""
+"""Rows that the pipeline stamps and streams that become idle: no result is held back, and batches are repeatable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_backward_clock_is_ignored() -> None:
 
 
 def test_largest_timestamp_to_dead_letters() -> None:
-    """It would end its stream, and all that came later would be late."""
+    """Such a time would end its stream, and all later rows would be late."""
     stream = ps.cql.catalog.Stream("s", TICKS, "ts")
     layout = Layout(PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x FROM s [NOW]"),), 1))
     table = pa.table({"ts": [5, 2**63 - 1, None], "x": [1, 2, 3]}, schema=TICKS)
@@ -49,7 +49,7 @@ def test_largest_timestamp_to_dead_letters() -> None:
 
 
 class FailingCallback:
-    """Keeps what it is given by micro-batch; fails once, after it was given some rows for the second time."""
+    """Keeps rows by micro-batch and compares repeated ones; while `failing`, it raises once after it kept rows."""
 
     def __init__(self) -> None:
         self.batches: dict[int, pa.Table] = {}
@@ -69,7 +69,7 @@ class FailingCallback:
 
 
 def build_pipeline(spark: Any, folder: Path, kept: FailingCallback, pairs: Any, counts: Any) -> ps.Pipeline:
-    """`a` is internal, `b` latent and packed, `c` external with a skew; all fall silent."""
+    """`a` is internal, `b` latent and packed, `c` external with a skew; all become idle."""
     pipe = ps.Pipeline(spark)
     pipe.stream("a", read_stream(spark, X, folder / "a"), "ts", timestamps="internal")
     blobs = pa.schema([("data", pa.binary())])

@@ -1,4 +1,4 @@
-"""More than one executor: Spark's `local-cluster` starts them as processes of their own."""
+"""More than one executor: Spark's `local-cluster` starts them as separate processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SEED = 4
 
 
 def test_two_executors_share_cells(tmp_path: Path) -> None:
-    story = FaultCase(SEED, tmp_path)
-    assert story.cells == 2
-    write_case(story.case, tmp_path)
-    ended = run_driver(story, "local-cluster[2,1,1024]")
+    fault_case = FaultCase(SEED, tmp_path)
+    assert fault_case.cells == 2
+    write_case(fault_case.case, tmp_path)
+    ended = run_driver(fault_case, "local-cluster[2,1,1024]")
     assert ended.returncode == 0, ended.stderr
     assert "executors 2" in ended.stdout
-    story.check()
+    fault_case.check()

@@ -1,4 +1,4 @@
-"""Plans and their changes as pure values; cells that change in place (no Spark session)."""
+"""Pipeline configurations and their changes as pure values; cells that change in place (no Spark session)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_repeated_micro_batch_finds_its_plan() -> None:
     plans = [PipelineConfig((QuerySpec("q", str(number)),)) for number in range(4)]
     schedule = ConfigSchedule(((0, plans[0]),)).with_config(5, plans[1]).with_config(9, plans[2])
     assert [schedule.find_config(batch) for batch in (8, 9, 20)] == [plans[1], plans[2], plans[2]]
-    again = schedule.with_config(9, plans[3])  # the micro-batch before was repeated
+    again = schedule.with_config(9, plans[3])  # the previous micro-batch was repeated
     assert (again.find_config(8), again.find_config(9)) == (plans[1], plans[3])
     assert ConfigSchedule.decode(schedule.encode()) == schedule
 
@@ -98,7 +98,7 @@ def test_plan_budgets_and_policies() -> None:
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
-    """Live, in a cell that is built anew, and when the budget ends: the other query stays exact all the while."""
+    """The other query stays exact: while the budget is set, in a rebuilt cell, and after the budget is lifted."""
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     text = "SELECT A.k FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
     case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, text, "", ())
@@ -125,14 +125,14 @@ def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
     assert found["a"][9:12] == [full] * 3
     assert all(count < full for name in found for count in found[name][13:15])
     assert found["a"][15:] == found["b"][15:] == [full] * 5
-    assert ways[3] == "rebuild"  # in place it would have bound both
+    assert ways[3] == "rebuild"  # a change in place would have limited both
     assert ways[6] == ways[13] == "rebuild"
     assert ways.count("rebuild") == 3
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_query_changes_under_faults(seed: int) -> None:
-    """Each query answers as if it were alone with the rows of its time."""
+    """Each query gives the results of a query alone with the rows that arrive while it runs."""
     rng = random.Random(seed)
     case = merge_pushes(random_case(seed, limit=500, late=False), 12)
     names = {f"q{number}": another_query(case, 100 + 10 * seed + number) for number in range(3)}

@@ -1,4 +1,4 @@
-"""Derived streams in cells: who may stay apart, who must come together, and the law over faults and restarts."""
+"""Derived streams in cells: which queries are partitioned, which are pinned, and the law with faults and restarts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_query_needing_all_rows_pins_derived_stream() -> None:
 
 @pytest.mark.parametrize(("readers", "most"), [(["rows"], 150), (["joined"], 400)])
 def test_inputs_of_derived_stream_are_freed(readers: list[str], most: int) -> None:
-    """Rows of A and B are kept for their own windows and for those of the readers, and no longer."""
+    """Rows of A and B are kept for their own windows and those of the readers, and no longer."""
     cluster = Cluster(build_spec(readers, 1))
     for step in draw_pushes(1, 60):
         cluster.push(step)

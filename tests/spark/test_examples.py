@@ -1,4 +1,4 @@
-"""The examples that the README tells of do what it says."""
+"""The examples of the README give the documented results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures on real Spark: whatever fails and wherever, each result is there once."""
+"""Failures on Spark: each result is written exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELLS = 2
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("PENSTOCK_FAULT_SEEDS", "50")))
 QUICK = SEEDS[: len(KINDS)]
-"""One of each kind; the others are a target of their own, `make faults`."""
+"""One seed of each kind; `make faults` runs the others."""
 EXTRA = "SELECT P.id AS p, Q.id AS q FROM {0} [PARTITION BY x ROWS 2] AS P, {1} [RANGE {2}] AS Q WHERE P.x = Q.x"
 
 
@@ -63,7 +63,7 @@ def test_restart_with_added_query(spark: Any, case: Case, queries: dict[str, str
 
 
 def _mismatches(spark: Any, case: Case, queries: dict[str, str], folder: Path) -> None:
-    """A checkpoint is not taken for another pipeline's."""
+    """A checkpoint of another pipeline is refused."""
     pipe, _ = build_pipeline(spark, case, queries, folder)
     with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
         pipe.start(folder / "ck", cells=CELLS + 1)

@@ -1,4 +1,4 @@
-"""Generated, packed streams: offsets, repeatable rows, and a run over them that is stopped and goes on."""
+"""Generated, packed streams: offsets, repeatable rows, and a run that is stopped and continued."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_pipeline_over_packed_streams(spark: Any, tmp_path: Path) -> None:
     query = ("SELECT r.tag, r.room, g.dock FROM reader [RANGE 40 SECONDS] AS r, gate [RANGE 40 SECONDS] AS g "
              "WHERE r.tag = g.tag")  # fmt: skip
     found: list[pa.Table] = []
-    for minutes in (2, 4):  # the second run goes on where the first one stopped
+    for minutes in (2, 4):  # the second run continues where the first one stopped
         pipe = ps.Pipeline(spark)
         for name in ("reader", "gate"):
             rows = generate_stream(spark, streams.build_generator(name), minutes)

@@ -48,7 +48,7 @@ def test_rows_held_for_lateness_wait_for_own_stream() -> None:
 
 
 def test_awaited_instant_promised_once_due() -> None:
-    """An instant of its own stream, or a window that ends: once, and not before; whatever other queries wait for."""
+    """An awaited time is promised once it is due, on the query's own stream, whatever other queries await."""
     streams, now = [stream("fast", timestamps="internal"), stream("deaf")], 1000 * SECOND
 
     def promised(awaited: int | None, frontier: int = 990 * SECOND, name: str = "fast") -> dict[str, int]:
@@ -60,7 +60,7 @@ def test_awaited_instant_promised_once_due() -> None:
     assert promised(None) == {}
     assert promised(990 * SECOND) == {"fast": now}
     assert promised(1001 * SECOND) == {}  # to come
-    assert promised(990 * SECOND, frontier=991 * SECOND) == {}  # it is not this it waits for
+    assert promised(990 * SECOND, frontier=991 * SECOND) == {}  # the frontier is past it
     assert promised(990 * SECOND, name="deaf") == {}
 
 

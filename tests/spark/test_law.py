@@ -1,4 +1,4 @@
-"""The law on Spark: a pipeline answers what the oracle and the embedded engine answer, on any number of cells."""
+"""The law on Spark: a pipeline gives the results of the oracle and of the embedded engine, for any number of cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement as a pure function: shares, routes, what is pinned and why; and that hashes agree where values do."""
+"""Placement as a pure function: shares, routes, what is pinned and why; equal values have equal hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another number of cells: nothing is lost, nothing comes twice, and the old checkpoint stays as it was."""
+"""Another number of cells: no row is lost or duplicated, and the old checkpoint is unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_rescaled_run_continues(spark: Any, tmp_path: Path, seed: int) -> None:
 
 
 def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) -> None:
-    """Its sinks have been given rows that the run with other cells would give them again."""
+    """Its sinks have received rows that the run with other cells would write again."""
     case = merge_pushes(random_case(1, limit=100), 2)
     write_case(case, tmp_path)
 

@@ -1,6 +1,6 @@
-"""A run's methods from several threads, beside its micro-batches and from inside them. No Spark is started.
+"""Methods of a run called from several threads, during micro-batches and inside them. No Spark is started.
 
-The micro-batches are played: the test calls what `foreachBatch` would call, in the thread it likes.
+The micro-batches are simulated: the test calls what `foreachBatch` would call, in a thread of its choice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
 
 
 class Query:
-    """What a run asks of Spark's streaming query."""
+    """The part of Spark's StreamingQuery that a run uses."""
 
     isActive = True  # noqa: N815 - Spark's names
     lastProgress: Any = None  # noqa: N815
@@ -58,7 +58,7 @@ class Query:
 
 
 class Declared:
-    """What a run asks of its pipeline."""
+    """The part of a pipeline that a run uses."""
 
     def __init__(self, plan: PipelineConfig) -> None:
         self.plan = plan
@@ -71,7 +71,7 @@ class Declared:
 
 
 class CallingSink:
-    """A sink that makes a call when it is opened or written to, once, and keeps what came of it."""
+    """A sink that makes one call when it is opened or written to, and keeps the result."""
 
     def __init__(self, opening: Callable[[], object] | None = None) -> None:
         self.opening = opening
@@ -96,7 +96,7 @@ class CallingSink:
 
 
 class Batches:
-    """A run, and its micro-batches to be played."""
+    """A run with simulated micro-batches."""
 
     def __init__(self, folder: Path) -> None:
         self.sink = CallingSink()
@@ -136,7 +136,7 @@ def test_blocking_calls_refused_in_sink(batches: Batches, name: str) -> None:
     batches.play()
     assert batches.sink.answers == ["REENTRANT_CALL"]
     assert batches.query.isActive
-    getattr(batches.run, name)()  # after it, the same thread may
+    getattr(batches.run, name)()  # after the micro-batch the same thread may call it
 
 
 @pytest.mark.parametrize("name", ["stop", "processAllAvailable", "awaitTermination"])
@@ -174,7 +174,7 @@ def test_commands_while_opening_sink_refused(batches: Batches) -> None:
 
 
 def test_thread_waits_again_after_its_micro_batch(batches: Batches) -> None:
-    """Threads are used again: only while the micro-batch runs is it inside of it."""
+    """Threads are reused: a thread is inside a micro-batch only while the micro-batch runs."""
     batches.play()
     number = batches.outlets.submit(DropQuery("q"), batches.desk)
     assert not batches.outlets.wait(number, 0)
@@ -229,7 +229,7 @@ def test_threads_change_and_read_during_micro_batches(batches: Batches) -> None:
 
 
 def test_unwritable_command_releases_micro_batch() -> None:
-    """With `wait` the micro-batch waits for the decisions: also if giving one of them raises."""
+    """With `wait` a micro-batch waits for decisions; an error while sending one releases it."""
 
     def give(_command: AdaptCommand, _done: Callable[[int], None]) -> None:
         raise OSError("no folder")

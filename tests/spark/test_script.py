@@ -55,11 +55,11 @@ def test_run_once(spark: Any, tmp_path: Path) -> None:
     assert sorted((row["value"], row["humidity"]) for row in found) == sorted(wanted)
     assert f"alarms: {len(wanted)} results" in result.output
     assert len(list((tmp_path / "lines").glob("*.json"))) >= 1
-    assert spark.sql("SELECT 1").collect()  # the session is still there
+    assert spark.sql("SELECT 1").collect()  # the session still runs
 
 
 def test_special_names_and_shared_sink(spark: Any, tmp_path: Path) -> None:
-    """Files of the second query replaced those of the first; a stream named `..` wrote beside its folder."""
+    """Files of the second query replaced those of the first, and a stream named `..` wrote outside its folder."""
     schema = pa.schema([("ts", pa.int64()), ("a.b", pa.int64()), ("x`y", pa.string())])
     write_file(tmp_path / "in" / "0.parquet", pa.table([[1, 2, 3, None], [5, 6, 7, 8], list("pqrs")], schema=schema), 0)
     script = tmp_path / "script.cql"
@@ -127,7 +127,7 @@ def test_declarations_are_checked(spark: Any, tmp_path: Path) -> None:
 
 
 def test_idle_stream_does_not_block_others(spark: Any, tmp_path: Path) -> None:
-    """One stream goes silent; its idle rule lets the other's rows out without any further row."""
+    """One stream becomes idle; its idle rule releases the rows of the other stream without a further row."""
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) - datetime.timedelta(seconds=60)
     pipe = ps.Pipeline(spark)
     pipe.stream("t", read_stream(spark, SCHEMA, tmp_path / "t"), "ts")

@@ -1,6 +1,6 @@
-"""A long run under load with a fault every twenty seconds: exact at the end, and its memory is flat.
+"""A long run under load with a fault every twenty seconds: results are exact and memory does not grow.
 
-PENSTOCK_SOAK_SECONDS sets how long, by default ten minutes.
+PENSTOCK_SOAK_SECONDS sets the duration, ten minutes by default.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def make_batch(stream: str, number: int) -> pa.Table:
-    """The rows of a stream in a second, a function of its number; no two have the same time."""
+    """The rows of a stream in a second, a function of its number; no two rows have the same time."""
     rng = np.random.default_rng((STREAMS.index(stream), number))
     times = number * 1000 + np.sort(rng.choice(1000, ROWS, replace=False))
     return pa.table({"ts": times, "k": rng.integers(0, KEYS, ROWS), "v": number * ROWS + np.arange(ROWS)}, SCHEMA)
 
 
 class KillableProcessor(CellProcessor):
-    """A processor that fails whenever an order to do so lies about."""
+    """A processor that fails when a file orders it to."""
 
     place = ""
 
@@ -71,7 +71,7 @@ class KillableProcessor(CellProcessor):
 
 
 class SoakRun:
-    """The pipeline, its feeder, and what goes wrong."""
+    """The pipeline, its feeder, and its faults."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self._spark = spark
@@ -107,7 +107,7 @@ class SoakRun:
 
     @contextmanager
     def run_feeder(self) -> Iterator[None]:
-        """A file of each stream every moment, and a look at the memory."""
+        """Write files of each stream at a steady rate and record the memory."""
         over = threading.Event()
 
         def feed() -> None:
@@ -124,7 +124,7 @@ class SoakRun:
             thread.join()
 
     def inject_fault(self, run: Run) -> Run:
-        """Something goes wrong; the run that goes on after it."""
+        """Cause a fault; returns the run that continues after it."""
         kind = self._rng.choice(("task", "workers", "sink", "stop"))
         self.faults.append(kind)
         if kind == "task":
@@ -139,10 +139,10 @@ class SoakRun:
             with pytest.raises(ps.PenstockError):
                 run.awaitTermination(600)
             return self.start()
-        return run if run.isActive else self.start()  # a loaded machine may fail a start: one fault more
+        return run if run.isActive else self.start()  # a loaded machine may fail a start: one more fault
 
     def finish(self, run: Run) -> None:
-        """Work on what is left, and end the streams."""
+        """Process the remaining rows and end the streams."""
         for _ in range(5):
             try:
                 run.processAllAvailable()
@@ -178,7 +178,7 @@ def run_embedded(pieces: int) -> dict[str, pa.Table]:
 def test_soak_exact_with_flat_memory(spark: Any, tmp_path: Path) -> None:
     soak = SoakRun(spark, tmp_path)
     for name in STREAMS:
-        read_stream(spark, SCHEMA, tmp_path / name)  # makes the folder
+        read_stream(spark, SCHEMA, tmp_path / name)  # creates the folder
     soak.write()
     run = soak.start()
     end = time.monotonic() + SECONDS

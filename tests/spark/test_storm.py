@@ -1,4 +1,4 @@
-"""Storms on a Spark session; most seeds run on cells without one, see tests/storm."""
+"""Storms on a Spark session; most seeds run on cells without a session, see tests/storm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bounds` finds something only if an index out of range is an error in the kernels as they are compiled there."""
+"""`make bounds` compiles the kernels with bounds checks: an index out of range is an error there."""
 
 from __future__ import annotations
 

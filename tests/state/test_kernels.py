@@ -1,4 +1,4 @@
-"""The compiled loops against their naive twins."""
+"""The compiled loops against naive versions."""
 
 from __future__ import annotations
 

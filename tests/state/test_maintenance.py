@@ -1,4 +1,4 @@
-"""The thresholds of maintenance: which values they may have, and that an engine keeps them."""
+"""The thresholds of maintenance: their valid values, and that a snapshot keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make storm`: seeds of every kind from a random first one, until it is stopped or for some minutes."""
+"""`make storm`: run seeds of every kind, from a random first seed, until stopped or for some minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
     "migrations": 20,
     "budgets": 10,
 }
-"""How many seeds of each kind make up a round."""
+"""The number of seeds of each kind per round."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Make a failing storm small: `python tests/storm/shrink_storm.py embedded 1243`."""
+"""Reduce a failing storm: `python tests/storm/shrink_storm.py embedded 1243`."""
 
 from __future__ import annotations
 

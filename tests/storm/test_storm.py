@@ -1,7 +1,7 @@
-"""The law in a storm: random queries over the same streams, with everything that may happen to them, from 10 to 10,000
-tuples, on the embedded engine and on the cells of a pipeline. The oracle is DuckDB over validity intervals.
+"""The law in storms: random queries over the same streams with random events, over 10 to 10,000 tuples.
 
-Seeds run in a child process: a crash of the interpreter fails the test with the seed.
+Storms run on the embedded engine and on the cells of a pipeline. The oracle is DuckDB over validity intervals. Seeds
+run in a child process: if the interpreter crashes, the test fails with the seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_storm_embedded(chunk: int) -> None:
 
 @pytest.mark.parametrize("chunk", LARGE)
 def test_storm_large(chunk: int) -> None:
-    """Maintenance as shipped happens by itself at these sizes."""
+    """At these sizes the shipped thresholds trigger maintenance."""
     assert not (text := format_failures(run_seeds("large", chunk, chunk + CHUNK // 2))), text
 
 

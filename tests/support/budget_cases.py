@@ -1,8 +1,8 @@
-"""A random life under budgets, beside an exact twin: what comes is a part of the twin's results, push by push.
+"""Random runs with budgets, next to an exact engine.
 
-From one seed: a case, a policy of states, a batch size, budgets that come, change and go, plans and policies that
-change under way, restarts. After a budget was lifted the two agree again at once; after one that suffices has replaced
-it, when the longest window has passed.
+Law: push by push, the results are a subset of those of the exact engine. After a budget is lifted the results are equal
+at once; after an ample budget replaces a scarce one, they are equal when the longest window has passed. One seed draws
+the case, the state policy, the batch size, budgets that change, migrations, policy changes and restarts.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class BudgetCase:
     set_budget_chance: float = 0.2
     lift_budget_chance: float = 0.2
     ends_with_ample_budget: bool = False
-    """Whether scarce budgets are followed by ample ones, not lifted."""
+    """Whether scarce budgets are replaced by ample ones instead of lifted."""
 
     def find_fault(self) -> str | None:
-        """What is wrong; None if nothing is."""
+        """A description of the fault; None if there is none."""
         try:
             return self._find_fault()
         except AssertionError as error:
@@ -118,7 +118,7 @@ def _count_rows_since(table: pa.Table, time: float) -> Counter[Any]:
 
 
 def draw_budget_case(seed: int) -> BudgetCase:
-    """Anything may happen to any query of two FROM items or more."""
+    """A run with any query of two FROM items or more, and any events."""
     rng = random.Random(f"strait {seed}")
     case = random_case(seed, sources=rng.choice((2, 3, 3, 4, 5)), tables=rng.random() < 0.2)
     return BudgetCase(
@@ -132,8 +132,10 @@ def draw_budget_case(seed: int) -> BudgetCase:
 
 
 def draw_scarce_budget_case(seed: int) -> BudgetCase:
-    """Many matches, budgets that end: by being lifted, with windows that outlive the run, so that all that was not
-    built is needed later; or by sufficing, with windows that turn over, so that exactness must come back by itself.
+    """A run with many matches in which scarce budgets end.
+
+    Either they are lifted and windows outlive the run, so that all missing rows are needed later; or ample budgets
+    replace them and windows expire, so that results become exact again without a rebuild.
     """
     rng = random.Random(f"narrow {seed}")
     ample = rng.random() < 0.6

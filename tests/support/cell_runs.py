@@ -35,7 +35,7 @@ class InjectedError(Exception):
 
 
 def choose_maintenance(seed: int) -> Maintenance:
-    """Every other seed has all thresholds at their smallest."""
+    """Odd seeds use the smallest thresholds."""
     return SMALLEST if seed % 2 else SHIPPED
 
 
@@ -59,7 +59,7 @@ def draw_case(seed: int, most: int) -> tuple[Case, dict[str, str], random.Random
 
 
 def push_until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[OutputRow]:
-    """A micro-batch whose attempts may fail anywhere, on workers that rotate and sometimes lose their memory."""
+    """Repeat a micro-batch until it commits; attempts fail at random stages, on workers that change and lose caches."""
     while True:
         fault = (rng.choice(("ready", "mutated", "stored", "published")), rng.randrange(3), rng.random() < 0.3)
 

@@ -1,4 +1,4 @@
-"""A pipeline's cells without Spark: packing, shuffle, state and retries played in this process."""
+"""The cells of a pipeline without Spark: packing, shuffle, state and retries in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StageHook = Callable[[str, int, int], None]
 
 
 class FakeMapState:
-    """What Spark keeps of one cell; an attempt works on a copy."""
+    """The state that Spark keeps for one cell; an attempt works on a copy."""
 
     def __init__(self) -> None:
         self.map: dict[Any, Any] = {}
@@ -79,8 +79,8 @@ class Cluster:
         for number, key in enumerate(find_cell_keys(spec.cells)):
             if inbox[key]:
                 cache = self.caches[worker() if worker else 0]
-                keeper = CellState("run", self.layout, attempt[number], cache)
-                for written in keeper.step(number, inbox[key], on_stage or _do_nothing):
+                state = CellState("run", self.layout, attempt[number], cache)
+                for written in state.step(number, inbox[key], on_stage or _do_nothing):
                     out += written
         self.states = attempt
         self.cache_outcomes += [json.loads(data)["how"] for _, kind, _, _, data in out if kind == METRICS]

@@ -1,4 +1,4 @@
-"""The streams and tables that the CQL tests name."""
+"""The streams and tables of the CQL tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three streams in a chain whose rare key changes half-way, stretch by stretch; it travels to the workers by value."""
+"""Three streams in a chain whose selective key changes half-way, in batches. The module is pickled by value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 import penstock as ps
 
 BATCH_TICKS = 5
-"""The ticks of a stretch; windows are four times as long, so that joins are looked at once in a stretch."""
+"""The ticks per batch; windows are four times as long, so that joins are sampled once per batch."""
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
 PLAN = "((A B) C)"
 
 
 def make_rows(stream: str, number: int, change: int = 6, rate: int = 30) -> pa.Table:
-    """A stretch; from number `change` on it is y that is rare, not x."""
+    """A batch of rows; before number `change` x is the selective key, from then on y."""
     rng = np.random.default_rng((ord(stream), number))
     x, y = (600, 6) if number < change else (6, 600)
     size = rate * BATCH_TICKS
@@ -27,7 +27,7 @@ def make_rows(stream: str, number: int, change: int = 6, rate: int = 30) -> pa.T
 
 
 def run_embedded(text: str, batches: int) -> pa.Table:
-    """What the embedded engine answers, to the end of the streams."""
+    """The results of the embedded engine, to the end of the streams."""
     engine = ps.Engine()
     for name in "ABC":
         engine.stream(name, SCHEMA, time="ts")

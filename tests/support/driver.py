@@ -1,4 +1,4 @@
-"""A driver of its own: python driver.py SEED FOLDER MASTER [jvm]; with `jvm` its Java process is killed under way."""
+"""A driver in a separate process: python driver.py SEED FOLDER MASTER [jvm]; `jvm` kills its Java process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.spark.session import local_session
 
 
 def main(seed: str, folder: str, master: str, *faults: str) -> None:
-    story = FaultCase(int(seed), Path(folder))
+    fault_case = FaultCase(int(seed), Path(folder))
     spark = local_session(master, {"spark.driver.memory": "1g"})
-    story.run_to_end(spark, story.draw_faulty_pipeline("jvm") if faults else Pipeline)
+    fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("jvm") if faults else Pipeline)
     print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
     spark.stop()
 
@@ -23,6 +23,6 @@ def main(seed: str, folder: str, master: str, *faults: str) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except Exception as error:  # Java may be gone, and with it whatever would end this process in order
+    except Exception as error:  # without its Java process Spark may not let this process end
         print(error, file=sys.stderr)
         os._exit(1)

@@ -1,7 +1,7 @@
-"""One seeded run with a fault: whatever fails, wherever, every result is there once.
+"""Seeded runs with a fault: every result is written exactly once.
 
-A kind is a function that takes a `Story` through all of its micro-batches. Results go to Parquet files, for a run may
-end in one process and go on in another; at the end they are those of the embedded engine.
+A kind of fault is a function that takes a `FaultCase` through all of its micro-batches. Results go to Parquet files,
+because a run may end in one process and continue in another. At the end they equal those of the embedded engine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORKER_TIMEOUT = "Python worker failed to connect back"
 
 @dataclass
 class FaultCase:
-    """A random case, a folder for its files, and what is drawn from its seed."""
+    """A random case, a folder for its files, and the choices drawn from its seed."""
 
     seed: int
     folder: Path
@@ -58,7 +58,7 @@ class FaultCase:
         return self.folder / "mark"
 
     def draw_faulty_pipeline(self, how: str) -> type[Pipeline]:
-        """A pipeline that fails in some micro-batch but the first, which may come to an end before others begin."""
+        """A pipeline that fails in a micro-batch after the first, which may end before others start."""
         return build_faulty_pipeline(
             self.rng.choice(STAGES), self.rng.randint(1, max(1, len(self.case.steps) - 1)), self.marker_path, how
         )
@@ -70,9 +70,9 @@ class FaultCase:
         return pipe.start(self.folder / "ck", cells=self.cells)
 
     def run_to_end(self, spark: Any, kind: type[Pipeline] = Pipeline, *, finish: bool = True) -> None:
-        """Start, work on everything and, with `finish`, end the streams.
+        """Start, process everything and, with `finish`, end the streams.
 
-        A machine under load may not even let Python begin in the ten seconds that Spark gives it: then start again.
+        On a loaded machine a Python worker may miss Spark's limit of ten seconds: then the run starts again.
         """
         for _ in range(_MAX_STARTS):
             try:
@@ -85,7 +85,7 @@ class FaultCase:
         raise AssertionError(f"not even started in {_MAX_STARTS} times")
 
     def run_until_sink_fails(self, spark: Any, batch: int, begin: Callable[[Run], object] | None = None) -> None:
-        """The sink of a query fails in a micro-batch. `begin`: what is done after the start."""
+        """Run until the sink of query q fails in a micro-batch; `begin` is called after the start."""
         for _ in range(_MAX_STARTS):
             run = self.start(spark, flaky=FailingSink(self.build_sink("q"), batch))
             try:
@@ -105,7 +105,7 @@ class FaultCase:
         return sinks.parquet(str(self.folder / "out" / name))
 
     def check(self) -> None:
-        """Every result is there once."""
+        """Every result is written exactly once."""
         for name, wanted in run_embedded(self.case, self.queries, finish=True).items():
             files = sorted((self.folder / "out" / name).glob("*.parquet"))
             parts = [pq.read_table(file).cast(wanted.schema) for file in files]
@@ -113,76 +113,76 @@ class FaultCase:
             assert fault is None, f"seed {self.seed}, {self.cells} cells, {name}: {self.queries[name]}\n{fault}"
 
 
-def raise_in_task(spark: Any, story: FaultCase) -> None:
-    write_case(story.case, story.folder)
-    story.run_to_end(spark, story.draw_faulty_pipeline("raise"))
-    assert story.marker_path.exists()
+def raise_in_task(spark: Any, fault_case: FaultCase) -> None:
+    write_case(fault_case.case, fault_case.folder)
+    fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("raise"))
+    assert fault_case.marker_path.exists()
 
 
-def kill_python_worker(spark: Any, story: FaultCase) -> None:
-    write_case(story.case, story.folder)
-    story.run_to_end(spark, story.draw_faulty_pipeline("kill"))
-    assert story.marker_path.exists()
+def kill_python_worker(spark: Any, fault_case: FaultCase) -> None:
+    write_case(fault_case.case, fault_case.folder)
+    fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("kill"))
+    assert fault_case.marker_path.exists()
 
 
-def fail_sink(spark: Any, story: FaultCase) -> None:
-    write_case(story.case, story.folder)
-    story.run_until_sink_fails(spark, story.rng.randrange(len(story.case.steps)))
-    story.run_to_end(spark)
+def fail_sink(spark: Any, fault_case: FaultCase) -> None:
+    write_case(fault_case.case, fault_case.folder)
+    fault_case.run_until_sink_fails(spark, fault_case.rng.randrange(len(fault_case.case.steps)))
+    fault_case.run_to_end(spark)
 
 
-def stop_repeatedly(spark: Any, story: FaultCase) -> None:
-    """Stopped at any moment, again and again."""
-    write_case(story.case, story.folder)
+def stop_repeatedly(spark: Any, fault_case: FaultCase) -> None:
+    """Stop the run at random moments, three times."""
+    write_case(fault_case.case, fault_case.folder)
     for _ in range(3):
-        run = story.start(spark)
-        time.sleep(story.rng.uniform(0, 1.5))
+        run = fault_case.start(spark)
+        time.sleep(fault_case.rng.uniform(0, 1.5))
         run.stop()
-    story.run_to_end(spark)
+    fault_case.run_to_end(spark)
 
 
-def restart_between_batches(spark: Any, story: FaultCase) -> None:
-    """Stopped between micro-batches; the workers with their engines are gone meanwhile."""
-    cut = story.rng.randint(1, max(1, len(story.case.steps) - 1))
-    write_case(story.case, story.folder, range(0, cut))
-    story.run_to_end(spark, finish=False)
+def restart_between_batches(spark: Any, fault_case: FaultCase) -> None:
+    """Stop between micro-batches and kill the workers with their engines."""
+    cut = fault_case.rng.randint(1, max(1, len(fault_case.case.steps) - 1))
+    write_case(fault_case.case, fault_case.folder, range(0, cut))
+    fault_case.run_to_end(spark, finish=False)
     kill_workers()
-    write_case(story.case, story.folder, range(cut, len(story.case.steps)))
-    story.run_to_end(spark)
+    write_case(fault_case.case, fault_case.folder, range(cut, len(fault_case.case.steps)))
+    fault_case.run_to_end(spark)
 
 
-def kill_jvm(spark: Any, story: FaultCase) -> None:
-    """The driver is another process; when its Java process is killed, this one goes on."""
-    write_case(story.case, story.folder)
-    ended = run_driver(story, "local[2,4]", "jvm")
+def kill_jvm(spark: Any, fault_case: FaultCase) -> None:
+    """Kill the Java process of a driver in another process; this process continues the run."""
+    write_case(fault_case.case, fault_case.folder)
+    ended = run_driver(fault_case, "local[2,4]", "jvm")
     assert ended.returncode != 0
-    assert story.marker_path.exists(), ended.stderr
-    story.run_to_end(spark)
+    assert fault_case.marker_path.exists(), ended.stderr
+    fault_case.run_to_end(spark)
 
 
-def run_driver(story: FaultCase, master: str, *faults: str) -> subprocess.CompletedProcess[str]:
-    """A story played by a driver in a process of its own."""
+def run_driver(fault_case: FaultCase, master: str, *faults: str) -> subprocess.CompletedProcess[str]:
+    """Run a fault case by a driver in a separate process."""
     program = str(Path(__file__).with_name("driver.py"))
-    command = [sys.executable, program, str(story.seed), str(story.folder), master, *faults]
+    command = [sys.executable, program, str(fault_case.seed), str(fault_case.folder), master, *faults]
     return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
 
 
-def repeat_commands(spark: Any, story: FaultCase) -> None:
-    """A query's plan, the schedule and the end of the streams: micro-batches with commands fail and are repeated."""
-    last = len(story.case.steps) - 1
-    write_case(story.case, story.folder, range(0, last))
-    story.run_to_end(spark, story.draw_faulty_pipeline("raise"), finish=False)
-    run = story.start(spark)
+def repeat_commands(spark: Any, fault_case: FaultCase) -> None:
+    """Micro-batches with commands (a plan, the schedule, the end of the streams) fail and are repeated."""
+    last = len(fault_case.case.steps) - 1
+    write_case(fault_case.case, fault_case.folder, range(0, last))
+    fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("raise"), finish=False)
+    run = fault_case.start(spark)
     try:
-        run.migrate("q", story.case.plan)
-        run.schedule(story.rng.choice(("bfs", "rr")))
+        run.migrate("q", fault_case.case.plan)
+        run.schedule(fault_case.rng.choice(("bfs", "rr")))
         batch = int(run.metrics()["batch"])
     finally:
         run.stop()
-    write_case(story.case, story.folder, range(last, last + 1))
-    story.run_until_sink_fails(spark, batch + 1)
-    story.run_until_sink_fails(spark, batch + 2, Run.finish)
-    story.run_to_end(spark, finish=False)
+    write_case(fault_case.case, fault_case.folder, range(last, last + 1))
+    fault_case.run_until_sink_fails(spark, batch + 1)
+    fault_case.run_until_sink_fails(spark, batch + 2, Run.finish)
+    fault_case.run_to_end(spark, finish=False)
 
 
 KINDS: tuple[Callable[[Any, FaultCase], None], ...] = (
@@ -195,6 +195,6 @@ def name_kind(seed: int) -> str:
 
 
 def run_seed(spark: Any, seed: int, folder: Path) -> None:
-    story = FaultCase(seed, folder)
-    KINDS[seed % len(KINDS)](spark, story)
-    story.check()
+    fault_case = FaultCase(seed, folder)
+    KINDS[seed % len(KINDS)](spark, fault_case)
+    fault_case.check()

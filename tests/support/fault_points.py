@@ -1,7 +1,7 @@
 """Fault points: every numpy and Arrow function and every compiled kernel that the engine's modules call.
 
-`install` puts counting wrappers into all modules of the engine, for as long as a `pytest.MonkeyPatch` lives. While
-`Faults` is armed it counts the calls, and raises at the one it was told.
+`install_fault_points` wraps them in all modules of the engine for the lifetime of a `pytest.MonkeyPatch`. An armed
+`FaultInjector` counts the calls and raises at one of them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from numba.core.dispatcher import Dispatcher
 import penstock
 
 OTHER_PACKAGES = ("cli", "demo", "lab", "spark", "testing", "web")
-"""Packages that are no part of the embedded engine."""
+"""Packages outside the embedded engine."""
 LIBRARIES = (np, pa, pc)
 
 
 class FaultInjector:
-    """Counts calls while it is armed; the call of a number raises."""
+    """Counts calls while armed; the call with a given number raises."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -74,7 +74,7 @@ class _FaultyFunction:
 
 
 class _FaultyLibrary:
-    """A library whose functions have fault points; its classes are left as they are."""
+    """A library whose functions have fault points; its classes are unchanged."""
 
     def __init__(self, library: ModuleType, faults: FaultInjector) -> None:
         self._library = library
@@ -91,7 +91,7 @@ class _FaultyLibrary:
 
 
 def install_fault_points(patch: pytest.MonkeyPatch) -> FaultInjector:
-    """Put fault points into the modules of the engine. Modules with kernels of their own call them compiled."""
+    """Put fault points into the modules of the engine, except those that define kernels: compiled code calls them."""
     faults = FaultInjector()
     libraries = [(library, _FaultyLibrary(library, faults)) for library in LIBRARIES]
     kernels: dict[int, _FaultyFunction] = {}

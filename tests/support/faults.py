@@ -1,4 +1,4 @@
-"""Faults that happen once: at a stage of a cell's version, in a sink, or to a whole process. They travel by value."""
+"""Faults that happen once: at a stage of a cell's version, in a sink or in a process. Pickled by value."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.spark.worker.processor import CellProcessor
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 STAGES = ("ready", "mutated", "stored", "published")
-"""Where a cell may fail: see `Keeper.step`."""
+"""Where a cell may fail: see `CellState.step`."""
 
 
 def build_faulty_pipeline(stage: str, version: int, mark: Path, how: str = "raise") -> type[Pipeline]:
-    """A Pipeline whose cells fail at this stage of this version, the first to come there only.
+    """A Pipeline in which the first cell that reaches this stage of this version fails.
 
-    `how`: "raise" an error, "kill" the Python worker, or "jvm": kill the Java process the worker belongs to.
+    `how`: "raise" an error, "kill" the Python worker, or "jvm": kill the Java process of the worker.
     """
     place, marked = (stage, version), str(mark)
 
@@ -44,7 +44,7 @@ def build_faulty_pipeline(stage: str, version: int, mark: Path, how: str = "rais
 
 
 def _is_first(mark: str, text: str) -> bool:
-    """Whether nobody was here before; cells come at the same time."""
+    """Whether this is the first call with this mark; cells run in parallel."""
     try:
         with open(mark, "x") as file:
             file.write(text)

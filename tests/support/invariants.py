@@ -1,6 +1,6 @@
-"""What must hold of a join's state between two batches, whatever maintenance did; checked after every batch of the law.
+"""Invariants of a join's state between two batches, with any maintenance; checked after every batch of the law tests.
 
-A wrong id rarely makes a wrong result at once: these checks see it when it arises.
+A wrong id rarely gives a wrong result at once; these checks detect it immediately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.kernels import ALWAYS
 
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
-    """Let every join check itself at the end of a batch."""
+    """Make every join check its state at the end of a batch."""
     settle = JoinTree.end_batch
 
     def settle_and_check(self: JoinTree, bound: int, beside: Sequence[JoinTree] = ()) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ def check_store(store: LeafStore) -> None:
 
 
 def check_tree(tree: JoinTree, bound: int) -> None:
-    """States, pending rows and marks refer to stored rows, and rows stand under the codes of their keys."""
+    """States, pending rows and marks refer to stored rows, and rows are indexed by the codes of their keys."""
     for node in tree.walk_joins():
         _check_state(tree, node, bound)
         for rows in node.pending._parts if node.pending is not None else ():

@@ -1,12 +1,12 @@
-"""Minimal non-demanded sub-tuples (MNS) over the lattice of candidates (CNS): what the JIT paper detects, and to whom
-it is reported (sections III-C and IV; Figures 5, 7 and 8).
+"""Minimal non-demanded sub-tuples (MNS) over the lattice of candidates (CNS): what the JIT paper detects, and which
+producers receive it (sections III-C and IV; Figures 5, 7 and 8).
 
 Law: a sub-tuple is demanded if one row of the opposite state matches all of its components; the MNSs are the minimal
 ones that are not. So a tuple has an MNS exactly if it has no partner, and every super-tuple of an MNS has none either.
 
-This is the paper's algorithm to the letter, 2^n nodes for n components. The engine never runs it: its gates
-(`penstock.join.demand.gate`) answer the one question "has this row an MNS?" for whole arrays. They are tested against
-this (tests/law/test_law_demand.py); docs/jit.md refers to it.
+This is the paper's algorithm, with 2^n nodes for n components. The engine does not run it: its gates
+(`penstock.join.demand.gate`) compute only whether a row has an MNS, for whole arrays. tests/law/test_law_demand.py
+compares them with this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Literal
 
 SubTuple = frozenset[str]
-"""Components of a tuple, by alias. The empty one is part of every tuple."""
+"""Components of a tuple, by alias. The empty sub-tuple is part of every tuple."""
 
 EMPTY: SubTuple = frozenset()
 
@@ -39,7 +39,7 @@ class Lattice:
     components: SubTuple
 
     def level(self, size: int) -> tuple[SubTuple, ...]:
-        """The candidates of so many components."""
+        """The candidates with this number of components."""
         return tuple(frozenset(chosen) for chosen in combinations(sorted(self.components), size))
 
     def nodes(self) -> tuple[SubTuple, ...]:
@@ -48,15 +48,15 @@ class Lattice:
 
 
 def list_subsets(node: SubTuple) -> tuple[SubTuple, ...]:
-    """The candidates of one component less."""
+    """The candidates with one component fewer."""
     return tuple(node - {component} for component in sorted(node))
 
 
 def identify_mns(lattice: Lattice, opposite: Iterable[SubTuple]) -> frozenset[SubTuple]:
     """Figure 8. Every row of the opposite state is given as the components that match it.
 
-    A node matches a row if all of its children do; what matched a row once is dead for good; of what is left alive
-    the minimal nodes are reported. With no row at all, the empty tuple is the only MNS.
+    A node matches a row if all of its children do. A node that has matched a row is dead; the minimal nodes that are
+    alive at the end are the MNSs. Without rows the empty tuple is the only MNS.
     """
     rows = list(opposite)
     if not rows:
@@ -91,16 +91,16 @@ def classify_mns(mns: SubTuple, left: SubTuple, right: SubTuple) -> MnsType:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a consumer tells its producer. Marked rows are still built, but two marked halves are not joined."""
+    """The feedback of a consumer to its producer. Marked rows are still built, but two marked halves are not joined."""
 
     command: FeedbackCommand
     mns: frozenset[SubTuple]
 
 
 def propagate(feedback: Feedback, left: SubTuple, right: SubTuple) -> tuple[tuple[Feedback, ...], tuple[Feedback, ...]]:
-    """What a producer passes on to its left and its right input: Type I as it is, Type II in halves to be marked.
+    """The feedback that a producer passes to its left and right inputs: Type I unchanged, Type II in halves to mark.
 
-    The empty MNS goes to both: a producer none of whose rows is wanted wants none of its inputs' either.
+    The empty MNS goes to both: if no row of a producer is demanded, no row of its inputs is.
     """
     return _propagate_side(feedback, left, right), _propagate_side(feedback, right, left)
 

@@ -1,4 +1,4 @@
-"""What the law's tests share: engines by option, and failures that can be repeated."""
+"""Shared by the law tests: seeds, engines by option, and the comparison of a run with the oracle."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BATCHES = (1, 3, 4096)
 STRESS_RULES = Rules(
     margin=0, least=0, confirm=1, cool_down=0, per_minute=1_000_000, effort=1.0, wait=True, full=1e9
 )  # fmt: skip
-"""Acts on the slightest gain, at every look; `full` keeps it from shedding on a slow machine."""
+"""Acts on any gain at every sample; `full` prevents shedding on a slow machine."""
 
 
 MAINTENANCE = SHIPPED
-"""The thresholds of engines that do not choose their own; set by conftest.py for each test."""
+"""The default thresholds of engines; conftest.py sets them for each test."""
 
 
 def make_engine(**options: Any) -> Any:
@@ -47,7 +47,7 @@ def list_run_options(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def sample_run_options(case: Case) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """Two of the policies, each with every plan; they and the batch size go with the seed."""
+    """Two of the policies, each with every plan; the seed determines them and the batch size."""
     batch = BATCHES[case.seed % len(BATCHES)]
     states = {STATES[(case.seed + place) % len(STATES)] for place in (0, 2)}
     return (
@@ -58,7 +58,7 @@ def sample_run_options(case: Case) -> Iterator[tuple[dict[str, Any], str | None]
 
 
 def check_case(case: Case, options: dict[str, Any], plan: str | None, events: Callable[[], Any] | None = None) -> None:
-    """The law: this way of running the case answers what the oracle says. `events` makes the run's events."""
+    """Law: a case run with these options gives the results of the oracle. `events` creates the events of the run."""
     fault = _find_fault(case, options, plan, events)
     if fault is None:
         return
@@ -83,7 +83,7 @@ def run_case(
 
 
 def check_fails(check: Callable[[int], object], seed: int) -> bool:
-    """Whether a law does not hold for a seed: for code that was broken on purpose."""
+    """Whether a check fails for a seed; used with mutants."""
     try:
         check(seed)
     except Exception:

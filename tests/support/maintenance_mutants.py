@@ -1,6 +1,6 @@
-"""Mutants of maintenance: each function leaves out one renumbering, one mark or one wake-up.
+"""Mutants of maintenance: each function disables one renumbering, one mark or one notification.
 
-The suite must notice each of them (test_maintenance_mutants.py).
+The tests must detect each of them (tests/law/test_maintenance_mutants.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def skip_state_renumbering(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
-    """The leaves are asked for ends before the rows have their new ids."""
+    """The ends of rows are read from the leaves before the rows have their new ids."""
 
     def purge(self: JoinNode, bound: int, renumbered: Any) -> None:
         changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
@@ -62,7 +62,7 @@ def look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_pending_rows_renumbering(patch: pytest.MonkeyPatch) -> None:
-    """Rows of a node that queries read, which the tree above has not taken yet, are not renumbered."""
+    """Pending rows of a node with early readers are not renumbered."""
     patch.setattr(PendingRows, "renumber", _do_nothing)
 
 
@@ -72,22 +72,22 @@ def skip_expirations_renumbering(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_missing_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
-    """What an incomplete state lacks is told by old ids: it counts as complete at once."""
+    """The marks of an incomplete state keep old ids, so that the state counts as complete at once."""
     patch.setattr(MissingRows, "renumber", _do_nothing)
 
 
 def skip_rows_window_renumbering(patch: pytest.MonkeyPatch) -> None:
-    """The queues of a ROWS window refer to old ids."""
+    """The queues of a ROWS window keep old ids."""
     patch.setattr(RowsWindow, "renumber", _do_nothing)
 
 
 def skip_interest_codes_move(patch: pytest.MonkeyPatch) -> None:
-    """Rows that move get the codes of interest of others."""
+    """Moved rows get the interest codes of other rows."""
     patch.setattr(CodeRing, "move", _do_nothing)
 
 
 def skip_reindexing(patch: pytest.MonkeyPatch) -> None:
-    """Rows that move are not entered into the indexes again."""
+    """Moved rows are not indexed again."""
     squeeze = LeafStore._compact
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
@@ -99,7 +99,7 @@ def skip_reindexing(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_parallel_track_marks(patch: pytest.MonkeyPatch) -> None:
-    """The new tree of a parallel track takes older rows for new ones, or new ones for older."""
+    """The new tree of a parallel track confuses older rows with new ones."""
     follow = JoinTree._apply_leaf_changes
 
     def careless(self: JoinTree, bound: int, renumbered: Any) -> None:
@@ -111,7 +111,7 @@ def skip_parallel_track_marks(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_parallel_track_renumbering(patch: pytest.MonkeyPatch) -> None:
-    """The new tree of a parallel track does not follow what happens to the leaves."""
+    """The new tree of a parallel track does not follow renumberings of the leaves."""
     settle = JoinTree.end_batch
 
     def alone(self: JoinTree, bound: int, beside: Any = ()) -> Any:
@@ -123,7 +123,7 @@ def skip_parallel_track_renumbering(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_column_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
-    """Which rows lack a column is told by old ids."""
+    """The marks of rows without a column keep old ids."""
     squeeze = LeafStore._compact
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
@@ -136,7 +136,7 @@ def skip_column_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_heap_relabeling(patch: pytest.MonkeyPatch) -> None:
-    """Texts that got new labels stand in the heaps of MIN and MAX by the old ones."""
+    """The heaps of MIN and MAX keep the old labels of texts."""
     of = LabelEncoder.encode
 
     def silent(self: LabelEncoder, values: Any) -> Any:
@@ -170,12 +170,12 @@ def recycle_codes_of_states(patch: pytest.MonkeyPatch) -> None:
 
 
 def recycle_codes_of_gates(patch: pytest.MonkeyPatch) -> None:
-    """Codes that demand is kept in are recycled."""
+    """Codes of demanded keys are recycled."""
     patch.setattr(Gate, "list_used_codes", lambda _self, _key: iter(()))
 
 
 def recycle_codes_of_longer_keys(patch: pytest.MonkeyPatch) -> None:
-    """Codes that codes of longer keys are made of are recycled."""
+    """Codes that are parts of longer keys are recycled."""
     patch.setattr(KeySpace, "_list_part_codes", lambda _self, _key: iter(()))
 
 
@@ -199,7 +199,7 @@ def recycle_codes_of_sequences(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_freed_tuples_in_queues(patch: pytest.MonkeyPatch) -> None:
-    """A ROWS window gives tuples that no query needs an end, and is misled by what stands in their place later."""
+    """A ROWS window also ends freed tuples, and so the tuples that are stored in their place."""
     share = LeafStore.update_sharing
 
     def careless(self: LeafStore, *args: Any) -> None:
@@ -210,21 +210,21 @@ def keep_freed_tuples_in_queues(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeafStore, "update_sharing", careless)
 
 
-# ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── notifications ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def keep_complete_keys_on_recycle(patch: pytest.MonkeyPatch) -> None:
-    """After codes were recycled, other values count as complete."""
+    """Keys stay marked as complete after their codes are recycled for other values."""
     patch.setattr(CompletionTracker, "forget_keys", _do_nothing)
 
 
 def skip_view_recall(patch: pytest.MonkeyPatch) -> None:
-    """Results that view the rings of a window are not told before these are written to."""
+    """Results that view the rings of a window are not materialised before the rings are overwritten."""
     patch.setattr(StoredRows, "_materialize_viewers", _do_nothing)
 
 
 def drop_rows_in_heap_compaction(patch: pytest.MonkeyPatch) -> None:
-    """Heaps are emptied and not built again."""
+    """Compacted heaps are emptied and not rebuilt."""
 
     def compact(self: ExtremeAccumulator) -> None:
         self._roots.fill(kernels.NONE)
@@ -234,7 +234,7 @@ def drop_rows_in_heap_compaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_sequence_queue_rebuild(patch: pytest.MonkeyPatch) -> None:
-    """After a sequence was compacted, rows that stood in queues do so no more."""
+    """After a sequence is compacted, its queues lose their rows."""
     purge = SequenceBuffer.purge
 
     def careless(self: SequenceBuffer, now: int) -> None:

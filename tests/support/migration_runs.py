@@ -1,4 +1,4 @@
-"""A random life for a query: a policy, a batch size, plans that change under way, restarts; all from one seed."""
+"""Random runs of a query with migrations, policy changes and restarts; all from one seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.testing import Case, difference, random_case, random_plan, run
 JUST_IN_TIME = ("jit", "lazy", "auto")
 EQUALITIES = ("chain", "star", "clique", "cycle", "shared")
 STRESS_MAINTENANCE = Maintenance(demand_rows=0, bloom_bits=8, bloom_bits_per_key=2)
-"""Demand is looked at all the time, and Bloom filters are so small that they are often mistaken."""
+"""Demand is reviewed at every batch, and Bloom filters are so small that false positives are frequent."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class MigrationRun:
     pace: float = 1.0
     demand: DemandFilter = "exact"
     eddy_chance: float = 0.0
-    """How often a plan is an eddy."""
+    """The probability that a new plan is an eddy."""
     maintenance: Maintenance = STRESS_MAINTENANCE
-    """Bloom filters are so small that they are often mistaken."""
+    """By default Bloom filters are so small that false positives are frequent."""
 
     def find_fault(self) -> str | None:
-        """What is wrong with the answer; None if it is the oracle's."""
+        """The difference from the results of the oracle, or the error; None if there is none."""
         with pytest.MonkeyPatch.context() as patch:
             for name, policy in join_tree.POLICIES.items():
                 patch.setitem(join_tree.POLICIES, name, replace(policy, pace=self.pace))
@@ -64,14 +64,14 @@ class MigrationRun:
         return ps.Engine(state=self.state, batch=self.batch, demand=self.demand, maintenance=self.maintenance)
 
     def _make_events(self) -> Callable[[Any, int], Any]:
-        rng, swirl = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
+        rng, eddy_rng = random.Random(self.case.seed), random.Random(f"eddies {self.case.seed}")
         aliases = re.findall(r"\w+", self.case.plan)
 
         def event(engine: ps.Engine, _step: int) -> Any:
             if rng.random() < self.migrate_chance:
                 how = rng.choice(("jisc", "jisc", "jisc", "moving-state"))
                 plan = random_plan(rng, aliases)
-                engine.migrate("q", to_eddy_plan(plan) if swirl.random() < self.eddy_chance else plan, how=how)
+                engine.migrate("q", to_eddy_plan(plan) if eddy_rng.random() < self.eddy_chance else plan, how=how)
             if rng.random() < self.policy_chance:
                 engine.policy("q", rng.choice(("eager", "none", *JUST_IN_TIME)))
             return ps.Engine.restore(engine.snapshot()) if rng.random() < self.restart_chance else None
@@ -91,7 +91,7 @@ def to_eddy_plan(plan: str) -> str:
 
 
 def draw_migration_run(seed: int) -> MigrationRun:
-    """Anything may happen to any query of three streams or more."""
+    """A run with any query of three streams or more, and any events."""
     rng = random.Random(f"adventure {seed}")
     case = random_case(seed, sources=rng.choice((3, 4, 5, 6)), tables=rng.random() < 0.2)
     return MigrationRun(

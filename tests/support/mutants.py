@@ -1,6 +1,6 @@
-"""Mutants: every rule of just-in-time state, broken on purpose.
+"""Mutants of just-in-time state: each function breaks one rule.
 
-Each function breaks one rule; the suite must notice (test_mutants.py). They are the reasons the rules are as they are.
+The tests must detect each of them (tests/law/test_mutants.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.state.code_set import CodeSet
 
 
 def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:
-    """A key counts as complete after a lookup for one probe's life, which leaves out what that life does not meet."""
+    """A key counts as complete after a lookup for one probe, which omits rows outside the lifetime of the probe."""
     match = JoinNode.match
 
     def narrow(self: JoinNode, probes: Probes) -> Iterator[ProbeResult]:
@@ -43,7 +43,7 @@ def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:
 
 
 def mark_demanded_keys_complete(patch: pytest.MonkeyPatch) -> None:
-    """After a migration a key that was demanded counts as complete."""
+    """After a migration every demanded key counts as complete."""
     mark = CompletionTracker.mark_incomplete
 
     def lenient(self: CompletionTracker, node: JoinNode) -> None:
@@ -57,7 +57,7 @@ def mark_demanded_keys_complete(patch: pytest.MonkeyPatch) -> None:
 
 
 def gate_driver_by_lazy_child(patch: pytest.MonkeyPatch) -> None:
-    """The driver waits for the lazy child, too."""
+    """The driver also waits for the lazy child."""
     hang = GateControl.add_gates
 
     def both(self: GateControl, node: Any, above: Any = ()) -> None:
@@ -71,7 +71,7 @@ def gate_driver_by_lazy_child(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_demand_of_resumed_rows(patch: pytest.MonkeyPatch) -> None:
-    """Driver rows that come back do not open the gate of their sibling."""
+    """Resumed driver rows do not open the gate of their sibling."""
     demand = JoinNode.demand_from_lazy
     resume = join_node.resume_rows
     resuming: list[bool] = []
@@ -88,7 +88,7 @@ def skip_demand_of_resumed_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_resume_all(patch: pytest.MonkeyPatch) -> None:
-    """What was held back because nothing at all was demanded stays held back in parts without the key."""
+    """Rows held back by an empty demand stay held back in nodes without the key."""
     resume = join_node.resume_rows
 
     def cold(node: Any, gate: Any, new: Any, *, resume_all: bool) -> Any:
@@ -100,12 +100,12 @@ def skip_resume_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_gates_in_migration(patch: pytest.MonkeyPatch) -> None:
-    """What a state was complete for is kept although a gate had held rows back."""
+    """A state keeps its complete keys although a gate held rows back."""
     patch.setattr(JoinNode, "ungated", True)
 
 
 def keep_complete_keys_of_other_key(patch: pytest.MonkeyPatch) -> None:
-    """Codes of one key are taken for codes of another."""
+    """Codes of one key are used as codes of another."""
 
     inherit = CompletionTracker.inherit
 
@@ -118,7 +118,7 @@ def keep_complete_keys_of_other_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def inherit_incomplete_as_complete(patch: pytest.MonkeyPatch) -> None:
-    """A state that was still incomplete counts as complete after the next migration."""
+    """A state that is still incomplete counts as complete after the next migration."""
     inherit = CompletionTracker.inherit
 
     def overlap(self: CompletionTracker, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
@@ -150,7 +150,7 @@ def skip_completion_below(patch: pytest.MonkeyPatch) -> None:
 
 
 def use_demand_of_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
-    """A gate is shut on what an incomplete driver happens to hold."""
+    """A gate closes by the rows of an incomplete driver."""
     look = GateControl._review_gate
 
     class Complete:
@@ -167,7 +167,7 @@ def use_demand_of_incomplete_driver(patch: pytest.MonkeyPatch) -> None:
 
 
 def mark_known_keys_complete(patch: pytest.MonkeyPatch) -> None:
-    """The JISC paper's Procedure 1 to the letter: a key with some row in the state counts as complete."""
+    """Procedure 1 of the JISC paper: a key with a row in the state counts as complete."""
     complete = JoinNode.complete_for
 
     def letter(self: JoinNode, parts: Any, rows: int, *, old_only: bool) -> None:
@@ -180,12 +180,12 @@ def mark_known_keys_complete(patch: pytest.MonkeyPatch) -> None:
 
 
 def insert_present_rows_again(patch: pytest.MonkeyPatch) -> None:
-    """Rows that come back are inserted though they are there."""
+    """Resumed rows are inserted although they are stored already."""
     patch.setattr(JoinState, "find_absent", lambda _self, rows: np.ones(len(rows), np.bool_))
 
 
 def join_new_pairs_twice(patch: pytest.MonkeyPatch) -> None:
-    """New lazy rows meet new driver rows once from each side."""
+    """New lazy rows join new driver rows once from each side."""
     extend = JoinNode.extend
     patch.setattr(JoinNode, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
 
@@ -204,7 +204,7 @@ def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
 
 
 def resume_new_rows_only(patch: pytest.MonkeyPatch) -> None:
-    """Rows that come back are joined only with what arrived after they were held back."""
+    """Resumed rows join only rows that arrived after they were held back."""
     bound = join_node._find_bound_rows
 
     def since(leaf: Any, gate: Any, new: Any) -> Any:
@@ -215,7 +215,7 @@ def resume_new_rows_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_filter_for_new_keys(patch: pytest.MonkeyPatch) -> None:
-    """A key that the filter takes for a demanded one is not resumed."""
+    """A false positive of the Bloom filter is not resumed."""
     add = Gate.add
 
     def lossy(self: Gate, codes_of: Any, rows: int) -> Any:
@@ -232,12 +232,12 @@ def trust_filter_for_new_keys(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_shed_probes(patch: pytest.MonkeyPatch) -> None:
-    """States count as complete though probes below them were shed."""
+    """States count as complete although probes below them were shed."""
     patch.setattr(CompletionTracker, "record_losses", lambda _self, _nodes, _shed_at: None)
 
 
 def mark_only_shed_node_incomplete(patch: pytest.MonkeyPatch) -> None:
-    """A join above a state that lacks rows counts as complete, though it could not find them."""
+    """A join above an incomplete state counts as complete."""
 
     def own(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:
         for node in nodes:
@@ -248,7 +248,7 @@ def mark_only_shed_node_incomplete(patch: pytest.MonkeyPatch) -> None:
 
 
 def mark_complete_before_turnover(patch: pytest.MonkeyPatch) -> None:
-    """States are taken for complete as soon as nothing is shed any more, not when a leaf has turned over."""
+    """States count as complete as soon as no probe is shed, before the tuples of a leaf have expired."""
     lose = CompletionTracker.record_losses
 
     def forgetful(self: CompletionTracker, nodes: Any, shed_at: Any) -> None:

@@ -29,7 +29,7 @@ LINKS = {
 
 
 class NestedRun:
-    """Pushes, and queries by name: their texts and plans, when they come and when they go."""
+    """Pushes, and queries by name: their texts, and the steps before and after which they are added and dropped."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"nested {seed}")
@@ -52,7 +52,7 @@ class NestedRun:
             self.dropped_at[name] = rng.choice([self.steps, self.steps, rng.randint(self.added_at[name], self.steps)])
 
     def _draw_streams(self) -> str:
-        """Streams that stand side by side: links lead from one to the next."""
+        """Neighbouring streams: each is linked to the next."""
         size = self.rng.randint(2, len(self.streams))
         first = 0 if self.links is LINKS["star"] else self.rng.randint(0, len(self.streams) - size)
         return self.streams[first : first + size]
@@ -123,9 +123,9 @@ def apply_change(eng: ps.Engine, rng: random.Random) -> ps.Engine:
 
 
 def check_nesting(seed: int) -> int:
-    """The queries answer together what each answers alone, and not later; returns how often one read another's node."""
-    told = NestedRun(seed)
-    options = {"state": told.rng.choice(["eager", "auto"]), "batch": told.rng.choice([1, 7, 4096])}
+    """Check the law for a seed; returns how often a query read a node of another query's join."""
+    run = NestedRun(seed)
+    options = {"state": run.rng.choice(["eager", "auto"]), "batch": run.rng.choice([1, 7, 4096])}
     changes = bool(seed % 2)
     nested = 0
     enter = JoinOperator.add_member
@@ -137,15 +137,13 @@ def check_nesting(seed: int) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JoinOperator, "add_member", counted)
-        together = push_all(
-            build_engine(**options), told, list(told.texts), make_changes(told.rng) if changes else None
-        )
-    for name in told.texts:
-        alone = push_all(build_engine(share=False, state="eager"), told, [name])[name]
+        together = push_all(build_engine(**options), run, list(run.texts), make_changes(run.rng) if changes else None)
+    for name in run.texts:
+        alone = push_all(build_engine(share=False, state="eager"), run, [name])[name]
         pairs = (
             [(together[name], alone)] if changes else [([t], [a]) for t, a in zip(together[name], alone, strict=True)]
         )
         for push, (ours, theirs) in enumerate(pairs):
             fault = difference(pa.concat_tables(ours), pa.concat_tables(theirs)) if ours or theirs else None
-            assert fault is None, f"seed {seed}, {options}, {name} at {push}: {told.texts[name]}\n{fault}"
+            assert fault is None, f"seed {seed}, {options}, {name} at {push}: {run.texts[name]}\n{fault}"
     return nested

@@ -14,7 +14,7 @@ from penstock.testing import Case, TooManyRows, another_query, expected, random_
 
 
 class RandomRun:
-    """What happens to an engine; `births` has the queries that still run, with the step before which they came."""
+    """Events on an engine; `births` has the running queries, with the step before which each was added."""
 
     def __init__(self, seed: int) -> None:
         self.case: Case = random_case(seed)
@@ -36,7 +36,7 @@ class RandomRun:
         self.log: list[tuple[Any, ...]] = []
 
     def _resized(self) -> str:
-        """The case's query with other windows."""
+        """The query of the case with other windows."""
 
         def another(found: re.Match[str]) -> str:
             return f"RANGE {max(1, int(int(found[1]) * self.rng.choice((0.5, 1, 1, 2))))}"
@@ -77,7 +77,7 @@ class RandomRun:
             plan = random_plan(self.rng, aliases)
             how = self.rng.choice(("jisc", "jisc", "moving-state", "parallel-track"))
             self.log.append((plan, how))
-            with suppress(UnsupportedError):  # a parallel track beside an endless window
+            with suppress(UnsupportedError):  # a parallel track with an unbounded window
                 current.migrate(name, plan, how)
 
     def check(self) -> None:
@@ -94,5 +94,5 @@ def check_run(seed: int) -> None:
     try:
         run.check()
     except Exception as error:
-        told = f"{run.options}, plan={run.plan!r}, queries {run.births} {run.texts}\n{run.log}"
-        raise AssertionError(f"{run.case}\n{told}\n{error}") from error
+        details = f"{run.options}, plan={run.plan!r}, queries {run.births} {run.texts}\n{run.log}"
+        raise AssertionError(f"{run.case}\n{details}\n{error}") from error

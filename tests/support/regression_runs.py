@@ -1,4 +1,4 @@
-"""Small runs on the public interface that once gave wrong results, and what they are made of."""
+"""Small runs on the public interface that once gave wrong results, and their streams and queries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expect(text: str, pushes: list[dict[str, pa.Table]]) -> pa.Table:
 
 
 def check_rows_window_after_query_drop(window: str) -> None:
-    """Tuples freed with the dropped query were given an end again by the tuples that came after them."""
+    """Later tuples ended tuples that had been freed with the dropped query."""
     eng = declare("AB")
     text = f"SELECT A.v AS v FROM A {window}, B [RANGE 100] WHERE A.k = B.k"
     eng.query("loose", text)
@@ -63,7 +63,7 @@ def check_rows_window_after_query_drop(window: str) -> None:
 
 
 def check_parallel_track_on_shared_join(names: str, plan: str) -> None:
-    """The new tree had windows of its own, which were renumbered apart from those of the old one."""
+    """The new tree had its own windows, which were renumbered independently of those of the old tree."""
     joined = " AND ".join(f"{one}.k = {other}.k" for one, other in pairwise(names))
     shown = ", ".join(f"{name}.ts AS {name.lower()}" for name in names)
     texts = {}
@@ -92,10 +92,10 @@ WIDE = "SELECT A.k AS k, A.v AS v FROM A [RANGE {0}], B [RANGE {0}] WHERE A.k = 
 
 
 def check_column_kept_later_in_compacted_window() -> None:
-    """Which tuples lack a column is told by their ids, which change when dead tuples between them are removed."""
+    """The marks of tuples without a column are ids, which change when dead tuples between them are removed."""
     eng = declare("AB")
     eng.query("narrow", NARROW.format(100))
-    eng.query("brief", f"{NARROW.format(2)} AND A.v = 5")  # its tuples die between those of the other
+    eng.query("brief", f"{NARROW.format(2)} AND A.v = 5")  # its tuples expire between those of the other query
     eng.query("odd", f"{NARROW.format(100)} AND A.v = 7")
     eng.drop("narrow")
     old = rows(*((time, 1, 5 if time % 2 else 7) for time in range(1, 9)))

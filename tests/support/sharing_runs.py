@@ -29,7 +29,7 @@ LATENESS = 3
 
 @dataclass
 class SharingRun:
-    """What happens to an engine: pushes, and queries that come and go, by step."""
+    """Pushes, and queries with the steps before and after which they are added and dropped."""
 
     rng: random.Random
     pushes: list[dict[str, pa.Table]] = field(default_factory=list)
@@ -42,7 +42,7 @@ ROWS_WINDOWS = ("[ROWS 1]", "[ROWS 3]", "[ROWS 8]", "[PARTITION BY x ROWS 1]", "
 
 
 def draw_rows_window_run(seed: int) -> SharingRun:
-    """All queries have the same ROWS windows, most have filters, most go before the end."""
+    """All queries have the same ROWS windows, most have filters, most are dropped before the end."""
     rng = random.Random(f"counted {seed}")
     joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3]))
     windows = {name: rng.choice(ROWS_WINDOWS) if rng.random() < 0.6 else "" for name in joined}
@@ -52,23 +52,23 @@ def draw_rows_window_run(seed: int) -> SharingRun:
 
 def draw_sharing_run(seed: int) -> SharingRun:
     rng = random.Random(f"groups {seed}")
-    told = SharingRun(rng)
+    run = SharingRun(rng)
     steps, time = rng.randint(3, 12), 0
     joined = rng.sample(sorted(STREAMS), rng.choice([2, 2, 3])) + (["T"] if rng.random() < 0.2 else [])
     if rng.random() < 0.1:
         joined = [joined[0], joined[0]]
     for _ in range(steps):
         time += rng.randint(0, 30)
-        told.pushes.append({
+        run.pushes.append({
             name: _rows(rng, name, time) for name in STREAMS if rng.random() < 0.9
         })  # fmt: skip
     wide = rng.choice([5, 20, 60])
     for number in range(rng.choice([1, 2, 3, 5, 8, 14])):
         name = f"q{number}"
-        told.texts[name] = _query(rng, joined, wide)
-        told.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
-        told.dropped_at[name] = rng.choice([steps, steps, rng.randint(told.added_at[name], steps)])
-    return told
+        run.texts[name] = _query(rng, joined, wide)
+        run.added_at[name] = rng.choice([0, 0, rng.randrange(steps)])
+        run.dropped_at[name] = rng.choice([steps, steps, rng.randint(run.added_at[name], steps)])
+    return run
 
 
 def _add_pushes_and_queries(run: SharingRun, joined: list[str], windows: dict[str, str]) -> SharingRun:
@@ -150,9 +150,9 @@ Happens = Callable[[Any, int], Any]
 
 
 def push_all(eng: Any, run: Any, names: list[str], happens: Happens | None = None) -> dict[str, list[pa.Table]]:
-    """What the named queries answered, push by push; `happens` may change the engine before a step, or give another.
+    """The results of the named queries, push by push; `happens` may change the engine before a step, or return another.
 
-    `told` has pushes, and by query its text and the steps before and after which it comes and goes.
+    `run` has pushes, and by query its text and the steps before and after which it is added and dropped.
     """
     answers: dict[str, list[pa.Table]] = {name: [] for name in names}
     for step, push in enumerate(run.pushes):
@@ -173,7 +173,7 @@ def push_all(eng: Any, run: Any, names: list[str], happens: Happens | None = Non
 
 
 def run_queries(eng: Any, run: SharingRun, names: list[str], happens: Happens | None = None) -> dict[str, pa.Table]:
-    """What the named queries answered."""
+    """The results of the named queries."""
     answers = push_all(eng, run, names, happens)
     return {name: pa.concat_tables(tables) for name, tables in answers.items() if tables}
 
@@ -198,7 +198,7 @@ def make_changes(rng: random.Random) -> Happens:
                     aliases = plan.replace("(", " ").replace(")", " ").split()
                     rng.shuffle(aliases)
                     how = rng.choice(["jisc", "moving-state", "parallel-track"])
-                    with suppress(ps.UnsupportedError):  # a parallel track beside an endless window
+                    with suppress(ps.UnsupportedError):  # a parallel track with an unbounded window
                         eng.migrate(name, f"({' '.join(aliases)})", how)
         return eng
 
@@ -213,12 +213,12 @@ def run_each_alone(run: SharingRun) -> Iterator[tuple[str, pa.Table]]:
 
 
 def check_sharing(seed: int) -> None:
-    """The queries of a story answer together what each answers alone."""
+    """Check the law for a seed."""
     _check_sharing_run(seed, draw_sharing_run(seed))
 
 
 def check_rows_window_sharing(seed: int) -> None:
-    """The same for queries with equal ROWS windows."""
+    """Check the law for queries with equal ROWS windows."""
     _check_sharing_run(seed, draw_rows_window_run(seed))
 
 

@@ -1,4 +1,4 @@
-"""What the Spark tests share: cases as folders of files, one file of each stream per micro-batch."""
+"""Shared by the Spark tests: cases as folders of files, one file of each stream per micro-batch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ DDL = {"int64": "bigint", "int32": "int", "double": "double", "string": "string"
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait until it is true, however slow the machine is."""
+    """Wait until a condition holds, at most five minutes."""
     end = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < end, "it did not come true within five minutes"
+        assert time.monotonic() < end, "the condition did not hold within five minutes"
         time.sleep(0.1)
 
 
 def merge_pushes(case: Case, most: int) -> Case:
-    """The pushes of a case, put together to a few; every push has a table of every stream."""
+    """The case with its pushes merged into a few; every push has a table of every stream."""
     pushes = [step for step in case.steps if isinstance(step, Push)]
     size = -(-len(pushes) // most)
     steps = [_concat_pushes(case, pushes[at : at + size]) for at in range(0, len(pushes), size)]
@@ -49,7 +49,7 @@ def _concat_pushes(case: Case, pushes: list[Push]) -> Push:
 
 
 def write_case(case: Case, folder: Path, batches: range | None = None) -> None:
-    """The pushes of a case as files, ordered by their times of change."""
+    """Write the pushes of a case as files, ordered by modification time."""
     for number, step in enumerate(case.steps):
         if batches is None or number in batches:
             assert isinstance(step, Push)
@@ -100,7 +100,7 @@ def build_pipeline(
 
 
 def run_embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False) -> dict[str, pa.Table]:
-    """What the embedded engine answers to the same pushes; `finish`: with an end of the streams."""
+    """The results of the embedded engine for the same pushes; `finish` ends the streams."""
     engine = ps.Engine()
     declare(engine, case)
     for name, text in queries.items():
@@ -117,7 +117,7 @@ def run_embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False
 
 
 def drain(run: Run, *, finish: bool = False) -> Run:
-    """Everything that is there, worked on; then stopped. `finish`: the streams end first."""
+    """Process everything available and stop; `finish` ends the streams first."""
     try:
         run.processAllAvailable()
         if finish:

@@ -1,4 +1,4 @@
-"""Generated cases, played on an engine that keeps everything until the end and asks the oracle."""
+"""Generated cases, run on an engine that computes all results with the oracle at the end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 
 
 class OracleEngine:
-    """An engine without streaming: what it was pushed, in time, answered at the flush."""
+    """An engine that stores its pushes and computes all results at the flush."""
 
     def __init__(self, lose: int | None = None) -> None:
-        self.lose = lose  # drops tuples whose id is this: a fault to be found
+        self.lose = lose  # drops tuples with this id: a fault to detect
         self.case = Case(0, (), {}, "", "", ())
         self.streams: list[Stream] = []
         self.tables: dict[str, pa.Table] = {}

@@ -1,4 +1,4 @@
-"""The oracle on DuckDB says what the one by brute force says, for everything that the storm uses."""
+"""The DuckDB oracle and the brute-force oracle agree on everything that the storm uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-memory ends, the virtual clock and the comparison of tables."""
+"""In-memory sources and sinks, the virtual clock and the comparison of tables."""
 
 from __future__ import annotations
 

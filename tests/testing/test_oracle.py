@@ -125,7 +125,7 @@ def test_union_all_and_except() -> None:
     right = Select((source("b", Range(2)),), (), (SelectItem("x", col("b")),))
     given = {"a": stream((0, 1), (1, 2)), "b": stream((1, 1))}
     assert answer(SetOperation("union all", left, right), **given) == [(1, 0), (1, 1), (2, 1)]
-    # 1 is hidden during [1, 3) and back until 5
+    # 1 is excluded during [1, 3) and valid again until 5
     minus = SetOperation("except", left, right)
     assert answer(minus, **given) == [(1, 0), (2, 1), (1, 3)]
     assert answer(minus, "dstream", **given) == [(1, 1), (1, 5), (2, 6)]

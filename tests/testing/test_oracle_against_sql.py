@@ -45,7 +45,7 @@ def rows(rng: random.Random, count: int, *, timestamps: bool) -> pa.Table:
 
 
 def window(rng: random.Random) -> tuple[Window, str]:
-    """A window, and its tuples' deaths as a DuckDB expression over `t` (the time), `arrival` and the columns."""
+    """A window, and the expirations of its tuples as a DuckDB expression over `t` (time), `arrival` and the columns."""
     kind = rng.choice(("range", "range", "rows", "partition", "now", "unbounded"))
     size = rng.randint(1, 12)
     if kind == "range":
@@ -93,7 +93,7 @@ def make(seed: int) -> Random:
 
 
 def statement(names: list[str], deaths: dict[str, str], conditions: list[str], emit: str, kind: pa.DataType) -> str:
-    """The join in SQL: every stream with its deaths, greatest(births) < least(deaths)."""
+    """The join in SQL: every stream with its expirations, greatest(births) < least(expirations)."""
     timed = pa.types.is_timestamp(kind)
     time = "epoch_us(ts)" if timed else "ts"
     relations = [

@@ -1,6 +1,6 @@
 """A storm on the cells of a pipeline, in this process: pushes are micro-batches, restarts lose the workers' caches.
 
-What a pipeline cannot do while it runs (`alter`, `history`, break nodes) is left out.
+Events that a running pipeline does not support (`alter`, `history`, break nodes) are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORKERS = 2
 
 
 class CellRun(StormRun):
-    """Runs a storm on cells and collects what every query answers."""
+    """Runs a storm on cells and collects the results of every query."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -98,7 +98,7 @@ class CellRun(StormRun):
         return self.generation
 
     def _collect(self, segment: QueryPeriod, cell: int, table: pa.Table) -> None:
-        """Keep what a cell answers; it leaves in temporal order."""
+        """Keep the results of a cell and check their temporal order."""
         times = table.column("_ts").cast(pa.int64()).to_pylist()
         before = self.last_times.get((segment.name, cell))
         ordered = times == sorted(times) and (before is None or not times or times[0] >= before)
@@ -153,7 +153,7 @@ class CellRun(StormRun):
 
 
 def find_cells_fault(scenario: Scenario) -> str | None:
-    """What is wrong with a storm on cells, or None."""
+    """The fault of a storm on cells, or None."""
     try:
         segments = CellRun(scenario).run()
     except PenstockError as error:

@@ -1,4 +1,4 @@
-"""Run one storm: `check_embedded(seed)` raises an AssertionError that tells everything needed to repeat it."""
+"""Run one storm: `check_embedded(seed)` raises an AssertionError with everything needed to repeat it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storm.scenario import MOST, Scenario, draw_scenario
 
 
 def find_embedded_fault(scenario: Scenario) -> str | None:
-    """What is wrong with a storm on the embedded engine, or None."""
+    """The fault of a storm on the embedded engine, or None."""
     try:
         segments = EmbeddedRun(scenario).run()
     except AssertionError as error:
@@ -23,7 +23,7 @@ def check_embedded(seed: int, most: int = MOST) -> None:
 
 
 def check_large(seed: int) -> None:
-    """Thousands of tuples, with the thresholds of maintenance as shipped."""
+    """Thousands of tuples, with the shipped thresholds of maintenance."""
     _check_scenario(replace(draw_scenario(seed, least=1_000), smallest_maintenance=False))
 
 

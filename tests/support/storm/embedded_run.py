@@ -25,7 +25,7 @@ STALE_ERRORS = ("QueryError: [UNKNOWN_QUERY]", "QueryError: [PLAN_MISFIT]")
 
 @dataclass
 class QueryPeriod:
-    """A query from the step before which it came, or took this text, to the one before which it went."""
+    """A query with one text, from the step before which it was added or altered to the step before which it ended."""
 
     name: str
     text: QueryText
@@ -33,12 +33,12 @@ class QueryPeriod:
     has_history: bool = False
     last: int | None = None
     complete_since: list[Any] = field(default_factory=list)
-    """What the metric `complete_since` said, each time it was read."""
+    """The values of the metric `complete_since`, each time it was read."""
     answers: list[pa.Table] = field(default_factory=list)
 
 
 class StormRun:
-    """A run of a storm, wherever its engine is: what happens before each step, and what every query answers."""
+    """A run of a storm on any engine: the events before each step, and the results of every query."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -47,7 +47,7 @@ class StormRun:
         self.position = "start"
 
     def run(self) -> list[QueryPeriod]:
-        """Everything every query answers, by segment; an error says at which step and event it came up."""
+        """The results of every query, by period; an error names its step and event."""
         try:
             self._run_steps()
         except Exception as error:
@@ -55,7 +55,7 @@ class StormRun:
         return self.periods
 
     def iter_steps(self) -> Iterator[Step | None]:
-        """Each step, after what happens before it; None is the end of all streams."""
+        """Each step, after the events before it; None is the end of all streams."""
         steps = self.scenario.case.steps
         for number in range(len(steps) + 1):
             for event in self.scenario.events:
@@ -74,7 +74,7 @@ class StormRun:
 
 
 class EmbeddedRun(StormRun):
-    """Runs a storm and collects what every query answers."""
+    """Runs a storm and collects the results of every query."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -100,7 +100,7 @@ class EmbeddedRun(StormRun):
         assert not self.engine.failures(), self.engine.failures()
 
     def _collect(self, out: Any) -> None:
-        """Keep a push's results; look at them now, after the next push, or at the end."""
+        """Keep the results of a push; read them now, after the next push, or at the end."""
         shown = {name: segment for name, segment in self.running.items() if not segment.text.is_derived}
         assert set(out) == set(shown), f"results for {sorted(out)}, queries {sorted(shown)}"
         self.unread.append([(segment, out, name) for name, segment in shown.items()])
@@ -112,7 +112,7 @@ class EmbeddedRun(StormRun):
                 segment.answers.append(out[name])
 
     def _apply_event(self, event: Event, number: int) -> None:
-        with suppress(ps.UnsupportedError):  # a parallel track beside an endless window, a budget beside a nested query
+        with suppress(ps.UnsupportedError):  # a parallel track with an unbounded window, a budget with a nested query
             handle = getattr(self, f"_{event.action}")
             if not event.query or event.query in self.running or event.action in ("query", "derive"):
                 handle(event, number)
@@ -155,7 +155,7 @@ class EmbeddedRun(StormRun):
         self._end_period(event.query, number)
         self._start_period(QueryPeriod(event.query, text, number, has_history=True))
 
-    # ── what changes no answer ───────────────────────────────────────────────────────────────────────────────────
+    # ── events without effect on results ─────────────────────────────────────────────────────────────────────────
 
     def _migrate(self, event: Event, _number: int) -> None:
         plan, how = event.args
@@ -168,7 +168,7 @@ class EmbeddedRun(StormRun):
         self.engine.policy(event.query, state, node)
 
     def _find_node(self, name: str, drawn: float) -> str | None:
-        """A node of a query's plan, if that is one join in a tree."""
+        """A node of a query's plan, if the plan is one join tree."""
         plan = str(self.engine.metrics(name).get("plan", ""))
         aliases = self.running[name].text.joins
         if len(aliases) != 1 or "(" not in plan or "{" in plan or ";" in plan:

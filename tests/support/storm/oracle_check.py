@@ -1,9 +1,8 @@
-"""What a storm's answers must be, by the oracle.
+"""The comparison of a storm's results with the oracle.
 
-A query answers what the oracle says for the tuples that arrive while it runs. A query that was dropped has answered
-everything before the frontier of its streams. One that looks back answers at least that, at most what it would have
-answered from the start on, and everything from the time it names in `complete_since`. Under a budget rows may be
-missing, but none is wrong.
+Law: a query gives the results of the oracle for the tuples that arrive while it runs. A dropped query has given all
+results before the frontier of its streams. A query with history gives at least these, at most the results of a query
+from the start, and all of those from `complete_since` on. Under a budget rows may be missing, but none is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Span = tuple[float, float]  # open at both ends
 
 
 def find_fault(scenario: Scenario, segments: Iterable[QueryPeriod]) -> str | None:
-    """The first thing that is wrong with a storm's answers, or None."""
+    """The first fault in the results of a storm, or None."""
     frontiers = Frontiers(scenario)
     for segment in segments:
         fault = _check_period(scenario, segment, frontiers)
@@ -36,7 +35,7 @@ def find_fault(scenario: Scenario, segments: Iterable[QueryPeriod]) -> str | Non
 
 
 class Frontiers:
-    """The frontier of every stream before each step, as the queries know it: advances count with the next push."""
+    """The frontier of every stream before each step; advances take effect with the next push."""
 
     def __init__(self, scenario: Scenario) -> None:
         known = {stream.name: -math.inf for stream in scenario.case.declarations}
@@ -57,7 +56,7 @@ class Frontiers:
         self.before_step.append(dict(known))
 
     def find_frontier(self, segment: QueryPeriod, step: int) -> float:
-        """Up to where a query was certain before a step."""
+        """The time up to which the results of a query were certain before a step."""
         return min(self.before_step[step][stream] for stream in segment.text.streams)
 
 
@@ -95,7 +94,7 @@ def _find_disorder(answer: pa.Table) -> str | None:
 
 
 def _find_exact_spans(scenario: Scenario, segment: QueryPeriod, frontiers: Frontiers) -> list[Span] | None:
-    """Where nothing may be missing; None if a budget makes the answer one that cannot be compared."""
+    """The spans in which no row may be missing; None if a budget makes the results incomparable."""
     end = math.inf if segment.last is None else frontiers.find_frontier(segment, segment.last)
     limits = [event for event in scenario.events if event.action in ("budget", "lift")]
     last = len(scenario.case.steps) + 1 if segment.last is None else segment.last
@@ -114,7 +113,7 @@ def _find_exact_spans(scenario: Scenario, segment: QueryPeriod, frontiers: Front
 
 
 def _compare(part: pa.Table, whole: pa.Table, spans: list[Span] | None, what: str) -> str | None:
-    """Whether every row of `part` whose time is inside the spans is in `whole`, as often."""
+    """Whether `whole` contains every row of `part` inside the spans, as often."""
     if spans is not None:
         part = _filter_spans(part, spans)
     if _is_same(part, whole):
@@ -144,7 +143,7 @@ def _is_same(one: pa.Table, other: pa.Table) -> bool:
 
 
 def _subtract(part: pa.Table, whole: pa.Table) -> pa.Table:
-    """The rows of `part` that are not in `whole`, as often as they are too many."""
+    """The rows of `part` that `whole` lacks, as a multiset."""
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:

@@ -1,4 +1,4 @@
-"""The query texts of a storm: joins that share, joins of some of the streams, and what stands above joins."""
+"""The query texts of a storm: joins that can be shared, joins of some of the streams, and operators above joins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN, OTHER = "plain", "other"
 
 @dataclass(frozen=True)
 class QueryText:
-    """A query's text and what a run needs to know of it.
+    """A query's text and what a run needs to know about it.
 
     `joins`: the aliases of each join, in the order of the text. `kind`: "plain" is a SELECT of one join, whose rows do
     not depend on other rows. `derives`: it makes a stream of its name; `reads`: the derived streams it reads.
@@ -82,7 +82,7 @@ class QueryWriter:
                 return self.draw_set_operation("UNION ALL" if operator == "union" else "EXCEPT")
 
     def sample_streams(self, count: int) -> list[str]:
-        """Some streams that stand side by side, so that links lead from one to the next."""
+        """Neighbouring streams, each linked to the next."""
         if not self.is_chain:
             return self.rng.sample(self.names, count)
         first = self.rng.randint(0, len(self.names) - count)
@@ -129,7 +129,7 @@ class QueryWriter:
         return found
 
     def build_links(self, items: Sequence[FromItem]) -> list[str]:
-        """Equalities that tie the items together."""
+        """Equalities that connect the items."""
         names = [item.alias for item in items]
         if self.is_chain:
             places = [self.names.index(item.stream) for item in items]
@@ -191,7 +191,7 @@ class QueryWriter:
     # ── above joins ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def draw_few_items(self, most: int) -> list[FromItem]:
-        """FROM items for what is reported at every change."""
+        """FROM items for queries that report every change."""
         return self.draw_items(self.sample_streams(self.rng.randint(1, min(most, len(self.names)))))
 
     def draw_without_table(self, items: Sequence[FromItem]) -> str:

@@ -1,6 +1,6 @@
-"""A storm as plain values: streams, queries, what happens before each step, and the engine's options, from one seed.
+"""A storm as plain values: streams, queries, events before each step, and the engine's options, from one seed.
 
-Everything is drawn before the run, so that a failing storm can be made smaller by leaving things out.
+Everything is drawn before the run, so that a failing storm can be reduced by leaving things out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST, MOST = 10, 10_000  # tuples
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens before a step; `query` names whom it is for, `args` depend on what it is."""
+    """An event before a step; `query` names its query, `args` depend on the action."""
 
     step: int
     action: str
@@ -44,7 +44,7 @@ class Scenario:
     options: dict[str, Any]
     read_when: str
     smallest_maintenance: bool
-    """Whether the engine's maintenance runs at its smallest thresholds."""
+    """Whether the engine has the smallest thresholds of maintenance."""
     expected_cache: dict[tuple[str, int], pa.Table] = field(default_factory=dict, compare=False)
 
     def seen_since(self, step: int) -> dict[str, pa.Table]:
@@ -55,7 +55,7 @@ class Scenario:
         return known[step]
 
     def expected(self, text: QueryText, step: int = 0, limit: int | None = None) -> pa.Table:
-        """What the oracle says for a query added before a step."""
+        """The oracle's results for a query added before a step."""
         key = (text.text, step)
         if key not in self.expected_cache:
             streams, times = dict(self.seen_since(step)), dict(self.case.times)
@@ -115,7 +115,7 @@ def _draw_options(rng: random.Random, scale: StormScale) -> dict[str, Any]:
 
 
 def _draw_texts(rng: random.Random, writer: QueryWriter, scenario: Scenario) -> dict[str, QueryText]:
-    """One to eight queries whose answers are not too long, some with texts they are altered to."""
+    """One to eight queries with a bounded number of results, some with texts to which they are altered."""
     limit, found = scenario.scale.limit, dict[str, QueryText]()
     trial = replace(scenario, texts=found)
 
@@ -144,7 +144,7 @@ def _draw_texts(rng: random.Random, writer: QueryWriter, scenario: Scenario) -> 
 
 
 class _EventGenerator:
-    """Queries that come, change and go, and what happens to the engine meanwhile, in order."""
+    """The events in order: queries are added, altered and dropped, and the engine's settings change."""
 
     def __init__(
         self, rng: random.Random, texts: Mapping[str, QueryText], steps: int, *, sharing: bool, budgets: bool
@@ -166,7 +166,7 @@ class _EventGenerator:
         self.events.append((step, rank, Event(step, do, query, args)))
 
     def _draw_lifetime(self, name: str, text: QueryText) -> None:
-        """When a query comes and goes, and when it changes its text."""
+        """When a query is added, altered and dropped."""
         rng, steps = self.rng, self.steps
         linked = text.is_derived or text.reads
         birth = 0 if linked else rng.choice((0, 0, rng.randint(0, steps)))
@@ -193,7 +193,7 @@ class _EventGenerator:
                 _draw_event(self.rng, self.texts, here, partial(self._add, step, 3))
 
     def _draw_budget(self) -> None:
-        """A budget, which may be lifted again."""
+        """A budget, which may be lifted later."""
         rng = self.rng
         first = rng.randint(0, self.steps)
         policy, sample = rng.choice(("steady", "jaqpot")), rng.choice((None, 7))
@@ -203,7 +203,7 @@ class _EventGenerator:
 
 
 def _draw_event(rng: random.Random, texts: Mapping[str, QueryText], here: list[str], add: Any) -> None:
-    """One event that changes no answer."""
+    """An event that changes no result."""
     what = rng.choice(("restart", "migrate", "migrate", "migrate", "policy", "reslice", "schedule", "break"))
     name = rng.choice(here) if here else ""
     match what:
@@ -223,7 +223,7 @@ def _draw_event(rng: random.Random, texts: Mapping[str, QueryText], here: list[s
 
 
 def _draw_plan(rng: random.Random, text: QueryText) -> str | None:
-    """Any plan for each join of a text; an eddy now and then."""
+    """A random plan for each join of a text, sometimes an eddy."""
     if not any(len(join) > 1 for join in text.joins):
         return None
     shapes = [random_plan(rng, join) for join in text.joins]

@@ -1,4 +1,4 @@
-"""The kinds of seeds that `seed_runner.py` runs, by name: storms, and the other random families of the law."""
+"""The kinds of seeds that `seed_runner.py` runs, by name: storms, and the random runs of the law tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def find_check(kind: str) -> Check:
 
 
 def _check_law(check: Check, seed: int) -> None:
-    """Like storms, the law's families run with the smallest thresholds for odd seeds."""
+    """Like storms, runs of the law tests use the smallest thresholds for odd seeds."""
     import law_support
 
     law_support.MAINTENANCE = SMALLEST if seed % 2 else SHIPPED

@@ -1,7 +1,7 @@
-"""Seeds in child processes: one that crashes the interpreter is a failure with its number, and the next ones still run.
+"""Seeds in child processes: a seed that crashes the interpreter is reported as a failure, and the next seeds still run.
 
-A child runs a range of seeds of one kind and writes a JSON line before and after each. If it dies, the seed it had
-begun is reported with the signal and the stack that faulthandler wrote, and another child goes on with the next seed.
+A child runs a range of seeds of one kind and writes a JSON line before and after each seed. If it crashes, its current
+seed is reported with the signal and the stack from faulthandler, and another child continues with the next seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).parents[2] / "storm" / "seed_runner.py"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a seed; `fault` is None if all was well."""
+    """The outcome of a seed; `fault` is None if it passed."""
 
     kind: str
     seed: int
@@ -38,25 +38,25 @@ class Outcome:
 
 
 def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) -> Iterator[Outcome]:
-    """Run seeds in children, each of which goes on until it crashes; none begins after `stop_at` (monotonic time)."""
+    """Run seeds in child processes, a new one after each crash; no seed starts after `stop_at` (monotonic time)."""
     while first < end:
         command = [sys.executable, str(PROGRAM), kind, str(first), str(end), "--lines"]
         with (
-            tempfile.TemporaryFile("w+") as errors,  # a pipe that nobody reads would block the child
+            tempfile.TemporaryFile("w+") as errors,  # an unread pipe would block the child
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
         ):
             begun: int | None = None
             assert child.stdout is not None
             try:
                 for line in child.stdout:
-                    told = json.loads(line)
-                    if told["done"]:
-                        begun, first = None, told["seed"] + 1
-                        yield Outcome(kind, told["seed"], told["fault"], told["seconds"])
+                    report = json.loads(line)
+                    if report["done"]:
+                        begun, first = None, report["seed"] + 1
+                        yield Outcome(kind, report["seed"], report["fault"], report["seconds"])
                         if stop_at is not None and time.monotonic() > stop_at:
                             return
                     else:
-                        begun = told["seed"]
+                        begun = report["seed"]
                 child.wait()
             finally:
                 if child.poll() is None:
@@ -64,7 +64,7 @@ def run_seeds(kind: str, first: int, end: int, *, stop_at: float | None = None) 
             errors.seek(0)
             trace = errors.read()
         if begun is None and child.returncode != 0:
-            begun = first  # it died between two seeds, or could not even start
+            begun = first  # it crashed between two seeds, or did not start
         if begun is None:
             return
         yield Outcome(
@@ -80,7 +80,7 @@ def _format_exit(code: int) -> str:
 
 
 def check_seed(kind: str, seed: int) -> str | None:
-    """What is wrong with one seed, or None. Kinds are those of `kinds.CHECKS`."""
+    """The fault of one seed, or None. Kinds are the keys of `seed_kinds.CHECKS`."""
     if kind == "crash":  # for the test of this module
         os.kill(os.getpid(), signal.SIGSEGV) if seed % 2 else None
         return None

@@ -1,4 +1,4 @@
-"""Make a failing storm small: leave out events, queries, steps and rows as long as it still fails."""
+"""Reduce a failing storm: leave out events, queries, steps and rows as long as it still fails."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _drop_queries(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def _has_derived_streams(scenario: Scenario, names: tuple[str, ...]) -> bool:
-    """Whether every derived stream that a query reads is there."""
+    """Whether every derived stream that a query reads is among the names."""
     return all(scenario.texts[name].reads <= set(names) for name in names)
 
 
@@ -99,8 +99,8 @@ def _simplify_options(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def main() -> None:
-    """Make the storm of a seed small and print it; run it with NUMBA_BOUNDSCHECK=1 if the storm crashes."""
-    parser = argparse.ArgumentParser(description="Make a failing storm small.")
+    """Reduce the storm of a seed and print it; set NUMBA_BOUNDSCHECK=1 if the storm crashes."""
+    parser = argparse.ArgumentParser(description="Reduce a failing storm.")
     parser.add_argument("kind", choices=("embedded", "cells"))
     parser.add_argument("seed", type=int)
     parser.add_argument("--containing", default="", help="only faults with this text count")

@@ -1,4 +1,4 @@
-"""A storm on a Spark session: a few micro-batches, with queries that come, go and change between them."""
+"""A storm on a Spark session: a few micro-batches, with queries added, dropped and changed between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = 4  # each is a micro-batch or two
 
 
 def draw_for_spark(seed: int, most: int) -> Scenario:
-    """A storm whose pushes are put together to a few micro-batches; events happen between those."""
+    """A storm whose pushes are merged into a few micro-batches; events happen between these."""
     scenario = draw_scenario(seed, most=most)
     pushes = [isinstance(step, Push) for step in scenario.case.steps]
     case = merge_pushes(scenario.case, BATCHES)
@@ -41,7 +41,7 @@ def draw_for_spark(seed: int, most: int) -> Scenario:
 
 
 class SparkRun:
-    """Runs a storm as one pipeline and collects what every query answers."""
+    """Runs a storm as one pipeline and collects the results of every query."""
 
     def __init__(self, spark: Any, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.folder = scenario, folder
@@ -80,7 +80,7 @@ class SparkRun:
         return [segment for segment, _ in self.result_sinks]
 
     def _apply_event(self, run: Any, event: Event) -> None:
-        """What a pipeline can do while it runs; the rest is left out."""
+        """Apply an event that a running pipeline supports; other events are left out."""
         try:
             match event.action, event.args:
                 case "query", (plan, _, _) if event.query not in self.running and event.step:
@@ -100,7 +100,7 @@ class SparkRun:
 
 
 def find_spark_fault(spark: Any, scenario: Scenario, folder: Path) -> str | None:
-    """What is wrong with a storm on Spark, or None."""
+    """The fault of a storm on Spark, or None."""
     segments = SparkRun(spark, scenario, folder).run(scenario.seed % 3 + 1)
     for segment in segments:
         segment.answers = [pa.concat_tables(segment.answers)] if segment.answers else []

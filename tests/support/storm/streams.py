@@ -21,7 +21,7 @@ TEXTS = ("", "one", "two", "a longer text", "é")
 
 @dataclass(frozen=True)
 class StormScale:
-    """The size of a storm: how many tuples over how many ticks, how many keys, how long windows may be."""
+    """The size of a storm: numbers of tuples, ticks and keys, and the longest window."""
 
     rows: int
     ticks: int
@@ -32,7 +32,7 @@ class StormScale:
 
     @property
     def limit(self) -> int:
-        """The most rows that an answer may have."""
+        """The largest number of rows of a result."""
         return 2_000 + 20 * self.rows
 
     def duration(self, ticks: int) -> str:
@@ -147,7 +147,7 @@ def _interleave(
 
 
 def draw_table(rng: random.Random, scale: StormScale) -> pa.Table:
-    """A static table with up to two rows for a key."""
+    """A static table with up to two rows per key."""
     keys = [key for key in range(min(scale.keys, 50)) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
     return pa.table(
         {"x": pa.array(keys, pa.int64()), "name": pa.array([f"row {i}" for i in range(len(keys))], pa.string())}
