@@ -165,6 +165,7 @@ class Engine:
     ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
+        `text` is CQL, or a query that is bound to the streams and tables of this engine.
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, divided by
         semicolons. `state` is its state policy, `demand` how "jit" and "auto" keep what is demanded of a state:
         "exact", or "bloom", a filter that lets some rows too many be built; both the engine's by default. With
