@@ -175,7 +175,7 @@ class ProbeCost:
     def add(self, seconds: float) -> None:
         if not self.mean:
             self.mean = seconds
-        change = min(seconds, 2 * self.mean) - self.mean  # one slow push says little
+        change = min(seconds, 2 * self.mean) - self.mean  # a single slow push has little weight
         weight = _SLOWER_WEIGHT if change > 0 else _FASTER_WEIGHT
         self.mean += weight * change
         self.variance = (1 - weight) * (self.variance + weight * change**2)

@@ -2,7 +2,7 @@
 
 A `QueryCommand` changes queries or settings of engines. `check` refuses wrong arguments, as far as the command alone
 shows them. `apply` makes the change in an engine. `configure` returns the config of a pipeline after the change.
-A `TimeCommand` says how far streams have advanced.
+A `TimeCommand` advances the frontiers of streams.
 
 A new command is a new type in one of the two unions, with a test. Field names are the names of arguments in JSON.
 """
@@ -346,7 +346,7 @@ QueryCommand = StartCommand | DropQuery | Migrate | SetPolicy | ShedLoad | SetBu
 TimeCommand = Begin | AdvanceStream | EndStreams
 Command = QueryCommand | TimeCommand
 AdaptCommand = Migrate | SetPolicy | Reslice | ShedLoad
-"""The commands of a controller. `do` is the action, `query` the query, `value` what is set."""
+"""The commands of a controller. `do` is the action, `query` the query, `value` the new setting."""
 EngineOrder = SetSchedule | SetBudget | Reslice
 """The commands that set something of a whole engine; a later one of the same type and query replaces it."""
 

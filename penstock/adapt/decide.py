@@ -96,7 +96,7 @@ class DecisionHistory:
     """The event time of the last decision on each action."""
     recent_times: tuple[float, ...] = ()
     proposal_counts: Mapping[tuple[str, Action], int] = field(default_factory=dict)
-    """By join and action: how many times in a row a change was proposed, to whatever value."""
+    """By join and action: how many times in a row a change was proposed, to any value."""
     budget_limit: float | None = None
     """The budget that was decided, in milliseconds per push."""
 

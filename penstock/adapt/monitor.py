@@ -45,7 +45,7 @@ class PushStats:
     seconds: float
     event_seconds: float
     allowed_seconds: float | None = None
-    """The seconds of the clock available for them, if the event time they cover does not say so."""
+    """The seconds of the clock available for them; None if that is the event time they cover."""
 
     def available_seconds(self, speed: float) -> float:
         """The seconds of the clock available for them; `speed`: how fast event time passes."""

@@ -160,6 +160,7 @@ class Engine:
     ) -> None:
         """Start a continuous query. It sees the tuples that arrive from now on.
 
+        `text` is CQL, or a query that is bound to the streams and tables of this engine.
         `plan` fixes the shape of the join tree by alias; a query with several joins takes one for each, separated by
         semicolons. `state` is its state policy. `demand` is how "jit" and "auto" keep the keys that are demanded of a
         state: "exact", or "bloom", a smaller filter with which some rows are built that are not needed. Both default to

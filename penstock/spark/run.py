@@ -74,7 +74,7 @@ class Run(QueryHandle):
         if self._adaptive is not None:
             self._adaptive.close()
 
-    # ── what it does ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── state and metrics ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def cells(self) -> int:
@@ -93,14 +93,14 @@ class Run(QueryHandle):
         return self._batch_sink.explain()
 
     def decisions(self) -> list[Decision]:
-        """What the pipeline decided by itself since this start, with the numbers that led to it: the newest 10,000.
+        """The newest 10,000 decisions of the pipeline since this start, with the numbers that led to them.
 
-        `push` is the micro-batch from which on it counts. A decision that could not be carried out has an `error`.
+        `push` is the micro-batch from which on one takes effect. A decision that failed has an `error`.
         """
         return self._adaptive.decisions() if self._adaptive is not None else []
 
     def listen(self, listener: Listener) -> None:
-        """Call a function after every micro-batch with its number and what the cells reported, by cell.
+        """Call a function after every micro-batch with its number and the cells' reports.
 
         It is called in the thread of the micro-batch: be quick there, and do not wait for commands.
         """

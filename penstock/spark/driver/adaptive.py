@@ -96,7 +96,7 @@ class AdaptiveRun:
         self._idle.set()
 
     def observe(self, report: BatchReport) -> None:
-        """Decide on what the cells report; called after every micro-batch."""
+        """Decide on the reports of cells; called after every micro-batch."""
         for cell in report.cells.values():
             if cell["failure"] is not None:
                 self._log_failure(cell["failure"])

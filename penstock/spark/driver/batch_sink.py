@@ -122,7 +122,7 @@ class BatchSink:
             return self._changed.wait_for(lambda: number not in self._pending, seconds)
 
     def listen(self, listener: Listener) -> None:
-        """Call a function after every micro-batch, in its thread, with its number and what the cells reported."""
+        """Call a function after every micro-batch, in its thread, with its number and the cells' reports."""
         self._listeners.append(listener)
 
     def observe(self, observer: Callable[[BatchReport], object]) -> None:

@@ -50,7 +50,7 @@ class CommandSender:
             self._check_running()
 
     def send(self, command: QueryCommand, sink: Sink | None = None, done: EffectCallback | None = None) -> int:
-        """Send a command and return its number. `done` is called with the micro-batch from which on it counts."""
+        """Send a command and return its number. `done` is called with the micro-batch from which on it takes effect."""
         self._check_not_opening(command.key)
         with self._lock:
             self._sending_thread = threading.get_ident()

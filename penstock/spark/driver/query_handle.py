@@ -51,7 +51,7 @@ class QueryHandle:
         return None if failure is None else translate_error(failure)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """Wait for the end of the run, or so many seconds; True if it has ended. A failure of the run is raised."""
+        """Wait for the end of the run, at most `timeout` seconds; True if it has ended. Raises its failure."""
         try:
             return self._query.awaitTermination(timeout)
         except StreamingQueryException as error:

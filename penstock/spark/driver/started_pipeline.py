@@ -25,7 +25,7 @@ class AdaptSettings:
 
 @dataclass(frozen=True)
 class StartedPipeline:
-    """A Spark streaming query with what it writes through and what it reads commands from."""
+    """A Spark streaming query with its sink, its command log and its settings."""
 
     query: StreamingQuery
     batch_sink: BatchSink
