@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from time import perf_counter
 from typing import Any
 
 from penstock.adapt.budget import Budget, BudgetScope, Timer
 from penstock.adapt.join_budget import JoinBudget
+from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.query import RunningQuery
 from penstock.engine.registry import QueryRegistry
 from penstock.errors import UnsupportedError
@@ -50,8 +50,9 @@ def _is_probing(join: JoinPart) -> bool:
 class Budgets:
     """All budgets of an engine: one for every query, and some for single queries."""
 
-    def __init__(self, registry: QueryRegistry, timer: Timer = perf_counter) -> None:
+    def __init__(self, registry: QueryRegistry, joins: JoinRegistry, timer: Timer) -> None:
         self._registry = registry
+        self._joins = joins
         self._timer = timer
         self._engine_scope: BudgetScope | None = None
         self._query_scopes: dict[str, BudgetScope | None] = {}
@@ -142,7 +143,7 @@ class Budgets:
         if scope is not None:
             scope.bind(running.joins)
         for join in running.joins:
-            join.budget_scope = self.budget_scope(running.name)
+            self._joins.set_budget_scope(join, self.budget_scope(running.name))
 
     def budget_scope(self, name: str) -> object:
         """The scope within which a query shares joins: its own budget, or exempt; None: that of the engine."""

@@ -96,7 +96,7 @@ class Engine:
         self._relations = Relations(self._graph, clock, self._guard)
         self._join_registry = JoinRegistry(share=share, slicing=slicing, nest=rules is None)
         self._registry = QueryRegistry(self._guard)
-        self._budgets = Budgets(self._registry, timer)
+        self._budgets = Budgets(self._registry, self._join_registry, timer)
         self._components = EngineComponents(
             options, self._guard, self._graph, self._relations, self._join_registry, self._registry, self._budgets
         )

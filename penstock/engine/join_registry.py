@@ -7,7 +7,7 @@ for whole instants if the query does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.graph.graph import Node
@@ -65,6 +65,22 @@ class JoinPlacement(Protocol):
         """Register a join that was created for a request."""
 
 
+@dataclass(frozen=True)
+class _RegisteredJoin:
+    """A running join, and what queries must agree on to share it."""
+
+    node: Node
+    join: JoinOperator
+    whole_instants: bool
+    budget_scope: object
+    """Queries of the same scope may share the join; None is the scope of the engine."""
+
+    @property
+    def signature(self) -> object:
+        terms = SharingTerms(self.join.state, self.join.demand, self.whole_instants)
+        return _make_signature(self.join.shared_join.needs.host, terms)
+
+
 class JoinRegistry:
     """All joins of an engine. As a placement it shares joins wherever they fit."""
 
@@ -73,20 +89,26 @@ class JoinRegistry:
         self._allow_sharing = share
         self._allow_nesting = share and nest
         self.slicing = slicing
-        self._joins: list[tuple[Node, JoinOperator, bool]] = []
-        self._by_signature: dict[object, list[tuple[Node, JoinOperator]]] = {}
+        self._joins: dict[JoinOperator, _RegisteredJoin] = {}
+        self._by_signature: dict[object, list[_RegisteredJoin]] = {}
 
     def __iter__(self) -> Iterator[JoinOperator]:
-        return (join for _, join, _ in self._joins)
+        return iter(self._joins)
 
     def add(self, request: JoinRequest, node: Node, join: JoinOperator) -> None:
-        self._joins.append((node, join, request.terms.whole_instants))
+        self._joins[join] = _RegisteredJoin(node, join, request.terms.whole_instants, request.budget_scope)
         join.shared_join.slicing = self.slicing
         self._reindex()
 
     def remove(self, join: JoinOperator) -> None:
-        self._joins = [entry for entry in self._joins if entry[1] is not join]
+        del self._joins[join]
         self._reindex()
+
+    def set_budget_scope(self, join: JoinOperator, scope: object) -> None:
+        """Change which queries may share a join."""
+        if self._joins[join].budget_scope is not scope:
+            self._joins[join] = replace(self._joins[join], budget_scope=scope)
+            self._reindex()
 
     def reslice(self, slicing: Slicing) -> None:
         """Change the slices of all joins, and of those that will be added."""
@@ -101,24 +123,23 @@ class JoinRegistry:
 
     def _reindex(self) -> None:
         self._by_signature = {}
-        for node, join, whole in self._joins:
-            terms = SharingTerms(join.state, join.demand, whole)
-            signature = _make_signature(join.shared_join.needs.host, terms)
-            self._by_signature.setdefault(signature, []).append((node, join))
+        for entry in self._joins.values():
+            self._by_signature.setdefault(entry.signature, []).append(entry)
 
     def find_match(self, request: JoinRequest) -> JoinMatch | None:
         """If the user gave the plan of the query, the join must have that shape."""
         part = request.part
         if not self._allow_sharing or sum(not source.is_table for source in part.sources) < 2:
             return None
-        for node, join in self._by_signature.get(_make_signature(part, request.terms), ()):
+        for entry in self._by_signature.get(_make_signature(part, request.terms), ()):
+            join = entry.join
             renaming = find_shared_renaming(part, join.shared_join.needs.host)
-            if renaming is None or join.budget_scope is not request.budget_scope:
+            if renaming is None or entry.budget_scope is not request.budget_scope:
                 continue
             if not _has_same_counts(join, renaming, request.count_starts):
                 continue
             if not request.plan_given or rename_leaves(part.plan.tree, renaming) == join.shape:
-                return JoinMatch(node, join, renaming)
+                return JoinMatch(entry.node, join, renaming)
         return None
 
     def find_nested_match(self, request: JoinRequest) -> JoinMatch | None:
@@ -131,9 +152,10 @@ class JoinRegistry:
             or terms.state not in _NESTABLE_POLICIES
         ):
             return None
-        for node, join, whole in self._joins:
-            busy = join.budget_scope is not None or join.tree.shedding is not None
-            if whole or busy or (join.state, join.demand) != (terms.state, terms.demand):
+        for entry in self._joins.values():
+            join = entry.join
+            bound = entry.budget_scope is not None or join.tree.shedding is not None
+            if entry.whole_instants or bound or (join.state, join.demand) != (terms.state, terms.demand):
                 continue
             renaming = find_nested_renaming(part, join.shared_join.needs.host, join.shape)
             if renaming is None or join.tree.early_aliases not in (None, frozenset(renaming.values())):
@@ -142,7 +164,7 @@ class JoinRegistry:
                 continue
             shape = rename_leaves(part.plan.tree, renaming)
             if not request.plan_given or shape in list(list_joins(require_tree(join.shape))):
-                return JoinMatch(node, join, renaming, nested=True)
+                return JoinMatch(entry.node, join, renaming, nested=True)
         return None
 
 

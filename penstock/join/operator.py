@@ -100,8 +100,6 @@ class JoinOperator:
         self._parallel_track: ParallelTrack | None = None
         self._early_reader: EarlyReader | None = None
         self.unprobed: Counter[Tree] = Counter()
-        self.budget_scope: object = None
-        """Who may share it: queries with the same one. None is that of the engine, which most have."""
         self._done = int(ALWAYS)
         self._run_count = 0
         self._restored: tuple[MatchBatch, int] | None = None
