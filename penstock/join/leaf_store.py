@@ -21,7 +21,7 @@ from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import NO_INTEREST, Interest
-from penstock.join.sharing.interest_kernels import (
+from penstock.join.sharing.kernels import (
     clip_expirations,
     compute_window_ends,
     is_ascending,

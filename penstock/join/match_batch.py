@@ -21,8 +21,8 @@ from penstock.expr.nodes import Column, Expr
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
+from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops.kernels import select_by_age
 from penstock.state.alloc import allocate, gather
 from penstock.state.code_set import Mask
 from penstock.state.columns import RingColumn

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import Interest
-from penstock.join.sharing.interest_kernels import intersect_codes
+from penstock.join.sharing.kernels import intersect_codes
 from penstock.state.code_set import Mask
 from penstock.state.columns import (
     RingColumn,

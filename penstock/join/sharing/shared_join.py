@@ -24,13 +24,13 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import MatchBatch, PayloadView
 from penstock.join.sharing.admission import Admission
 from penstock.join.sharing.interest import NO_CODES, NO_INTEREST, Interest
+from penstock.join.sharing.kernels import count_slices
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds, StartPoint
 from penstock.join.sharing.slice_counts import SliceCounts
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
 from penstock.ops.expirations import Expirations
-from penstock.ops.kernels import count_slices
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.plan.physical import SubPlan
 from penstock.plan.query import JoinPart
