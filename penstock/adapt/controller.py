@@ -23,7 +23,7 @@ from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.adapt.sampler import Sampler
 from penstock.errors import QueryError
 from penstock.join.operator import JoinOperator
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.sharing.slices import Slicing
 
 LOG_SIZE = 10_000
 """How many decisions a log holds."""

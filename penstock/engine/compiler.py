@@ -20,8 +20,9 @@ from penstock.engine.parts import JoinQueryPart, OperatorQueryPart, QueryPart, S
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import JoinInput, JoinOperator
-from penstock.join.sharing.member import Member
+from penstock.join.join_inputs import JoinInput
+from penstock.join.operator import JoinOperator, JoinSpec
+from penstock.join.sharing.member import make_member
 from penstock.join.sharing.shared_needs import StartPoint
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
@@ -130,7 +131,7 @@ class Compiler:
         needed = derive_requirement(part, renaming, nested=host is not None and host.nested)
         plain = needed.common_lifetime is not None and not needed.residuals and not needed.freshness_checks
         buffer = None if pull and plain else Buffer()
-        member = Member(self._make_id("join"), needed, buffer, renaming, emits_ends=ends)
+        member = make_member(self._make_id("join"), needed, buffer, renaming, emits_ends=ends)
         since = _make_since({renaming[alias]: producer for alias, producer in producers.items()})
         if host is not None:
             host.join.add_member(member, since, history=self.history)
@@ -138,10 +139,9 @@ class Compiler:
         readers = {alias: producer.outlet.open() for alias, producer in producers.items()}
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
         tables = {source.alias: self.tables[source.relation.name] for source in part.sources if source.is_table}
-        join = JoinOperator(
-            self._make_unique_id(member.name), part, member, since, arrivals, tables,
-            strict=whole, state=self.state, demand=self.demand, maintenance=self.maintenance,
-        )  # fmt: skip
+        id_ = self._make_unique_id(member.name)
+        spec = JoinSpec(id_, part, self.state, self.demand, self.maintenance, strict=whole)
+        join = JoinOperator(spec, member, since, arrivals, tables)
         node = self.graph.add(join, Buffer(), {readers[alias]: producers[alias] for alias in readers})
         self.join_registry.add(node, join, whole)
         return self._add_part(JoinQueryPart(node, part, join, member, buffer))

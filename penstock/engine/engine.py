@@ -36,8 +36,8 @@ from penstock.graph.rules import STRATEGIES
 from penstock.graph.scheduler import GraphScheduler
 from penstock.graph.timestamps import find_awaited_time
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import Migration
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.running_trees import Migration
+from penstock.join.sharing.slices import Slicing
 from penstock.plan.explain import ExplainNode, as_mermaid, as_text
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance

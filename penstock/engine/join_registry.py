@@ -17,8 +17,8 @@ from penstock.graph.graph import Node
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_join import Slicing
 from penstock.join.sharing.shared_needs import StartPoint
+from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import StatePolicy
 from penstock.plan.join_sharing import find_nested_renaming, find_shared_renaming, rename_terms
 from penstock.plan.query import JoinPart

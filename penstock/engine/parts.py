@@ -18,9 +18,10 @@ from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Node
 from penstock.join.join_metrics import describe_nodes
 from penstock.join.match_batch import MatchBatch
-from penstock.join.operator import JoinOperator, Migration
+from penstock.join.operator import JoinOperator
+from penstock.join.running_trees import Migration
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_join import Slice
+from penstock.join.sharing.slices import Slice, list_slices
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.changelog import as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
@@ -141,7 +142,7 @@ class JoinQueryPart:
     def metrics(self) -> dict[str, object]:
         own_figures = {
             "living": len(self.member.expirations),
-            "emitted": self.join.shared_join.count_emitted(self.member),
+            "emitted": self.join.shared_join.counts.count_emitted(self.member),
             "stale": self.member.stale,
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
         }
@@ -152,7 +153,7 @@ class JoinQueryPart:
         own = self.own_aliases
         return [
             replace(each, rows={own[alias]: rows for alias, rows in each.rows.items() if alias in own})
-            for each in self.join.shared_join.list_slices(self.join.done)
+            for each in list_slices(self.join.shared_join, self.join.done)
         ]
 
     def format_readers(self) -> Iterator[str]:
@@ -179,7 +180,9 @@ class JoinQueryPart:
 
     def results(self, match_batches: Sequence[MatchBatch]) -> list[Batch]:
         """What the member shows of harvests."""
-        shown = (self.member.build_output(each) for each in match_batches if each.scope == self.member.need.scope)
+        shown = (
+            self.member.build_output(each) for each in match_batches if each.origin.scope == self.member.need.scope
+        )
         return [batch for batch in shown if batch is not None]
 
     def dump(self, shared: DumpedJoins) -> SavedState:

@@ -15,7 +15,8 @@ from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.match_batch import MatchBatch
-from penstock.join.operator import JoinOperator, Migration
+from penstock.join.operator import JoinOperator
+from penstock.join.running_trees import Migration
 from penstock.join.state_policy import POLICIES
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
@@ -243,7 +244,7 @@ class RunningQuery:
     @property
     def failure(self) -> QueryError | None:
         """Why the query stopped, None if it did not."""
-        joins = [stage.join.find_failure(stage.member) for stage in self._join_parts]
+        joins = [stage.member.find_failure() for stage in self._join_parts]
         return next((each for each in (*joins, *(a.failure for a in self._aggregates)) if each is not None), None)
 
     def stop(self, failure: QueryError | None) -> None:

@@ -15,8 +15,8 @@ from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Relations
 from penstock.errors import QueryError
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import Migration
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.running_trees import Migration
+from penstock.join.sharing.slices import Slicing
 
 
 class QueryChanges:
@@ -63,7 +63,7 @@ class QueryChanges:
             self._registry.remove(running)
             running.remove()
         self._builder.separate_readers(
-            join for join in running.joins if len(join.early_members) == len(join.shared_join.members)
+            join for join in running.joins if len(join.shared_join.early_members) == len(join.shared_join.members)
         )
 
     def migrate(self, name: str, plan: str, how: Migration) -> None:

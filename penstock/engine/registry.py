@@ -97,7 +97,7 @@ class QueryRegistry:
     def warn_failures(self, joins: list[JoinOperator]) -> None:
         """Tell once of every query that has stopped. To look at the joins first is cheap however many share them."""
         staged = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
-        if not staged and not any(join.has_failed_filters for join in joins):
+        if not staged and not any(join.shared_join.has_failed_filters for join in joins):
             return
         for running in self:
             if running.failure is not None:

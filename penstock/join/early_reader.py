@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.leaf_store import LeafStore
 from penstock.ops.protocol import Batch, Inlet
 from penstock.state.kernels import ALWAYS
+from penstock.state.renumbering import Renumbering
 
 
 @dataclass
@@ -63,13 +64,13 @@ class EarlyReader:
         self.done = done
         self._stores = stores
         self._join_inlets = {alias: inlet.fork() for alias, inlet in inlets.items()}
-        self._marks = {alias: stores[alias].end for alias in inlets}
+        self._marks = {alias: stores[alias].rows.end for alias in inlets}
 
     def advance(self, until: int) -> None:
         """The whole join has come to `until`."""
         for alias, place in self._join_inlets.items():
             place.read(until)
-            self._marks[alias] = self._stores[alias].find_first_after(until)
+            self._marks[alias] = self._stores[alias].rows.find_first_after(until)
 
     def mark(self, alias: str) -> int:
         """The first row of a window that the whole join has not seen."""

@@ -16,19 +16,17 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.join.demand.gate import DemandFilter, Gate
+from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_node import LeafNode, read_codes
+from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode
+from penstock.join.tree_context import TreeContext
 from penstock.plan.physical import EddyPlan, Key, LeafPlan, NodePlan
 from penstock.plan.routing import EddyRoute, choose_route
-
-if TYPE_CHECKING:
-    from penstock.join.tree import JoinTree
 
 _DECAY = 0.5
 """What a batch leaves of the weight of the batches before it."""
@@ -37,8 +35,8 @@ _DECAY = 0.5
 class FanOuts:
     """Rows made of one at a SteM, by the key the rows come with: measured, the newest batches counting most."""
 
-    def __init__(self, tree: JoinTree) -> None:
-        self._tree = tree
+    def __init__(self, context: TreeContext) -> None:
+        self._context = context
         self._observed: dict[tuple[str, Key], tuple[float, float]] = {}
 
     def estimate(self, stem: str, key: Key) -> float:
@@ -46,8 +44,8 @@ class FanOuts:
         probes, found = self._observed.get((stem, key), (0.0, 0.0))
         if probes:
             return found / probes
-        distinct = [max(self._tree.keys.interners[id_].live_count, 1) for id_ in key]
-        return len(self._tree.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
+        distinct = [max(self._context.keys.interners[id_].live_count, 1) for id_ in key]
+        return len(self._context.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
 
     def record(self, stem: str, key: Key, probes: int, found: int) -> None:
         before = self._observed.get((stem, key), (0.0, 0.0))
@@ -57,15 +55,15 @@ class FanOuts:
 class EddyNode:
     """The root of a tree that routes. Its leaves are the SteMs, in the order of the plan."""
 
-    def __init__(self, plan: EddyPlan, tree: JoinTree) -> None:
+    def __init__(self, plan: EddyPlan, context: TreeContext) -> None:
         self.plan = plan
-        self.stems = {leaf.alias: LeafNode(leaf, tree.stores[leaf.alias], tree) for leaf in plan.leaves}
+        self.stems = {leaf.alias: LeafNode(leaf, context.stores[leaf.alias], context) for leaf in plan.leaves}
         self.gates: dict[str, Gate] = {}
-        self.fan_outs = FanOuts(tree)
+        self.fan_outs = FanOuts(context)
         self.routes: dict[str, EddyRoute] = {}
         self.built: Counter[str] = Counter()
         """Rows made on the way to a result, by the stream they set out from."""
-        self._tree = tree
+        self._context = context
         self._places = {alias: place for place, alias in enumerate(plan.aliases)}
         self._classes = {alias: stem.plan.classes for alias, stem in self.stems.items()}
         self._paths: dict[EddyRoute, tuple[JoinNode, ...]] = {}
@@ -89,7 +87,7 @@ class EddyNode:
             stem, before = route[step - 1], len(rows)
             behind = self._places[stem] > self._places[origin]
             self.stems[stem].probes += before
-            rows = concat_rows(list(node.extend(node.left, rows, old_only=behind)), step)
+            rows = concat_rows(list(node.pair.extend(node.left, rows, old_only=behind)), step)
             if before:
                 self.fan_outs.record(stem, node.plan.key, before, len(rows))
             rows = self._filter_demanded(node, rows, self.stems[stem], route[step:])
@@ -100,7 +98,7 @@ class EddyNode:
     def _get_path(self, route: EddyRoute) -> tuple[JoinNode, ...]:
         """The half joins of a route, first to last."""
         if route not in self._paths:
-            if len(self._paths) >= self._tree.maintenance.eddy_paths:
+            if len(self._paths) >= self._context.maintenance.eddy_paths:
                 self._paths.clear()
             plan, steps = self.plan.plan_route(route), []
             while isinstance(plan, NodePlan):
@@ -109,14 +107,14 @@ class EddyNode:
             node: LeafNode | JoinNode = self._make_leaf(plan)
             path: list[JoinNode] = []
             for step in reversed(steps):
-                node = JoinNode(step, node, self._make_leaf(step.right), self._tree, None)
+                node = JoinNode(step, node, self._make_leaf(step.right), self._context, None)
                 path.append(node)
             self._paths[route] = tuple(path)
         return self._paths[route]
 
     def _make_leaf(self, plan: object) -> LeafNode:
         assert isinstance(plan, LeafPlan)
-        return LeafNode(plan, self._tree.stores[plan.alias], self._tree)
+        return LeafNode(plan, self._context.stores[plan.alias], self._context)
 
     def end_batch(self) -> None:
         for stem in self.stems.values():
@@ -129,7 +127,7 @@ class EddyNode:
         for alias, mine in self._classes.items():
             others = [classes for other, classes in self._classes.items() if other != alias]
             key = tuple(sorted(mine & frozenset[int]().union(*others)))
-            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, demand_filter)
+            self.gates[alias] = Gate(key, others, self._context.keys, self._context.maintenance, demand_filter)
 
     def rebuild_demand(self, bound: int) -> None:
         """Forget the keys of tuples that have died."""

@@ -35,7 +35,9 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.closed},
         **_collect_routing(tree.root, names),
         "false_positives": {name: rate for name, gate in gates.items() if (rate := gate.false_positives)},
-        "incomplete": [name for name, node in nodes.items() if node.complete_keys is not None],
+        "incomplete": [
+            name for name, node in nodes.items() if node.state is not None and node.state.complete_keys is not None
+        ],
         "bytes": sum(store.nbytes for store in stores.values())
         + sum(state.nbytes for state in states.values())
         + sum(gate.nbytes for gate in gates.values()),

@@ -38,10 +38,12 @@ class PayloadView:
 
     def __init__(self, ids: Mapping[str, I64], stores: Mapping[str, LeafStore], names: list[ColumnRef]) -> None:
         self._ids = ids
-        self._views: dict[ColumnRef, RingColumn] = {(alias, name): stores[alias].view(name) for alias, name in names}
+        self._views: dict[ColumnRef, RingColumn] = {
+            (alias, name): stores[alias].rows.view(name) for alias, name in names
+        }
         self._gathered: dict[ColumnRef, pa.Array] = {}
         for alias in {alias for alias, _ in names}:
-            stores[alias].add_viewer(self)
+            stores[alias].rows.add_viewer(self)
 
     def read_column(self, named: ColumnRef) -> pa.Array:
         """The values of all combinations, shared by all who ask."""
@@ -71,6 +73,23 @@ class PayloadView:
 
 
 @dataclass(frozen=True)
+class MatchOrigin:
+    """The state of the join when a match batch was found; the batch may be read long after."""
+
+    widest_windows: tuple[tuple[str, int], ...]
+    """The join's own windows."""
+    satisfied: frozenset[Expr]
+    """The predicates that all combinations satisfy."""
+    under_budget: bool
+    """Whether the join had a budget: stale combinations are dropped then."""
+    merge_count: int
+    """How many times filter groups had been merged."""
+    maintenance: Maintenance
+    scope: frozenset[str] | None = None
+    """The aliases of the early node that found the combinations; None for the root."""
+
+
+@dataclass(frozen=True)
 class MatchBatch:
     """New combinations of a join in temporal order, with all that its members ask of them.
 
@@ -83,19 +102,9 @@ class MatchBatch:
     row_counted_expirations: I64 | None
     """When the first part in a ROWS window dies, where there are such windows."""
     payload: PayloadView
-    widest_windows: tuple[tuple[str, int], ...]
-    """The join's own windows."""
-    satisfied: frozenset[Expr]
-    """The predicates the combinations satisfy."""
     membership: Callable[[FilterGroup], Mask] | None
-    """For a party, by code of interest, whether it wants that; None if there is only one party."""
-    under_budget: bool
-    """Whether it was made under a budget: what is stale must not leave then."""
-    merge_count: int
-    """How many times parties had become one by then."""
-    maintenance: Maintenance
-    scope: frozenset[str] | None = None
-    """The items of the node they are of, if it is not the root."""
+    """For a filter group, by code of interest, whether the group is in its set; None if there is only one group."""
+    origin: MatchOrigin
     _payload_places: I64 | None = None
     """Where the combinations stand in the crop, if they are only some of it."""
     _age_lookups: list[int] = field(default_factory=lambda: [0])
@@ -107,7 +116,7 @@ class MatchBatch:
     @cached_property
     def oldest_birth(self) -> I64:
         """When the oldest part was born."""
-        timed = [self.born[alias] for alias, _ in self.widest_windows]
+        timed = [self.born[alias] for alias, _ in self.origin.widest_windows]
         return reduce(np.minimum, timed) if timed else self.rows.born
 
     @cached_property
@@ -124,10 +133,10 @@ class MatchBatch:
         if life is None and self.membership is None:
             return None
         self._age_lookups[0] += 1
-        if life is not None and self._age_lookups[0] > self.maintenance.order_after:
+        if life is not None and self._age_lookups[0] > self.origin.maintenance.order_after:
             order, ages = self._age_order
             count = int(np.searchsorted(ages, life))
-            if self.maintenance.order_share * count < len(self):
+            if self.origin.maintenance.order_share * count < len(self):
                 return self.select_wanted(filter_group, np.sort(order[:count]))
         has, codes = self._read_interest(filter_group)
         out = allocate(len(self), np.int64)

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pytest
 from law_support import CHUNKS, check_fails, list_seeds, make_engine
 
-from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.member import Member
+from penstock.join.stored_rows import StoredRows
 from penstock.testing import difference
 
 STREAMS = {"A": {"ts": "bigint", "x": "bigint", "y": "bigint"}, "B": {"ts": "bigint", "x": "bigint", "y": "bigint"},
@@ -237,7 +237,7 @@ def test_sharing_mutants_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these breaks sharing; a few seeds are enough to see it."""
     breakages: tuple[tuple[object, str, Any], ...] = (
         (Interest, "membership", lambda self, _party: np.ones(len(self.sets), np.bool_)),
-        (LeafStore, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_)),
+        (StoredRows, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_)),
         (Member, "_find_group_at", lambda self, _matches: self.filter_group),
         (JoinNode, "drop_unwanted", lambda _self, _bound: None),
     )

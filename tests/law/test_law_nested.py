@@ -16,10 +16,10 @@ from test_law_groups import Happens, push_all
 
 import penstock as ps
 from penstock.join.early_reader import EarlyReader, PendingRows
-from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode
+from penstock.join.node_state import NodeState
 from penstock.join.operator import JoinOperator
-from penstock.join.tree import JoinTree
+from penstock.join.sharing.leaf_interest import LeafInterest
+from penstock.join.sharing.row_interest import RowInterest
 from penstock.testing import difference
 
 STREAMS = "ABCD"
@@ -165,9 +165,9 @@ def test_early_reader_mutants_are_detected(monkeypatch: pytest.MonkeyPatch) -> N
         (PendingRows, "clear", lambda _self: None),
         (PendingRows, "has_due", lambda _self, _until: False),
         (EarlyReader, "advance", lambda _self, _until: None),
-        (LeafStore, "null_interest", property(lambda _self: {}, lambda _self, _value: None)),
-        (JoinTree, "intersect_interest", lambda _self, _part, rows, _to: rows),
-        (JoinNode, "roll_back", lambda _self, _marks: None),
+        (LeafInterest, "null_codes", property(lambda _self: {}, lambda _self, _value: None)),
+        (RowInterest, "restrict", lambda self, part, rows, _to: (rows, self.read(part, rows))),
+        (NodeState, "roll_back", lambda _self, _marks: None),
     )
     for place, name, broken in breakages:
         with monkeypatch.context() as patch:
@@ -179,8 +179,8 @@ DETECTING_SEEDS = {
     "clear": (6, 23),
     "has_due": (4, 6),
     "advance": (4, 6),
-    "null_interest": (23, 44),
-    "intersect_interest": (65,),
+    "null_codes": (23, 44),
+    "restrict": (65,),
     "roll_back": (680,),
 }
 """Seeds whose stories have what each of them breaks."""

@@ -418,8 +418,8 @@ def test_more_than_256_interest_codes() -> None:
         one, other = eng.push(data), alone.push(data)
         assert all(same_rows(one[name], other[name]) is None for name in texts)
     (join,) = eng._join_registry
-    assert join.tree.interest is not None
-    assert len(join.tree.interest.sets) > 256
+    assert join.shared_join.interest is not None
+    assert len(join.shared_join.interest.sets) > 256
 
 
 def test_merged_slices_reach_is_longest_window() -> None:

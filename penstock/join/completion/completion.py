@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.join.leaf_node import LeafNode
-from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode
 from penstock.plan.tree import Tree
 from penstock.state.code_set import CodeSet
 from penstock.state.kernels import I32
+from penstock.state.renumbering import Renumbering
 
 
 @dataclass
@@ -52,22 +53,26 @@ class CompletionTracker:
         return bool(self._missing)
 
     def mark_incomplete(self, node: JoinNode) -> None:
-        """The node may lack any row made of the tuples there are now."""
-        node.complete_keys = CodeSet()
-        self._missing[node] = MissingRows({alias: self._stores[alias].end for alias in node.plan.aliases})
+        """The state of the node may lack any row made of the tuples stored so far."""
+        if node.state is not None:
+            node.state.complete_keys = CodeSet()
+            self._missing[node] = MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases})
 
     def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
         """A node over the same leaves as a former one, or as none, takes over its state and what that lacked.
 
         Rows can always be kept; what they are complete for only if no gate held anything back.
         """
-        if former is not None:
-            node.take_over_state(former)
+        state, old = node.state, None if former is None else former.state
+        if state is None:
+            return
+        if old is not None:
+            state.take_over(old)
         if complete:
             return
-        if former is not None and former in before._missing and former.ungated:
+        if former is not None and old is not None and former in before._missing and former.ungated:
             self._missing[node] = before._missing[former]
-            node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
+            state.complete_keys = old.complete_keys if old.key == state.key else CodeSet()
         else:
             self.mark_incomplete(node)
 
@@ -78,7 +83,7 @@ class CompletionTracker:
         could not find them: it may lack rows whose parts below that state are from before the marks there, with any
         tuple of its other side. So all of them end together, when one of the leaves has turned over.
         """
-        ends = {alias: store.end for alias, store in self._stores.items()}
+        ends = {alias: store.rows.end for alias, store in self._stores.items()}
         lacking: dict[TreeNode, dict[str, int]] = {}
         for node in nodes:
             causes = [
@@ -94,7 +99,7 @@ class CompletionTracker:
                 continue
             if causes:
                 before = [self._missing[node].marks] if node in self._missing else []
-                node.complete_keys = CodeSet()
+                node.state.complete_keys = CodeSet()
                 self._missing[node] = MissingRows(_merge_marks([*causes, *before]))
             if node in self._missing:
                 lacking[node] = self._missing[node].marks
@@ -107,9 +112,9 @@ class CompletionTracker:
         asked: dict[JoinNode, list[list[I32]]] = {}
         for node in reversed(nodes):
             lazy, driver = node.lazy, node.driver
-            if not isinstance(lazy, JoinNode) or lazy.complete_keys is None:
+            if not isinstance(lazy, JoinNode) or lazy.state is None or lazy.state.complete_keys is None:
                 continue
-            keys = asked.get(node, []) if node.state_key == lazy.state_key else []
+            keys = asked.get(node, []) if node.state is not None and node.state.key == lazy.state.key else []
             if isinstance(driver, LeafNode):
                 rows = driver.filter_demanded(driver.fresh_rows())
                 keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
@@ -123,13 +128,14 @@ class CompletionTracker:
         """A node lacks nothing once all tuples of one of its leaves from before have died."""
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
-            if any(self._stores[alias].base >= mark for alias, mark in missing.marks.items()):
+            if any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items()):
                 self._mark_complete(node)
 
     def forget_keys(self) -> None:
         """Codes mean other values from now on."""
         for node in self._missing:
-            node.complete_keys = CodeSet()
+            if node.state is not None:
+                node.state.complete_keys = CodeSet()
 
     def complete_some(self, rows: int) -> None:
         """Complete a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
@@ -147,10 +153,11 @@ class CompletionTracker:
     def _choose_leaf(self, node: JoinNode, missing: MissingRows) -> str:
         """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
         near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
-        return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].base)
+        return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].rows.base)
 
     def _mark_complete(self, node: JoinNode) -> None:
-        node.complete_keys = None
+        if node.state is not None:
+            node.state.complete_keys = None
         del self._missing[node]
 
 

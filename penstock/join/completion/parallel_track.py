@@ -33,7 +33,7 @@ class ParallelTrack:
         aliases = self._old_tree.plan.root.aliases
         older = np.zeros(len(rows), np.bool_)
         for place, alias in enumerate(aliases):
-            older |= rows.ids[place] < self.new_tree.first_row(alias)
+            older |= rows.ids[place] < self.new_tree.context.first_row(alias)
         new = self.new_tree.step(until)
         order = [self.new_tree.plan.root.aliases.index(alias) for alias in aliases]
         return concat_rows([rows.take(older), JoinRows(new.ids[order], new.born, new.dies)], len(aliases))
@@ -42,7 +42,7 @@ class ParallelTrack:
     def finished(self) -> bool:
         """Whether the old tree has nothing left that the new one lacks."""
         stores = self.new_tree.stores
-        return all(stores[alias].base >= self.new_tree.first_row(alias) for alias in stores)
+        return all(stores[alias].rows.base >= self.new_tree.context.first_row(alias) for alias in stores)
 
 
 def refuse_endless(plan: JoinPlan) -> None:

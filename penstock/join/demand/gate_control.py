@@ -6,7 +6,7 @@ for what an incomplete one lacks may demand anything; one that opens leaves behi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,32 +14,22 @@ import numpy as np
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
-from penstock.join.leaf_node import read_codes
-from penstock.join.leaf_store import LeafStore
+from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
+from penstock.join.tree_context import TreeContext
 from penstock.plan.physical import SubPlan
-from penstock.state.interning import KeySpace
-from penstock.state.maintenance import Maintenance
 
 
 class GateControl:
     """The gates of one shape of a tree. `policy_of` says which nodes may have one."""
 
     def __init__(
-        self,
-        stores: Mapping[str, LeafStore],
-        keys: KeySpace,
-        find_policy: Callable[[SubPlan], StatePolicy],
-        completion: CompletionTracker,
-        *,
-        maintenance: Maintenance,
+        self, context: TreeContext, find_policy: Callable[[SubPlan], StatePolicy], completion: CompletionTracker
     ) -> None:
-        self._stores = stores
-        self._keys = keys
+        self._context = context
         self._find_policy = find_policy
         self._completion = completion
-        self._maintenance = maintenance
         self._reviews: dict[Gate, GateReview] = {}
 
     def add_gates(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
@@ -52,7 +42,7 @@ class GateControl:
         policy = self._find_policy(lazy.plan)
         if policy.gated != "never" and isinstance(lazy, JoinNode) and lazy.state is not None:
             below = (part.plan.classes for part in walk_nodes(lazy))
-            lazy.gate = Gate(node.plan.key, below, self._keys, self._maintenance, policy.demand)
+            lazy.gate = Gate(node.plan.key, below, self._context.keys, self._context.maintenance, policy.demand)
             above = (*above, lazy.gate)
         self.add_gates(lazy, above)
 
@@ -69,7 +59,7 @@ class GateControl:
         """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
         was_shut = gate.closed
         always = self._find_policy(lazy.plan).gated == "always"
-        work = measure_work(gate, lazy, driver, self._stores, batches)
+        work = measure_work(gate, lazy, driver, self._context.stores, batches)
         last = self._reviews.get(gate, GateReview())
         since = work.subtract(last.work)
         if not was_shut and not always and (last.skips or not may_pay_off(since)):
@@ -83,7 +73,7 @@ class GateControl:
             gate.add(partial(read_codes, driver, rows), len(rows))
             if not always:
                 newest = rows.take(np.arange(len(rows))[-since.driver_rows_per_batch :])
-                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._stores)
+                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._context.stores)
                 shut = pays_off(sample, since, closed=was_shut)
         gate.closed = shut
         self._reviews[gate] = last.record(work, was_closed=was_shut, closed=shut)

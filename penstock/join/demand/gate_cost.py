@@ -17,10 +17,11 @@ from functools import partial
 import numpy as np
 
 from penstock.join.demand.gate import Gate
+from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_node import LeafNode, read_codes
+from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode, TreeNode, find_sought_leaves, walk_joins, walk_nodes
+from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.state.kernels import I32, I64
 
 Stores = Mapping[str, LeafStore]
@@ -93,11 +94,11 @@ class GateReview:
 def measure_work(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> GateWork:
     """The counts up to now."""
     if isinstance(driver, LeafNode):
-        driven, living = driver.store.end, len(driver.store)
+        driven, living = driver.store.rows.end, len(driver.store)
     else:
         driven, living = driver.built + driver.completed, 0 if driver.state is None else len(driver.state)
     built = round(sum(node.built * _compute_weight(node) for node in walk_joins(lazy)))
-    arrived = sum(stores[alias].end for alias in lazy.plan.aliases)
+    arrived = sum(stores[alias].rows.end for alias in lazy.plan.aliases)
     return GateWork(batches, arrived, built, driven, gate.tested, gate.demand_requests, living)
 
 
@@ -134,17 +135,17 @@ def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: 
     seen: Counter[JoinNode] = Counter()
     bound: Counter[JoinNode] = Counter()
     for alias in lazy.plan.aliases:
-        store = stores[alias]
-        ids = np.arange(max(store.base, store.end - SAMPLE_ROWS), store.end)
-        if not ids.size or store.plan.source.is_table:
+        stored = stores[alias].rows
+        ids = np.arange(max(stored.base, stored.end - SAMPLE_ROWS), stored.end)
+        if not ids.size or stores[alias].plan.source.is_table:
             continue
-        weight += store.end
+        weight += stored.end
         for node, found in _expand_all(lazy, alias, ids):
             codes = partial(read_codes, node, found)
             asked = [~gate.find_demanded(node.plan.classes, codes, len(found))]
             asked += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
             refused = int(np.count_nonzero(np.logical_and.reduce(asked)))
-            unused += _compute_weight(node) * refused / ids.size * store.end
+            unused += _compute_weight(node) * refused / ids.size * stored.end
             seen[node] += len(found)
             through = [
                 brief.find_demanded(leaf.plan.classes, codes, len(found)) for leaf in find_sought_leaves(node, gate)
@@ -154,9 +155,18 @@ def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: 
     return GateSample(unused / weight if weight else 0.0, sought)
 
 
+def find_sought_leaves(node: JoinNode, gate: Gate) -> list[LeafNode]:
+    """The leaves whose rows must match a new key of the gate for a row of the node to be read in `resume_rows`."""
+    bound = [child for child in (node.driver, node.lazy) if gate.project_key(child.plan.classes)]
+    if len(bound) > 1 and isinstance(bound[1], JoinNode):
+        bound.pop()
+    leaves = (part for child in bound for part in walk_nodes(child) if isinstance(part, LeafNode))
+    return [leaf for leaf in leaves if gate.project_key(leaf.plan.classes)]
+
+
 def _compute_weight(node: JoinNode) -> float:
     """What a row costs: mostly the coding of its key, class by class; a key of two classes makes it one."""
-    return (2 + len(node.state_key or ())) / 4
+    return (2 + (0 if node.state is None else len(node.state.key))) / 4
 
 
 def _expand_all(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, JoinRows]]:
@@ -168,4 +178,4 @@ def _expand_all(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode
         for below, found in _expand_all(side, alias, ids):
             rows = found
             yield below, rows
-    yield node, concat_rows(list(node.extend(side, rows, old_only=False)), len(node.plan.aliases))
+    yield node, concat_rows(list(node.pair.extend(side, rows, old_only=False)), len(node.plan.aliases))

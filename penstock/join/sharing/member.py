@@ -18,7 +18,6 @@ import pyarrow as pa
 from penstock.errors import QueryError
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
-from penstock.join.leaf_store import Renumbering
 from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
@@ -28,6 +27,7 @@ from penstock.plan.join_sharing import JoinRequirement
 from penstock.state.alloc import gather
 from penstock.state.code_set import Mask
 from penstock.state.kernels import ALWAYS, I64
+from penstock.state.renumbering import Renumbering
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
 """What evaluating an expression may raise. Some of Arrow's are also a MemoryError: that is not the query's fault."""
@@ -42,48 +42,54 @@ def make_evaluation_error(what: str, error: Exception) -> QueryError:
 
 
 class Member:
-    """One query's join. Without an outlet its rows are shown when somebody asks for them."""
+    """One query's part of a join. Its rows are built when they are read."""
 
-    def __init__(
-        self, name: str, need: JoinRequirement, outlet: Outlet | None, renaming: Mapping[str, str], *, emits_ends: bool
-    ) -> None:
+    def __init__(self, name: str, need: JoinRequirement, renaming: Mapping[str, str], *, emits_ends: bool) -> None:
         self.name = name
         self.query = name.rpartition(": ")[0]
         self.need = need
-        self.outlet = outlet
         self.renaming = renaming
-        """The join's alias for each of the query's."""
+        """The join's alias for each alias of the query."""
         self.emits_ends = emits_ends
         self.filter_group: FilterGroup
         self.expirations: Expirations
         self.failure: QueryError | None = None
         self.emitted = self.stale = 0
         self.complete_since = int(ALWAYS)
-        """From this time on it lacks no result for having come late."""
+        """From this time on no result is missing because the query was added late."""
         self.counted_before = 0
-        """How many results of its slices there were when it came."""
+        """How many results its slices had when it was added."""
         self._next_number = 0
         self._former_groups: list[tuple[int, FilterGroup]] = []
+
+    @property
+    def pulls(self) -> bool:
+        """Whether its rows are built when they are read, not at once."""
+        return True
+
+    def find_failure(self) -> QueryError | None:
+        """Why the member stopped; None if it did not."""
+        return self.failure or self.filter_group.failure
 
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def select_matches(self, matches: MatchBatch) -> I64 | None:
         """The positions of its combinations; None for all."""
-        party = self._find_group_at(matches)
+        group = self._find_group_at(matches)
         if self._has_widest_windows(matches):
-            places = matches.select_younger(party, None)
+            places = matches.select_younger(group, None)
         elif self.need.common_lifetime is not None:
-            places = matches.select_younger(party, self.need.common_lifetime)
+            places = matches.select_younger(group, self.need.common_lifetime)
         else:
             places = matches.select_wanted(
-                party, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
+                group, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
             )
         own = self._test_residuals(matches, places)
         return places if own is None else filter_positions(places, own, narrowed=True)
 
     def _drop_stale(self, matches: MatchBatch, places: I64 | None) -> I64 | None:
         """The combinations without a stale part; they leave at the instant they are born."""
-        if not matches.under_budget or not self.need.freshness_checks:
+        if not matches.origin.under_budget or not self.need.freshness_checks:
             return places
         young = [
             compute_ages(matches.rows.born, matches.born[alias]) <= bound for alias, bound in self.need.freshness_checks
@@ -94,21 +100,22 @@ class Member:
         return fresh
 
     def change_filter_group(self, filter_group: FilterGroup, merge_count: int) -> None:
-        """Its party has become one with another, as the so-many-th."""
+        """Its filter group was merged into another one; `merge_count` numbers the merges of the join."""
         self._former_groups.append((merge_count, self.filter_group))
         self.filter_group = filter_group
 
     def _find_group_at(self, matches: MatchBatch) -> FilterGroup:
-        """Its party when a harvest was brought in: it may be shown long after."""
-        return next((party for times, party in self._former_groups if matches.merge_count < times), self.filter_group)
+        """Its filter group when a match batch was found, which may be long before the batch is read."""
+        former = (group for merge, group in self._former_groups if matches.origin.merge_count < merge)
+        return next(former, self.filter_group)
 
     def _has_widest_windows(self, matches: MatchBatch) -> bool:
         """Whether the join has no wider windows than this query."""
-        return self.need.lifetimes == matches.widest_windows
+        return self.need.lifetimes == matches.origin.widest_windows
 
     def _test_residuals(self, matches: MatchBatch, places: I64 | None) -> Mask | None:
         """Which of its rows satisfy the predicates that others do not have."""
-        own = self.need.residuals - matches.satisfied
+        own = self.need.residuals - matches.origin.satisfied
         if not own:
             return None
         return compute_mask(tuple(own), matches.make_reader(places), len(matches) if places is None else places.size)
@@ -168,22 +175,44 @@ class Member:
         """As `births`, of those that die after `bound` in the member's windows."""
         return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), row_counted)
 
+
+class WritingMember(Member):
+    """A member that writes its rows to an outlet as soon as they are found."""
+
+    def __init__(
+        self, name: str, need: JoinRequirement, outlet: Outlet, renaming: Mapping[str, str], *, emits_ends: bool
+    ) -> None:
+        super().__init__(name, need, renaming, emits_ends=emits_ends)
+        self._outlet = outlet
+
+    @property
+    def pulls(self) -> bool:
+        return False
+
     def write(self, matches: MatchBatch | None, until: int, row_counted: Sequence[int]) -> None:
-        """Write what is born in this batch and what dies by `until`."""
-        assert self.outlet is not None
+        """Write the rows that are born in this batch and the ends of rows that die by `until`."""
         born = None if matches is None else self._try_build_inserts(matches, row_counted)
         dead = self.expirations.pop_due(until) if self.emits_ends else None  # after the births: some die at once
         batch = merge_changes(dead, born)
         if batch is not None:
             self.emitted += len(batch)
-            self.outlet.write(batch)
+            self._outlet.write(batch)
 
     def advance(self, frontier: int) -> None:
-        """Nothing before `frontier` will be written any more."""
-        assert self.outlet is not None
-        self.outlet.advance(frontier)
+        """No row before `frontier` will be written any more."""
+        self._outlet.advance(frontier)
 
     def renumber(self, renumbered: Mapping[str, Renumbering], row_counted: Sequence[str]) -> None:
+        """Leaf rows of ROWS windows, given by alias, have new ids."""
         for place, alias in enumerate(row_counted):
             if alias in renumbered:
                 self.expirations.renumber(place, renumbered[alias])
+
+
+def make_member(
+    name: str, need: JoinRequirement, outlet: Outlet | None, renaming: Mapping[str, str], *, emits_ends: bool
+) -> Member:
+    """A member that writes to an outlet, or one whose rows are built when they are read."""
+    if outlet is None:
+        return Member(name, need, renaming, emits_ends=emits_ends)
+    return WritingMember(name, need, outlet, renaming, emits_ends=emits_ends)
