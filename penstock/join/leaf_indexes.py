@@ -20,8 +20,8 @@ from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
 from penstock.plan.physical import Key
 from penstock.state.chain_index import ChainIndex
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32, I64, probe_chain
+from penstock.state.key_space import KeySpace
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
 from penstock.state.sorted_index import F64, SortedIndex, to_floats
 

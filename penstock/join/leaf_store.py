@@ -28,8 +28,8 @@ from penstock.join.stored_rows import StoredRows
 from penstock.plan.physical import LeafPlan
 from penstock.state.code_set import Mask
 from penstock.state.columns import make_ring_column, ring_read, ring_write
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, collect_living_rows, skip_dead_rows
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.renumbering import Renumbering
 from penstock.state.windows import RowsWindow, compute_expirations, get_lifetime
@@ -69,7 +69,7 @@ class LeafStore:
         window = plan.source.window
         if window is not None and window.kind == "rows":
             types = [schema.field(name).type for name in window.partition]
-            self.rows_window = RowsWindow(window.size or 0, types, maintenance.capacity)
+            self.rows_window = RowsWindow(window.size or 0, types, maintenance)
         self.expiry = ExpiryOrder(maintenance, fifo_window=self.rows_window is None or self.rows_window.is_fifo)
         self.indexes = LeafIndexes(self.rows, keys, self.expiry)
         self.gaps = ColumnGaps(self.rows)

@@ -32,8 +32,8 @@ from penstock.join.tree_context import TreeContext
 from penstock.plan.migration import classify_states
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, SubPlan
 from penstock.plan.tree import require_tree
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import ALWAYS, FOREVER, I32
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.probe_blocks import ProbeBuffer
 from penstock.state.renumbering import Renumbering

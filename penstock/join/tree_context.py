@@ -13,7 +13,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.plan.physical import SubPlan
-from penstock.state.interning import KeySpace
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 from penstock.state.probe_blocks import ProbeBuffer
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from penstock.cql.bound import Window
 from penstock.state.columns import ring_resize, ring_write
-from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
+from penstock.state.key_space import KeySpace
+from penstock.state.maintenance import Maintenance
 
 
 def get_lifetime(window: Window | None) -> int | None:
@@ -40,10 +41,10 @@ class RowsWindow:
     A tuple counts whether or not its leaf stores it. Stored rows that live queue up per partition.
     """
 
-    def __init__(self, size: int, partition_types: Sequence[pa.DataType], capacity: int) -> None:
+    def __init__(self, size: int, partition_types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
+        capacity = maintenance.capacity
         self._size = size
-        self._interners = tuple(make_interner(type_, capacity) for type_ in partition_types)
-        self._pairs = tuple(CodeTable(capacity) for _ in self._interners[1:])
+        self._keys = KeySpace(partition_types, maintenance, null_is_value=True)
         self._counts: I64 = np.zeros(capacity, np.int64)
         self._oldest: I64 = np.full(capacity, NONE, np.int64)
         self._newest: I64 = np.full(capacity, NONE, np.int64)
@@ -54,18 +55,11 @@ class RowsWindow:
     @property
     def is_fifo(self) -> bool:
         """Whether rows die in the order of their ids."""
-        return not self._interners
+        return not self._keys.full_key
 
     def encode_partitions(self, values: Sequence[pa.Array], rows: int) -> I32:
         """The partition of every tuple; NULL is a value like another here, as in GROUP BY."""
-        codes: I32 = np.zeros(rows, np.int32)
-        for place, (table, column) in enumerate(zip(self._interners, values, strict=True)):
-            part = table.intern(column) + np.int32(1)
-            if place:
-                packed = (codes.astype(np.int64) << 32) | part.astype(np.int64)
-                codes = self._pairs[place - 1].intern(packed)
-            else:
-                codes = part
+        codes = self._keys.encode_columns(values, rows, insert=True)
         self._reserve(int(codes.max(initial=0)) + 1)
         return codes
 

@@ -25,7 +25,7 @@ from penstock.ops.expirations import Expirations
 from penstock.ops.row_groups import RowGroups
 from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.state import kernels
-from penstock.state.interning import KeySpace
+from penstock.state.key_space import KeySpace
 from penstock.state.renumbering import Renumbering
 from penstock.state.windows import RowsWindow
 

@@ -24,8 +24,9 @@ from penstock.state.alloc import allocate, concat_arrays, copy_array, gather
 from penstock.state.bloom import BloomFilter
 from penstock.state.code_set import CodeSet
 from penstock.state.columns import make_ring_column
-from penstock.state.interning import CodeTable, KeySpace, make_interner
+from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED
 from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
 from penstock.state.sorted_index import SortedIndex, compute_ranges

@@ -19,8 +19,8 @@ import numpy as np
 from penstock.plan.physical import Key
 from penstock.state.bloom import BloomFilter
 from penstock.state.code_set import CodeSet, Mask
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 
 CodeReader = Callable[[int], I32]
