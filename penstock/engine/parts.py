@@ -197,7 +197,7 @@ class JoinQueryPart:
     def restore(self, saved: SavedState, living: Sequence[Batch | None]) -> Batch | None:  # noqa: ARG002
         if "members" in saved.values:
             restore_join(self.join, saved.values, saved.tables)
-        return self.join.build_live_rows(self.member)
+        return self.join.output.build_live_rows(self.member)
 
 
 def _format_queries(members: Sequence[str]) -> str:

@@ -86,7 +86,9 @@ class QueryRegistry:
 
     def collect_results(self, joins: list[JoinOperator]) -> Results:
         """What every query found: taken at once, or from the joins that will be asked for it."""
-        results = Results(self._by_name, {join: join.take_matches() for join in joins}, self._guard, self._warn_once)
+        results = Results(
+            self._by_name, {join: join.output.take_matches() for join in joins}, self._guard, self._warn_once
+        )
         for running in self._buffered:
             results[running.name] = running.results()
         return results

@@ -11,30 +11,26 @@ each row (`sharing/leaf_interest`). Cost: O(1) per tuple, and per match when pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column
 from penstock.join.column_gaps import ColumnGaps
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.leaf_indexes import IdRange, LeafIndexes
 from penstock.join.sharing.interest import NO_INTEREST
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
+from penstock.join.tuple_selection import select_tuples
 from penstock.plan.physical import LeafPlan
-from penstock.state.code_set import Mask
 from penstock.state.columns import make_ring_column, ring_read, ring_write
 from penstock.state.kernels import ALWAYS, I32, I64, NONE, collect_living_rows, skip_dead_rows
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.renumbering import Renumbering
 from penstock.state.windows import RowsWindow, compute_expirations, get_lifetime
-
-_NO_NULL_CODES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -47,15 +43,6 @@ class StaticTable:
     def read(self, name: str) -> pa.Array:
         """A column of the rows that are kept."""
         return self.columns[name].take(self.positions)
-
-
-@dataclass(frozen=True)
-class _Selection:
-    """The tuples of a batch that are stored: positions (None for all), codes by class, and codes of interest."""
-
-    chosen: I64 | None
-    codes: dict[int, I32]
-    wanted: I32 | None
 
 
 class LeafStore:
@@ -109,46 +96,16 @@ class LeafStore:
         """
         self.tuples_read += times.size
         self.fresh_from = self.rows.end
-        kept = self._select(columns, times.size, wanted)
-        stored = times if kept.chosen is None else times[kept.chosen]
-        read = _make_reader(columns, kept.chosen)
-        payload = {name: read(Column(self.alias, name, pa.null())) for name in self.rows.columns}
-        dies = self._compute_expirations(stored, kept.wanted)
-        first = self.append(stored, dies, kept.codes, payload, kept.wanted)
+        kept = select_tuples(self.plan, self._keys, self.interest, columns, times.size, wanted)
+        born = kept.take(times)
+        payload = {name: kept.read(columns, name) for name in self.rows.columns}
+        first = self.append(born, self._compute_expirations(born, kept.wanted), kept.codes, payload, kept.wanted)
         if self.rows_window is not None:
             parts = self.rows_window.encode_partitions([columns[name] for name in self.partition], times.size)
             ids = np.full(times.size, NONE, np.int64)
             ids[slice(None) if kept.chosen is None else kept.chosen] = np.arange(first, self.rows.end)
             self.rows_window.add_tuples(parts, times, ids, self.rows.dies)
         return kept.chosen
-
-    def _select(self, columns: Mapping[str, pa.Array], rows: int, wanted: I32 | None) -> _Selection:
-        """Choose the tuples that pass the filters and have no NULL in a term they are joined by."""
-        chosen = self._find_passing(columns, rows) if wanted is None else _find_positions(wanted)
-        codes = self._encode_terms(columns, chosen, rows if chosen is None else chosen.size)
-        null_codes = _NO_NULL_CODES if self.interest is None else self.interest.null_codes
-        lacking = [column for id_, column in codes.items() if id_ not in null_codes and column.min(initial=0) < 0]
-        if lacking:
-            matchable = np.logical_and.reduce([column >= 0 for column in lacking])
-            chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
-            codes = {id_: column[matchable] for id_, column in codes.items()}
-        if wanted is not None and chosen is not None:
-            wanted = wanted[chosen]
-        if null_codes and wanted is not None and self.interest is not None:
-            positions = np.arange(rows) if chosen is None else chosen
-            return _Selection(*self.interest.narrow_nulls(positions, codes, wanted))
-        return _Selection(chosen, codes, wanted)
-
-    def _find_passing(self, columns: Mapping[str, pa.Array], rows: int) -> I64 | None:
-        """The positions of the tuples that pass the filters; None for all."""
-        if not self.plan.filters:
-            return None
-        return _find_positions(compute_mask(self.plan.filters, lambda column: columns[column.name], rows))
-
-    def _encode_terms(self, columns: Mapping[str, pa.Array], chosen: I64 | None, rows: int) -> dict[int, I32]:
-        """The codes of the chosen tuples in every class, NONE where the term is NULL."""
-        read = _make_reader(columns, chosen)
-        return {id_: self._keys.interners[id_].intern(evaluate(term, read, rows)) for id_, term in self.plan.terms}
 
     def _compute_expirations(self, born: I64, wanted: I32 | None) -> I64:
         """When tuples born at `born` die: at the end of the window, or of the longest window that needs them."""
@@ -280,15 +237,3 @@ class LeafStore:
                     self.gaps.add(name)
         rows.columns = {name: columns[name] for name in plan.columns}
         self.gaps.retain(rows.columns)
-
-
-def _find_positions(chosen: Mask | I32) -> I64 | None:
-    """Where a mask is true, or a code is not NO_INTEREST; None for everywhere."""
-    return None if np.count_nonzero(chosen) == chosen.size else np.flatnonzero(chosen)
-
-
-def _make_reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:
-    if chosen is None:
-        return lambda column: columns[column.name]
-    indices = pa.array(chosen)
-    return lambda column: columns[column.name].take(indices)

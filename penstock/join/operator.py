@@ -24,16 +24,15 @@ from penstock.join.demand.gate import DemandFilter
 from penstock.join.early_reader import EarlyReader
 from penstock.join.join_inputs import JoinInput, JoinInputs
 from penstock.join.join_metrics import collect_metrics
+from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
 from penstock.join.join_snapshot import SavedJoin, restore_windows, save_join
 from penstock.join.leaf_node import LeafNode
-from penstock.join.match_batch import MatchBatch
 from penstock.join.running_trees import Migration
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import Slicing
-from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.state_policy import get_policy
 from penstock.join.tree import JoinTree
 from penstock.ops.protocol import Batch, concat
@@ -74,13 +73,12 @@ class JoinOperator:
         self.demand = spec.demand
         self.shared_join = SharedJoin(spec.part, first, start, get_policy(spec.state, spec.demand), spec.maintenance)
         self.trees = self.shared_join.trees
+        self.output = JoinOutput(self.shared_join)
         self.inputs = JoinInputs(inputs, strict=spec.strict or bool(self.shared_join.matches.row_counted))
         self.unprobed: Counter[Tree] = Counter()
         self.budget_scope: object = None
         """Only queries with the same budget scope may share the join; None is the scope of the engine."""
         self._run_count = 0
-        self._restored: tuple[MatchBatch, int] | None = None
-        self._pending_matches: list[MatchBatch] = []
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
             self.tree.stores[alias].load(columns, table.num_rows)
@@ -107,12 +105,11 @@ class JoinOperator:
         return self.inputs.has_work()
 
     def next_timer(self) -> int | None:
-        ending = (member for member in self.shared_join.writers if member.emits_ends)
-        dues = [due for member in ending if (due := member.expirations.next_due()) is not None]
-        return min(dues) + self.inputs.strict if dues else None
+        due = self.output.find_next_end()
+        return None if due is None else due + self.inputs.strict
 
     def run(self, budget: int) -> int:
-        self._restored = None
+        self.output.drop_restored()
         early = self.inputs.early
         ahead = 0 if early is None else self._run_early(early, budget)
         cut = self.inputs.find_cut(budget)
@@ -121,7 +118,7 @@ class JoinOperator:
         due = taken or (early_node is not None and early_node.pending.has_due(cut.until))
         self._emit(self._step(cut.until) if due else None, cut.until)
         if cut.reaches_bound:
-            self._advance_members(None, cut.bound + 1 if self.inputs.strict else cut.bound)
+            self.output.advance(None, cut.bound + 1 if self.inputs.strict else cut.bound)
         return taken + ahead
 
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
@@ -151,7 +148,7 @@ class JoinOperator:
         done: int,
         sets: Sequence[int] | None,
     ) -> None:
-        """Start from windows dumped at the time `done`. Nothing is written: see `build_live_rows`."""
+        """Start from windows dumped at the time `done`. Nothing is written: see `JoinOutput.build_live_rows`."""
         self.inputs.done = done
         self.inputs.rewind(unread)
         restore_windows(self.shared_join, windows, column_gaps, sets)
@@ -160,13 +157,7 @@ class JoinOperator:
                 store.end_batch()
             self.tree.restart()
         else:
-            self._restored = self.shared_join.matches.build(self.tree.rebuild(self.tree.plan)), done
-
-    def build_live_rows(self, member: Member) -> Batch | None:
-        """The rows of a member that lived in a snapshot; None if the member does not emit ends."""
-        if not member.emits_ends or self._restored is None:
-            return None
-        return member.build_live_rows(*self._restored, self.shared_join.matches.list_row_counted_places())
+            self.output.keep_restored(self.shared_join.matches.build(self.tree.rebuild(self.tree.plan)), done)
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +171,7 @@ class JoinOperator:
             self._emit_early(until)
         early.done = max(early.done, until)
         if until == bound:
-            self._advance_members(self.tree.early_aliases, bound)
+            self.output.advance(self.tree.early_aliases, bound)
         return taken
 
     def _emit_early(self, until: int) -> None:
@@ -191,12 +182,7 @@ class JoinOperator:
         if not len(rows):
             return
         readers = shared.encode_readers(interest.interest, early=True)
-        matches = shared.matches.build_early(node.plan, rows, interest, readers)
-        for member in shared.writers:
-            if member.need.scope is not None:
-                member.write(matches, until, ())
-        if len(matches) and shared.has_pull_members(self.tree.early_aliases):
-            self._keep_matches(matches)
+        self.output.write_early(shared.matches.build_early(node.plan, rows, interest, readers), until)
 
     def _ingest(self, arrived: Mapping[str, list[Batch]]) -> int:
         """Store the tuples that arrived in the leaves; returns how many there are."""
@@ -224,12 +210,7 @@ class JoinOperator:
     def _emit(self, rows: JoinRows | None, until: int) -> None:
         """Give the members their rows, and end the batch."""
         shared, tree = self.shared_join, self.tree
-        matches = shared.matches.build(rows) if rows is not None and len(rows) else None
-        for member in shared.writers:
-            if member.need.scope is None:
-                member.write(matches, until, shared.matches.list_row_counted_places())
-        if matches is not None and shared.has_pull_members():
-            self._keep_matches(matches)
+        self.output.write(shared.matches.build(rows) if rows is not None and len(rows) else None, until)
         renumbered = self.trees.end_batch(until)
         if self.inputs.early is not None:
             self.inputs.early.advance(until)
@@ -244,20 +225,6 @@ class JoinOperator:
             with self._in_sync():
                 shared.merge_groups(self.done)
 
-    def _keep_matches(self, matches: MatchBatch) -> None:
-        self._pending_matches.append(matches)
-        self.shared_join.counts.add(matches)
-
-    def take_matches(self) -> list[MatchBatch]:
-        """The matches since the last call, for the members that build their rows when these are read."""
-        matches, self._pending_matches = self._pending_matches, []
-        return matches
-
-    def _advance_members(self, scope: frozenset[str] | None, frontier: int) -> None:
-        for member in self.shared_join.writers:
-            if member.need.scope == scope:
-                member.advance(frontier)
-
     # ── changes between two batches ──────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
@@ -270,12 +237,8 @@ class JoinOperator:
         ahead = early.roll_back()
         node.roll_back({alias: early.mark(alias) for alias in early.inlets})
         yield
-        if self.inputs.early is early and self._ingest(early.read_again(ahead)):
-            self._step_early()
-
-    def _step_early(self) -> None:
-        """Let the early node take rows that its readers have seen already."""
-        if self.tree.early_node is not None:
+        read_again = self.inputs.early is early and self._ingest(early.read_again(ahead))
+        if read_again and self.tree.early_node is not None:  # without output: its readers have these rows already
             self.tree.early_node.step(self.tree.context.interest)
 
     def add_member(self, member: Member, start: StartPoint, *, history: bool) -> None:
@@ -318,10 +281,6 @@ class JoinOperator:
             return
         with self._in_sync():
             self.tree.change_plan(plan)
-
-    def set_shedding(self, shedding: LoadShedding | None) -> None:
-        """Set or remove a budget."""
-        self.trees.set_shedding(shedding)
 
 
 def make_eddy_budget_error(name: str) -> UnsupportedError:

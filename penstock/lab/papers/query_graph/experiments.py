@@ -309,7 +309,7 @@ def _build_join() -> TimedGraph:
             assert isinstance(source, SourceOperator)
             source.feed(columns["ts"].to_numpy(), columns)
 
-    return TimedGraph(graph, feed, lambda: sum(len(harvest) for harvest in join.take_matches()))
+    return TimedGraph(graph, feed, lambda: sum(len(harvest) for harvest in join.output.take_matches()))
 
 
 def _time_pair(by_cycle: TimedGraph, direct: TimedGraph, strategy: str, pushes: int) -> tuple[float, float]:
