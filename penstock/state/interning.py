@@ -103,7 +103,7 @@ class Interner(Protocol):
 
 
 class NumberInterner:
-    """Integers, floats, booleans, dates, timestamps and durations: whatever is one 64-bit word."""
+    """Integers, floats, booleans, dates, timestamps and durations: types whose values are one 64-bit word."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
@@ -134,7 +134,7 @@ class NumberInterner:
 
 
 def _to_words(values: pa.Array) -> I64:
-    """The values as 64-bit integers, equal exactly where the values are (-0.0 is 0.0, one NaN equals another)."""
+    """The values as 64-bit integers, equal exactly where the values are equal (-0.0 is 0.0, all NaN are equal)."""
     if values.type == _INT64 and values.null_count == 0:
         plain: I64 = values.to_numpy()
         return plain
@@ -156,7 +156,7 @@ def _from_words(words: I64, type_: pa.DataType) -> pa.Array:
 
 
 class ObjectInterner:
-    """Strings, decimals and binaries: one dictionary look-up for each distinct value of a batch."""
+    """Strings, decimals and binaries: one dictionary lookup for each distinct value of a batch."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
