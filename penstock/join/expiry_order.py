@@ -16,7 +16,7 @@ from penstock.state.maintenance import Maintenance
 
 
 class ExpiryOrder:
-    """What a leaf knows about the deaths of its rows."""
+    """The order of deaths in one leaf, and the number of its dead rows."""
 
     def __init__(self, maintenance: Maintenance, *, fifo_window: bool) -> None:
         """`fifo_window`: the window alone lets rows die in the order of their ids."""

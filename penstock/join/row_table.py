@@ -1,10 +1,10 @@
-"""The state of a join node: rows of the node, in chains per key code.
+"""The table of a node state: rows of a join node, in chains per key code.
 
-Law: `probe` meets every stored row with the code whose interval overlaps the probe's. Rows are kept until a rebuild
-finds them dead; a dead row never matches, because two intervals that do not overlap never will again.
+Law: `probe` returns every stored row with the probe's code whose interval overlaps the probe's. Rows are kept until a
+rebuild finds them dead; a dead row never matches, because intervals that do not overlap stay so.
 
-State per row: key code, born, dies, chain link, one id per alias, and whether the row is of the batch in progress.
-Cost: O(1) per insert; a rebuild every time the state has doubled since the last one.
+State per row: key code, born, dies, chain link, one id per alias, and whether the row belongs to the current batch.
+Cost: O(1) per insert; a rebuild each time the table has doubled since the last one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.state.maintenance import Maintenance
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
 from penstock.state.sorted_index import F64, SortedIndex
 
-_NO_RING = -1  # as a mask it leaves every position as it is
+_NO_RING = -1  # as a mask it keeps every position
 
 
 class RowTable:
@@ -57,11 +57,11 @@ class RowTable:
         return sum(array.nbytes for array in arrays) + self._row_set.nbytes
 
     def find_absent(self, rows: JoinRows) -> Mask:
-        """Which rows the state does not hold. The caller must insert exactly those, in this order."""
+        """Which rows the table does not hold. The caller must insert exactly those, in this order."""
         return self._row_set.add(rows.ids, self._ids, self.size)
 
     def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
-        """Add rows whose key codes are all below `bound`; `fresh` are those with a tuple of this batch."""
+        """Add rows whose key codes are all below `code_limit`; `fresh` are those with a tuple of this batch."""
         first, self.size = self.size, self.size + len(rows)
         if self.size > self._born.size:
             self._grow(self.size)
@@ -95,7 +95,7 @@ class RowTable:
         self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, read_numbers: Callable[[JoinRows], F64],
         scratch: ProbeBuffer,
     ) -> Iterator[PairBlock]:  # fmt: skip
-        """Blocks of (probe, position) where the row's number lies in the probe's range; `numbers` tells it."""
+        """Blocks of (probe, position) where the row's number, see `read_numbers`, lies in the probe's range."""
         if self._sorted_index is None:
             self._sorted_index, self._sorted_until = SortedIndex(), 0
         if self._sorted_until < self.size:
@@ -110,7 +110,7 @@ class RowTable:
         return self._ids.take(positions, axis=1)
 
     def rows(self) -> JoinRows:
-        """All rows, dead ones that were not cleared away yet included."""
+        """All rows, dead rows that are not purged yet included."""
         here = slice(0, self.size)
         return JoinRows(self._ids[:, here], self._born[here], self._dies[here])
 
@@ -118,28 +118,28 @@ class RowTable:
         return self._codes[: self.size]
 
     def drop_sorted_index(self) -> None:
-        """Forget the order by number: another sibling may ask for another one."""
+        """Drop the sorted index: another sibling may compare another number."""
         self._sorted_index = None
 
     def end_batch(self) -> None:
-        """The batch in progress is over: no row is fresh any more."""
+        """The current batch is over: no row is fresh any more."""
         self._fresh[self._fresh_from : self.size] = 0
         self._fresh_from = self.size
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether enough rows came since the last rebuild to make another worth its cost."""
+        """Whether enough rows were added since the last rebuild to make another one worth its cost."""
         return self.size > self._rebuild_at
 
     def postpone_rebuild(self, rows: int) -> None:
-        """Rows that were completed, not born, are alive: they are no reason to look for dead ones soon."""
+        """Completed rows are alive, so they do not count as growth for the next rebuild."""
         self._rebuild_at += self._maintenance.regrowth * rows
 
     def rebuild(self, rows: JoinRows, codes: I32) -> None:
-        """Hold exactly these rows, none of them fresh; they may be views of what is held now."""
+        """Hold exactly these rows, none of them fresh; they may be views of the current rows."""
         capacity = max(self._maintenance.state_capacity, 1 << (2 * len(rows)).bit_length())
         bound = int(codes.max(initial=NONE)) + 1
-        self._allocate(capacity)  # makes new arrays: the old ones live as long as the rows do
+        self._allocate(capacity)  # allocates new arrays: `rows` may refer to the old ones
         self.insert(rows, codes, bound, fresh=False)
         self._fresh_from = self.size
         self._rebuild_at = max(self._maintenance.rebuild_rows, self._maintenance.regrowth * self.size)

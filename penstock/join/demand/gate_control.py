@@ -1,7 +1,8 @@
-"""The gates of a join tree: where they hang, and when they shut (JIT).
+"""The gates of a join tree: where they are, and when they close (JIT).
 
-Law: a gate holds back only rows that no living row of its driver demands. It is shut only while the driver is complete,
-for what an incomplete one lacks may demand anything; one that opens leaves behind states that may lack rows.
+Law: a gate holds back only rows that no living row of its driver demands. It is closed only while the driver is
+complete, because the rows that an incomplete driver lacks may demand any key. When a gate opens, the states below it
+may lack rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.plan.physical import SubPlan
 
 
 class GateControl:
-    """The gates of one shape of a tree. `policy_of` says which nodes may have one."""
+    """The gates of one shape of a tree. `find_policy` determines which nodes have one."""
 
     def __init__(
         self, context: TreeContext, find_policy: Callable[[SubPlan], StatePolicy], completion: CompletionTracker
@@ -33,7 +34,7 @@ class GateControl:
         self._reviews: dict[Gate, GateReview] = {}
 
     def add_gates(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
-        """Put a gate, open, over every lazy child that is a join, and tell everything below it."""
+        """Put an open gate over every lazy child that is a join, and register it with all nodes below."""
         node.gates = above
         if not isinstance(node, JoinNode):
             return
@@ -47,7 +48,7 @@ class GateControl:
         self.add_gates(lazy, above)
 
     def refresh_demand(self, node: JoinNode, bound: int, batches: int) -> None:
-        """Forget demand that no driver row has that lives at `bound`, from a node down; only between two batches."""
+        """Remove demand of driver rows that are dead at `bound`, from a node down; only between two batches."""
         lazy = node.lazy
         if isinstance(lazy, JoinNode) and lazy.gate is not None:
             self._review_gate(lazy, lazy.gate, node.driver, bound, batches)
@@ -56,27 +57,27 @@ class GateControl:
                 self.refresh_demand(child, bound, batches)
 
     def _review_gate(self, lazy: JoinNode, gate: Gate, driver: TreeNode, bound: int, batches: int) -> None:
-        """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
-        was_shut = gate.closed
+        """Compute demand again from the driver's living rows, and decide whether the gate holds rows back."""
+        was_closed = gate.closed
         always = self._find_policy(lazy.plan).gated == "always"
         work = measure_work(gate, lazy, driver, self._context.stores, batches)
         last = self._reviews.get(gate, GateReview())
         since = work.subtract(last.work)
-        if not was_shut and not always and (last.skips or not may_pay_off(since)):
+        if not was_closed and not always and (last.skips or not may_pay_off(since)):
             self._reviews[gate] = last.skip(work)
             return
         gate.clear()
-        shut = driver.complete
-        if shut:
+        closed = driver.complete
+        if closed:
             rows = driver.read_living()
             rows = driver.filter_demanded(rows.take(rows.dies > bound))
             gate.add(partial(read_codes, driver, rows), len(rows))
             if not always:
                 newest = rows.take(np.arange(len(rows))[-since.driver_rows_per_batch :])
                 sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._context.stores)
-                shut = pays_off(sample, since, closed=was_shut)
-        gate.closed = shut
-        self._reviews[gate] = last.record(work, was_closed=was_shut, closed=shut)
-        if was_shut and not shut:  # also what was incomplete before: rows of newer tuples were held back, too
+                closed = pays_off(sample, since, closed=was_closed)
+        gate.closed = closed
+        self._reviews[gate] = last.record(work, was_closed=was_closed, closed=closed)
+        if was_closed and not closed:  # incomplete nodes too: rows of newer tuples were held back
             for part in walk_joins(lazy):
                 self._completion.mark_incomplete(part)

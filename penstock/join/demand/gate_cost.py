@@ -1,10 +1,10 @@
-"""Whether a gate is worth its keep: the rows it spares against the work it makes, both counted in rows.
+"""Whether a gate is worth its cost: the rows it saves against the work it causes, both counted in rows.
 
-Holding rows back costs something in every batch, a test for every row below the gate, the keys of every new row of the
-driver, whose waiting rows are looked for, and now and then the keys of all of them. It spares the rows nobody can use.
-A gate that is shut knows its work by its counters; the work of an open one follows from what arrived and what the
-driver built. How many rows would be built that nobody demands is measured on the newest tuples, whether the gate is
-shut or open. An open gate whose node built fewer rows altogether than the work is worth needs no measuring.
+A closed gate costs a fixed amount per batch, a test for every row below it, a lookup of suppressed rows for every new
+driver row, and from time to time a pass over the keys of all driver rows. It saves the rows that no result can use. The
+work of a closed gate is counted; that of an open gate is estimated from the tuples that arrived and the rows that the
+driver built. The number of undemanded rows is measured on the newest tuples in both cases. An open gate whose node
+built fewer rows in total than the work is worth is not measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Stores = Mapping[str, LeafStore]
 
 SAMPLE_ROWS = 16
 
-# What the parts of a gate's work cost, in rows built and kept: an array call costs as much as thousands of elements.
+# The cost of the parts of a gate's work, in rows built and stored: an array call costs as much as thousands of rows.
 BATCH_COST = 3500.0
 TEST_COST = 0.4
 REQUEST_COST = 6.0
@@ -36,12 +36,12 @@ KEY_COST = 1.5
 _MAX_FAILURES = 6
 
 MARGIN = 1.25
-"""By so much one side must outweigh the other before a gate changes."""
+"""The factor by which one side must exceed the other before a gate changes."""
 
 
 @dataclass(frozen=True)
 class GateWork:
-    """What was counted around a gate, since the beginning or since it was last looked at."""
+    """The work around a gate, since the beginning or since its last review."""
 
     batches: int = 0
     arrived: int = 0
@@ -53,7 +53,7 @@ class GateWork:
     tested: int = 0
     demand_requests: int = 0
     driver_living: int = 0
-    """Rows of the driver that are there now: a look takes in the keys of all of them."""
+    """Rows of the driver that are stored now: a review reads the keys of all of them."""
 
     def subtract(self, earlier: GateWork) -> GateWork:
         names = ("batches", "arrived", "built", "driver_rows", "tested", "demand_requests")
@@ -64,17 +64,17 @@ class GateWork:
         return -(-self.driver_rows // max(self.batches, 1)) or 1
 
     def compute_cost(self, *, closed: bool) -> float:
-        """What the gate costs: as counted where it was shut, as it would be where it was open."""
-        tested, asked = (self.tested, self.demand_requests) if closed else (self.arrived, self.driver_rows)
-        return BATCH_COST * self.batches + TEST_COST * tested + REQUEST_COST * asked + KEY_COST * self.driver_living
+        """The cost of the gate: counted if it was closed, estimated if it was open."""
+        tested, requests = (self.tested, self.demand_requests) if closed else (self.arrived, self.driver_rows)
+        return BATCH_COST * self.batches + TEST_COST * tested + REQUEST_COST * requests + KEY_COST * self.driver_living
 
 
 @dataclass(frozen=True)
 class GateReview:
-    """When a gate was last looked at, and for how many looks to come it need not be measured.
+    """The last review of a gate, and for how many reviews it is not measured.
 
-    To take in what the driver demands costs as much as the rows of a quarter of a window: each time that turns out to
-    have been in vain, the next try waits twice as long.
+    Reading all demand of the driver costs as much as building the rows of a quarter of a window. Each time that the
+    gate stays open after it, the number of skipped reviews doubles.
     """
 
     work: GateWork = GateWork()
@@ -92,7 +92,7 @@ class GateReview:
 
 
 def measure_work(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, batches: int) -> GateWork:
-    """The counts up to now."""
+    """The counts since the beginning."""
     if isinstance(driver, LeafNode):
         driven, living = driver.store.rows.end, len(driver.store)
     else:
@@ -103,22 +103,22 @@ def measure_work(gate: Gate, lazy: JoinNode, driver: TreeNode, stores: Stores, b
 
 
 def may_pay_off(work: GateWork) -> bool:
-    """Whether shutting an open gate could pay if nobody could use any of the rows that were built."""
+    """Whether closing an open gate could be worth its cost even if all rows built were undemanded."""
     return work.built > MARGIN * work.compute_cost(closed=False)
 
 
 @dataclass(frozen=True)
 class GateSample:
-    """What the newest tuples tell of a gate."""
+    """What is measured for a gate on the newest tuples."""
 
     unused: float
-    """Rows of the joins below it, by weight, per tuple of its streams, that are demanded but for this gate."""
+    """Rows of the joins below it, by weight, per tuple of its streams, that only this gate does not demand."""
     scanned: float
-    """Rows that are looked through when a batch's rows of the driver come and ask for theirs."""
+    """Rows that are read when a batch's driver rows demand their keys."""
 
 
 def pays_off(sample: GateSample, work: GateWork, *, closed: bool) -> bool:
-    """The decision, with hysteresis."""
+    """Whether the gate is worth its cost, with hysteresis."""
     spared, cost = sample.unused * work.arrived, work.compute_cost(closed=closed)
     if closed:
         return MARGIN * spared > cost
@@ -126,7 +126,7 @@ def pays_off(sample: GateSample, work: GateWork, *, closed: bool) -> bool:
 
 
 def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: int, stores: Stores) -> GateSample:
-    """Measure on the newest tuples; `newest` are the codes of about a batch's rows of the driver."""
+    """Measure a gate on the newest tuples; `newest` are the codes of about one batch of driver rows."""
     above = [other for other in lazy.gates if other is not gate and other.closed]
     leaves = [part for part in walk_nodes(lazy) if isinstance(part, LeafNode)]
     brief = Gate(gate.key, (leaf.plan.classes for leaf in leaves), gate.keys, gate.maintenance)
@@ -142,9 +142,9 @@ def sample_gate(lazy: JoinNode, gate: Gate, newest: Callable[[int], I32], rows: 
         weight += stored.end
         for node, found in _expand_all(lazy, alias, ids):
             codes = partial(read_codes, node, found)
-            asked = [~gate.find_demanded(node.plan.classes, codes, len(found))]
-            asked += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
-            refused = int(np.count_nonzero(np.logical_and.reduce(asked)))
+            tests = [~gate.find_demanded(node.plan.classes, codes, len(found))]
+            tests += [each.find_demanded(node.plan.classes, codes, len(found)) for each in above]
+            refused = int(np.count_nonzero(np.logical_and.reduce(tests)))
             unused += _compute_weight(node) * refused / ids.size * stored.end
             seen[node] += len(found)
             through = [
@@ -165,12 +165,12 @@ def find_sought_leaves(node: JoinNode, gate: Gate) -> list[LeafNode]:
 
 
 def _compute_weight(node: JoinNode) -> float:
-    """What a row costs: mostly the coding of its key, class by class; a key of two classes makes it one."""
+    """The cost of a row, mostly the coding of its key; a row with a key of two classes costs 1."""
     return (2 + (0 if node.state is None else len(node.state.key))) / 4
 
 
 def _expand_all(node: JoinNode, alias: str, ids: I64) -> Iterator[tuple[JoinNode, JoinRows]]:
-    """The rows of a node, and of every join below it, that hold one of some rows of a leaf."""
+    """The rows of a node, and of every join below it, that contain one of some rows of a leaf."""
     side = node.left if alias in node.left.plan.aliases else node.right
     if isinstance(side, LeafNode):
         rows = side.expand(alias, ids)

@@ -1,8 +1,8 @@
 """Resume: build the rows that a gate held back, once their keys are demanded (JIT, section IV).
 
 Law: after `demand_from_lazy` every row of the lazy child whose key a driver row has is in its state. Children are
-resumed before their parent, because the same gate held their rows back; driver rows that come back demand the rows of
-their own lazy sibling.
+resumed before their parent, because the same gate held their rows back; resumed driver rows demand the rows of their
+lazy sibling.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from penstock.state.kernels import I32
 
 
 class GatedNode(Protocol):
-    """A node of the tree as the test for demand sees it."""
+    """The part of a node that the test for demand uses."""
 
     gate: Gate | None
     gates: tuple[Gate, ...]

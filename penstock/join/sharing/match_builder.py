@@ -18,7 +18,7 @@ from penstock.state.code_set import Mask
 
 
 class MatchBuilder:
-    """Knows what the members of a join together read of its results."""
+    """Builds match batches with the columns and births that the members of a join read."""
 
     def __init__(self, trees: RunningTrees, row_counted: Sequence[str]) -> None:
         """`row_counted`: the aliases with a ROWS window."""

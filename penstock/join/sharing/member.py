@@ -1,10 +1,10 @@
-"""A query's part in a join that it may share: which combinations are its own, and what it shows of them.
+"""A member: one query's part of a join that it may share. It selects its combinations and builds its rows of them.
 
-Law: of a batch's combinations, which come in temporal order, a member takes those whose parts all pass its filters
-(its party's interest), lie within its windows and satisfy its own predicates; in the same order. With `ends` each is
-written again, with sign -1, when the first of its parts leaves the member's window.
+Law: of a batch's combinations, which are in temporal order, a member takes those whose parts all pass its filters (the
+interest of its filter group), lie within its windows and satisfy its own predicates, in the same order. A member that
+emits ends writes each again, with sign -1, when the first of its parts leaves the member's window.
 
-State: living rows, where ends are asked for.
+State: the living rows, if the member emits ends.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.state.kernels import ALWAYS, I64
 from penstock.state.renumbering import Renumbering
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
-"""What evaluating an expression may raise. Some of Arrow's are also a MemoryError: that is not the query's fault."""
+"""What evaluating an expression may raise. Some of Arrow's errors are also a MemoryError, which is not the query's."""
 
 
 def make_evaluation_error(what: str, error: Exception) -> QueryError:
-    """A query that stops because something of it cannot be evaluated."""
+    """The error of a query that stops because one of its expressions cannot be evaluated."""
     message = f"{what} could not be evaluated: {error}; drop the query and start it again with another text"
     stopped = QueryError("EVALUATION_FAILED", message)
     stopped.__cause__ = error
@@ -74,7 +74,7 @@ class Member:
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def select_matches(self, matches: MatchBatch) -> I64 | None:
-        """The positions of its combinations; None for all."""
+        """The positions of the member's combinations; None for all."""
         group = self._find_group_at(matches)
         if self._has_widest_windows(matches):
             places = matches.select_younger(group, None)
@@ -88,7 +88,7 @@ class Member:
         return places if own is None else filter_positions(places, own, narrowed=True)
 
     def _drop_stale(self, matches: MatchBatch, places: I64 | None) -> I64 | None:
-        """The combinations without a stale part; they leave at the instant they are born."""
+        """The combinations without a stale part, tested at the instant they are born."""
         if not matches.origin.under_budget or not self.need.freshness_checks:
             return places
         young = [
@@ -114,7 +114,7 @@ class Member:
         return self.need.lifetimes == matches.origin.widest_windows
 
     def _test_residuals(self, matches: MatchBatch, places: I64 | None) -> Mask | None:
-        """Which of its rows satisfy the predicates that others do not have."""
+        """Which of its rows satisfy the predicates that not all members have; None for all."""
         own = self.need.residuals - matches.origin.satisfied
         if not own:
             return None
@@ -134,10 +134,10 @@ class Member:
             dies = reduce(np.minimum, full)
         return dies if matches.row_counted_expirations is None else np.minimum(dies, matches.row_counted_expirations)
 
-    # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def build_output(self, matches: MatchBatch) -> Batch | None:
-        """The rows it shows, without ends; None if it has stopped, or stops at them."""
+        """The member's rows, without ends; None if the member has stopped, or stops now."""
         return self._try_build_inserts(matches, ())
 
     def _try_build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch | None:
@@ -152,7 +152,7 @@ class Member:
             return None
 
     def build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch:
-        """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
+        """The member's rows; `row_counted` are the places of aliases with ROWS windows in a row."""
         places = self._drop_stale(matches, self.select_matches(matches))
         count = len(matches) if places is None else places.size
         read = matches.make_reader(places)
@@ -172,7 +172,7 @@ class Member:
         return Batch(born, columns, np.ones(count, np.int8), numbers)
 
     def build_live_rows(self, matches: MatchBatch, bound: int, row_counted: Sequence[int]) -> Batch:
-        """As `births`, of those that die after `bound` in the member's windows."""
+        """As `build_inserts`, of the combinations that die after `bound` in the member's windows."""
         return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), row_counted)
 
 
