@@ -69,7 +69,7 @@ class ResultCounts:
         return zip(self._total.windows.tolist(), self._total.counts.tolist(), strict=False)
 
     def mark_slices_changed(self) -> None:
-        """Filter groups or their windows have changed: the next count uses the slices as they are then."""
+        """Filter groups, their windows or the codes of interest have changed: pending results are distributed first."""
         self._slices_current = False
 
     def clear_groups(self) -> None:

@@ -221,6 +221,7 @@ class SharedJoin:
         readers = self.encode_readers(interest, early=False), self.encode_readers(interest, early=True)
         shared = interest if self.needs.divided else None
         tree.update_sharing(plan, shared, codes, readers, self.needs.early_aliases)
+        self.counts.mark_slices_changed()  # codes of interest have a new meaning
         if reaches_back:
             tree.restart()
         upkeep, tight = tree.maintenance, len(groups) > 1 and len(tree.stores) == 2
