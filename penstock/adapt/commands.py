@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, get_ar
 from penstock.adapt.budget import as_budget
 from penstock.cql.bound import Query
 from penstock.errors import QueryError, require_known
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import POLICIES
 
 Action = Literal["migrate", "policy", "reslice", "budget"]

@@ -21,7 +21,7 @@ from penstock.adapt.commands import ACTIONS, Action, AdaptCommand, Migrate, Resl
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
 from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
-from penstock.join.sharing.shared_join import SLICE_OVERHEAD
+from penstock.join.sharing.slices import SLICE_OVERHEAD
 from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.join_order import choose_tree

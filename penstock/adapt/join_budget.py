@@ -49,7 +49,7 @@ class JoinBudget:
         self.allocation: Allocation | None = None
         """The latest allocation; None before the first measurement."""
         self.load: PlanLoad | None = None
-        join.set_shedding(self.shedding)
+        join.trees.set_shedding(self.shedding)
 
     def review(self) -> None:
         """Make a new allocation if the measured load or the budget has changed."""
@@ -84,7 +84,7 @@ class JoinBudget:
         return sizes | {node.plan.tree: float(node.count_living(self.join.done)) for node in stateful}
 
     def lift(self) -> None:
-        self.join.set_shedding(None)
+        self.join.trees.set_shedding(None)
 
     def metrics(self, names: Mapping[str, str]) -> dict[str, object]:
         """The budget and its allowances, in the aliases of `names`."""

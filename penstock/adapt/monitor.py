@@ -19,6 +19,7 @@ from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
 from penstock.join.operator import JoinOperator
+from penstock.join.sharing.slices import measure_windows
 from penstock.plan.cost import Statistics
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
@@ -145,7 +146,7 @@ def sample_join(
 
 
 def _sample_slices(join: JoinOperator, second: int) -> SliceSample | None:
-    found = join.shared_join.measure_windows()
+    found = measure_windows(join.shared_join.needs, join.tree)
     if found is None:
         return None
     windows, rates = found
@@ -175,19 +176,20 @@ def _measure_rate(store: LeafStore, second: int, since: float, now: float) -> fl
     """Tuples kept per second since a time."""
     if store.plan.source.is_table or now <= since:
         return 0.0
-    born, _ = store.read_lifetimes(np.arange(store.base, store.end))
+    born, _ = store.rows.read_lifetimes(store.rows.list_ids())
     return float(np.count_nonzero(born > since * second)) / (now - since)
 
 
 def _read_newest_codes(store: LeafStore) -> dict[int, I32]:
     """The codes of the newest tuples of a stream, or of evenly spaced rows of a table."""
+    rows = store.rows
     if store.plan.source.is_table:
-        ids = np.unique(np.linspace(store.base, max(store.end - 1, store.base), MAX_COMPARED).astype(np.int64))[
-            : len(store)
+        ids = np.unique(np.linspace(rows.base, max(rows.end - 1, rows.base), MAX_COMPARED).astype(np.int64))[
+            : len(rows)
         ]
     else:
-        ids = np.arange(max(store.base, store.end - MAX_COMPARED), store.end)
-    return {id_: store.codes(id_, ids) for id_ in sorted(store.plan.classes)}
+        ids = np.arange(max(rows.base, rows.end - MAX_COMPARED), rows.end)
+    return {id_: rows.codes(id_, ids) for id_ in sorted(store.plan.classes)}
 
 
 @dataclass(frozen=True)

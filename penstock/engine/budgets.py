@@ -241,7 +241,7 @@ def _check_sharers(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
 def _check_query(running: RunningQuery) -> None:
     """Refuse a query whose results are wrong if rows of its joins are missing."""
     for join in running.joins:
-        if any(isinstance(plan.root, EddyPlan) for plan in join.plans):
+        if any(isinstance(plan.root, EddyPlan) for plan in join.trees.plans):
             raise make_eddy_budget_error(running.name)
     _check_part(running.name, running.plan.logical_plan, derives=running.derived_stream is not None)
 

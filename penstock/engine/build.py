@@ -76,7 +76,7 @@ class QueryBuilder:
 
     def separate_readers(self, joins: Iterable[JoinOperator]) -> None:
         """Give the queries that read a node of these joins a join of their own, with the state they have."""
-        for join in [join for join in joins if join.early_members]:
+        for join in [join for join in joins if join.shared_join.early_members]:
             with self._guard.change():
                 self._separate_join(join)
 

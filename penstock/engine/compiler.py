@@ -29,8 +29,9 @@ from penstock.engine.streams import StreamNode
 from penstock.expr.nodes import Expr
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
-from penstock.join.operator import JoinInput, JoinOperator
-from penstock.join.sharing.member import Member
+from penstock.join.join_inputs import JoinInput
+from penstock.join.operator import JoinOperator, JoinSpec
+from penstock.join.sharing.member import Member, WritingMember
 from penstock.join.sharing.shared_needs import StartPoint
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.difference import DifferenceOperator
@@ -175,7 +176,7 @@ class Compiler:
         need = choice.need
         if need.common_lifetime is None or need.residuals or need.freshness_checks:
             return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
-        member = Member(self._make_id("join"), need, None, choice.renaming, emits_ends=False)
+        member = Member(self._make_id("join"), need, choice.renaming, emits_ends=False)
         node, join = self._place_member(choice, member)
         placed = JoinQueryPart(node, part, join, member)
         self._add_join(placed)
@@ -197,7 +198,7 @@ class Compiler:
 
     def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
-        member = Member(self._make_id("join"), choice.need, outlet, choice.renaming, emits_ends=mode.ends)
+        member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, emits_ends=mode.ends)
         node, join = self._place_member(choice, member)
         placed = BufferedJoinPart(node, choice.request.part, join, member, outlet)
         self._add_join(placed)
@@ -217,10 +218,9 @@ class Compiler:
         readers = {alias: stream.node.outlet.open() for alias, stream in choice.streams.items()}
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
         tables = {s.alias: self.relations.tables[s.relation.name] for s in part.sources if s.is_table}
-        join = JoinOperator(
-            self._make_unique_name(member.id), part, member, start, arrivals, tables,
-            strict=terms.whole_instants, state=terms.state, demand=terms.demand, maintenance=self.maintenance,
-        )  # fmt: skip
+        name = self._make_unique_name(member.id)
+        spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
+        join = JoinOperator(spec, member, start, arrivals, tables)
         node = self.graph.add(join, Buffer(), {readers[alias]: choice.streams[alias].node for alias in readers})
         self.joins.add(choice.request, node, join)
         return node, join

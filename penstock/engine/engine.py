@@ -40,8 +40,8 @@ from penstock.graph.graph import Graph
 from penstock.graph.rules import STRATEGIES
 from penstock.graph.scheduler import GraphScheduler
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import Migration
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.running_trees import Migration
+from penstock.join.sharing.slices import Slicing
 from penstock.plan.explain import ExplainNode
 from penstock.state.kernels import FOREVER
 from penstock.state.maintenance import SHIPPED, Maintenance

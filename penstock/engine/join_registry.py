@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.graph.graph import Node
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.sharing.slices import Slicing
 from penstock.plan.join_sharing import find_nested_renaming, find_shared_renaming
 from penstock.plan.query import JoinPart
 from penstock.plan.tree import list_joins, rename_leaves, require_tree

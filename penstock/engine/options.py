@@ -7,7 +7,7 @@ from typing import get_args
 
 from penstock.errors import QueryError, require_known
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import POLICIES
 from penstock.state.maintenance import Maintenance
 

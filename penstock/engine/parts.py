@@ -17,7 +17,8 @@ from penstock.errors import QueryError
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.graph import Graph, Node
 from penstock.join.join_metrics import describe_nodes
-from penstock.join.operator import JoinOperator, Migration
+from penstock.join.operator import JoinOperator
+from penstock.join.running_trees import Migration
 from penstock.join.sharing.member import Member
 from penstock.ops.operator_id import OperatorId
 from penstock.ops.protocol import Changes, Operator, SavedState, as_changes
@@ -163,7 +164,7 @@ class JoinQueryPart:
 
     @property
     def failure(self) -> QueryError | None:
-        return self.join.find_failure(self.member)
+        return self.member.find_failure()
 
     # ── its plan ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,7 +218,7 @@ class JoinQueryPart:
     def metrics(self) -> dict[str, object]:
         own_figures = {
             "living": len(self.member.expirations),
-            "emitted": self.join.shared_join.count_emitted(self.member),
+            "emitted": self.join.shared_join.counts.count_emitted(self.member),
             "stale": self.member.stale,
             "complete_since": None if self.member.complete_since == ALWAYS else self.member.complete_since,
         }
@@ -239,7 +240,7 @@ class JoinQueryPart:
     def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:  # noqa: ARG002
         if "members" in saved.values:
             restore_join(self.join, saved.values, saved.tables)
-        rows = self.join.build_live_rows(self.member)
+        rows = self.join.output.build_live_rows(self.member)
         if saved.values["failure"] is not None:
             self.member.failure = QueryError(*saved.values["failure"])
         return None if rows is None else as_changes(rows)

@@ -13,8 +13,8 @@ from penstock.engine.join_registry import JoinPlacement
 from penstock.engine.query_output import DerivedOutput
 from penstock.errors import QueryError, ResourceError
 from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import Migration
-from penstock.join.sharing.shared_join import Slicing
+from penstock.join.running_trees import Migration
+from penstock.join.sharing.slices import Slicing
 
 
 class QueryChanges:
@@ -79,7 +79,7 @@ class QueryChanges:
             self._queries.remove(running)
             running.remove()
         self._builder.separate_readers(
-            join for join in running.joins if len(join.early_members) == len(join.shared_join.members)
+            join for join in running.joins if len(join.shared_join.early_members) == len(join.shared_join.members)
         )
 
     def migrate(self, name: str, plan: str, how: Migration) -> None:

@@ -25,7 +25,7 @@ class PulledOutput:
 
     def read(self, matches: Matches) -> list[Batch]:
         member = self.part.member
-        found = (each for each in matches.get(self.part.join, ()) if each.scope == member.need.scope)
+        found = (each for each in matches.get(self.part.join, ()) if each.origin.scope == member.need.scope)
         return [batch for each in found if (batch := member.build_output(each)) is not None]
 
     def close(self) -> None:

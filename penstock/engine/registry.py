@@ -89,7 +89,7 @@ class QueryRegistry:
 
     def collect_results(self, joins: list[JoinOperator]) -> Results:
         """What every query found, read from its buffer now, or from the matches of its join later."""
-        matches = {join: join.take_matches() for join in joins}
+        matches = {join: join.output.take_matches() for join in joins}
         buffered = {running.name: running.results(matches) for running in self._buffered}
         return Results(self._by_name, buffered, matches, self._guard, self._warn_once)
 
@@ -99,7 +99,7 @@ class QueryRegistry:
     def warn_failures(self, joins: list[JoinOperator]) -> None:
         """Warn once of every query that has stopped. The joins are checked first: that is cheap with many queries."""
         stopped = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
-        if not stopped and not any(join.has_failed_filters for join in joins):
+        if not stopped and not any(join.shared_join.has_failed_filters for join in joins):
             return
         for running in self:
             if running.failure is not None:

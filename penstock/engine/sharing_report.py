@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.cql.durations import format_duration
 from penstock.engine.parts import JoinQueryPart
-from penstock.join.sharing.shared_join import Slice
+from penstock.join.sharing.slices import Slice, list_slices
 from penstock.ops.operator_id import OperatorId
 from penstock.plan.tree import rename_leaves
 
@@ -49,7 +49,7 @@ def _list_slices(part: JoinQueryPart) -> list[Slice]:
     own = part.own_aliases
     return [
         replace(each, rows={own[alias]: rows for alias, rows in each.rows.items() if alias in own})
-        for each in part.join.shared_join.list_slices(part.join.done)
+        for each in list_slices(part.join.shared_join, part.join.done)
     ]
 
 

@@ -1,10 +1,10 @@
-"""A node of a join tree that has come further than the tree: queries over its streams alone do not wait for the others.
+"""The early reader: a node of a join tree reads ahead of the tree, so that queries over its streams alone do not wait.
 
-Law: the node's rows are found once. Queries that read the node are given them as soon as its own streams allow, the
-tree above takes the same rows when all streams have come that far. `Tap.retreat` undoes what is ahead, so that the join
-can be changed as if no part of it were; `Tap.again` is what must be read again then, without telling anybody.
+Law: the node's rows are found once. Queries that read the node get them as soon as its own streams allow; the tree
+above takes the same rows when all streams are that far. `roll_back` removes everything that is ahead, so that the join
+can be changed as if no node read ahead; `read_again` returns the tuples to read again afterwards, without output.
 
-State: rows the tree has not taken yet, and for each stream a second place in its arc, that of the whole join.
+State: the rows that the tree has not taken yet, and for each stream a second position in its arc, that of the join.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.leaf_store import LeafStore
 from penstock.ops.protocol import Batch, Inlet
 from penstock.state.kernels import ALWAYS
+from penstock.state.renumbering import Renumbering
 
 
 @dataclass
@@ -31,11 +32,11 @@ class PendingRows:
             self._parts.append(rows)
 
     def has_due(self, until: int) -> bool:
-        """Whether the tree has something to take up to a time."""
+        """Whether the tree can take rows up to a time."""
         return any(bool((rows.born <= until).any()) for rows in self._parts)
 
     def take(self) -> JoinRows:
-        """The rows whose time has come."""
+        """The rows that are born by `until`."""
         rows = concat_rows(self._parts, len(self.aliases))
         now = rows.born <= self.until
         self._parts = []
@@ -48,7 +49,7 @@ class PendingRows:
         self._parts = []
 
     def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
-        """Leaf rows got new ids; those of rows that wait all live."""
+        """Leaf rows have new ids; the parts of pending rows are all alive."""
         for rows in self._parts:
             for place, alias in enumerate(self.aliases):
                 if alias in renumbered:
@@ -56,23 +57,23 @@ class PendingRows:
 
 
 class EarlyReader:
-    """The streams of a node that runs ahead: how far it is, and where the whole join stands in arcs and windows."""
+    """The streams of an early node: how far it has read, and how far the whole join is in arcs and windows."""
 
     def __init__(self, inlets: Mapping[str, Inlet], stores: Mapping[str, LeafStore], done: int) -> None:
         self.inlets = inlets
         self.done = done
         self._stores = stores
         self._join_inlets = {alias: inlet.fork() for alias, inlet in inlets.items()}
-        self._marks = {alias: stores[alias].end for alias in inlets}
+        self._marks = {alias: stores[alias].rows.end for alias in inlets}
 
     def advance(self, until: int) -> None:
-        """The whole join has come to `until`."""
-        for alias, place in self._join_inlets.items():
-            place.read(until)
-            self._marks[alias] = self._stores[alias].find_first_after(until)
+        """The whole join has processed everything up to `until`."""
+        for alias, inlet in self._join_inlets.items():
+            inlet.read(until)
+            self._marks[alias] = self._stores[alias].rows.find_first_after(until)
 
     def mark(self, alias: str) -> int:
-        """The first row of a window that the whole join has not seen."""
+        """The first row of a window that the whole join has not processed."""
         return self._marks[alias]
 
     def unread(self, alias: str) -> int:
@@ -80,7 +81,7 @@ class EarlyReader:
         return self._join_inlets[alias].waiting()
 
     def roll_back(self) -> dict[str, int]:
-        """Put windows and arcs back to where the whole join stands; returns how many tuples were ahead, by stream."""
+        """Reset windows and arcs to the position of the whole join; returns how many tuples were ahead, by stream."""
         ahead = {}
         for alias, inlet in self.inlets.items():
             unread = self.unread(alias)
@@ -90,9 +91,9 @@ class EarlyReader:
         return ahead
 
     def read_again(self, ahead: Mapping[str, int]) -> dict[str, list[Batch]]:
-        """The tuples that were ahead before a retreat."""
+        """The tuples that were ahead before a roll-back."""
         return {alias: inlet.take(ahead[alias]) for alias, inlet in self.inlets.items()}
 
     def close(self) -> None:
-        for place in self._join_inlets.values():
-            place.close()
+        for inlet in self._join_inlets.values():
+            inlet.close()

@@ -1,53 +1,51 @@
 """The eddy: a join in no fixed order. Every window is a SteM; a batch's tuples of each stream visit all the others.
 
-Law: of the tuples of a combination the newest finds the others, and of those of one batch the one of the last stream:
-it meets all rows of a SteM before its own in the plan and only the older ones of a SteM behind it. So every combination
-with a tuple of the batch is made exactly once, whatever the routes.
+Law: the newest tuple of a combination finds the others; among tuples of one batch it is the tuple of the last stream.
+A tuple probes all rows of a SteM before its own in the plan, and only the older rows of a SteM after it. So every
+combination with a tuple of the batch is built exactly once, for any routes.
 
-The route of a stream's tuples is chosen anew for every batch by the fan-outs measured so far. No rows are kept between
-batches, so a route may change at any of them.
+The route of a stream's tuples is chosen for every batch by the fan-outs measured so far. No rows are kept between
+batches, so a route may change at every batch.
 
-Demand (JIT, section V): every SteM tells the eddy the keys of its tuples. A row that some SteM ahead of it cannot match
-is not routed on; nor is one that meets a tuple which a SteM ahead cannot match. Nothing is ever resumed: the partner,
-when it comes, finds the tuples that had to do without it on a route of its own.
+Demand (JIT, section V): every SteM gives the eddy the keys of its tuples. A row is dropped if its newest part has a key
+that some SteM ahead on its route cannot match. No row is ever resumed: when the missing partner arrives, it finds the
+stored tuples on its own route.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.join.demand.gate import DemandFilter, Gate
+from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_node import LeafNode, read_codes
+from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode
-from penstock.plan.physical import EddyPlan, Key, LeafPlan, NodePlan
+from penstock.join.tree_context import TreeContext
+from penstock.plan.physical import EddyPlan, Key, NodePlan
 from penstock.plan.routing import EddyRoute, choose_route
 
-if TYPE_CHECKING:
-    from penstock.join.tree import JoinTree
-
 _DECAY = 0.5
-"""What a batch leaves of the weight of the batches before it."""
+"""The factor by which each batch reduces the weight of earlier batches."""
 
 
 class FanOuts:
-    """Rows made of one at a SteM, by the key the rows come with: measured, the newest batches counting most."""
+    """The fan-out of a SteM by the key of the probing rows, as a moving average over batches."""
 
-    def __init__(self, tree: JoinTree) -> None:
-        self._tree = tree
+    def __init__(self, context: TreeContext) -> None:
+        self._context = context
         self._observed: dict[tuple[str, Key], tuple[float, float]] = {}
 
     def estimate(self, stem: str, key: Key) -> float:
-        """As measured; before that, as if the values of all classes were uniform and independent."""
+        """The measured fan-out, or an estimate that takes all classes as uniform and independent."""
         probes, found = self._observed.get((stem, key), (0.0, 0.0))
         if probes:
             return found / probes
-        distinct = [max(self._tree.keys.interners[id_].live_count, 1) for id_ in key]
-        return len(self._tree.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
+        distinct = [max(self._context.keys.interners[id_].live_count, 1) for id_ in key]
+        return len(self._context.stores[stem]) / float(np.prod(distinct, dtype=np.float64))
 
     def record(self, stem: str, key: Key, probes: int, found: int) -> None:
         before = self._observed.get((stem, key), (0.0, 0.0))
@@ -57,20 +55,20 @@ class FanOuts:
 class EddyNode:
     """The root of a tree that routes. Its leaves are the SteMs, in the order of the plan."""
 
-    def __init__(self, plan: EddyPlan, tree: JoinTree) -> None:
+    def __init__(self, plan: EddyPlan, context: TreeContext) -> None:
         self.plan = plan
-        self.stems = {leaf.alias: LeafNode(leaf, tree.stores[leaf.alias], tree) for leaf in plan.leaves}
+        self.stems = {leaf.alias: LeafNode(leaf, context.stores[leaf.alias], context) for leaf in plan.leaves}
         self.gates: dict[str, Gate] = {}
-        self.fan_outs = FanOuts(tree)
+        self.fan_outs = FanOuts(context)
         self.routes: dict[str, EddyRoute] = {}
         self.built: Counter[str] = Counter()
-        """Rows made on the way to a result, by the stream they set out from."""
-        self._tree = tree
+        """Intermediate rows built, by the stream their routes start from."""
+        self._context = context
         self._places = {alias: place for place, alias in enumerate(plan.aliases)}
         self._classes = {alias: stem.plan.classes for alias, stem in self.stems.items()}
         self._paths: dict[EddyRoute, tuple[JoinNode, ...]] = {}
 
-    # ── rows arise ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── new rows ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def compute_delta(self) -> JoinRows:
         """This batch's rows."""
@@ -89,7 +87,7 @@ class EddyNode:
             stem, before = route[step - 1], len(rows)
             behind = self._places[stem] > self._places[origin]
             self.stems[stem].probes += before
-            rows = concat_rows(list(node.extend(node.left, rows, old_only=behind)), step)
+            rows = concat_rows(list(node.pair.extend(node.left, rows, old_only=behind)), step)
             if before:
                 self.fan_outs.record(stem, node.plan.key, before, len(rows))
             rows = self._filter_demanded(node, rows, self.stems[stem], route[step:])
@@ -98,25 +96,25 @@ class EddyNode:
         return JoinRows(rows.ids[order], rows.born, rows.dies)
 
     def _get_path(self, route: EddyRoute) -> tuple[JoinNode, ...]:
-        """The half joins of a route, first to last."""
+        """The join steps of a route, first to last."""
         if route not in self._paths:
-            if len(self._paths) >= self._tree.maintenance.eddy_paths:
+            if len(self._paths) >= self._context.maintenance.eddy_paths:
                 self._paths.clear()
             plan, steps = self.plan.plan_route(route), []
             while isinstance(plan, NodePlan):
                 steps.append(plan)
                 plan = plan.left
-            node: LeafNode | JoinNode = self._make_leaf(plan)
+            node: LeafNode | JoinNode = self._make_leaf(route[0])
             path: list[JoinNode] = []
-            for step in reversed(steps):
-                node = JoinNode(step, node, self._make_leaf(step.right), self._tree, None)
+            for alias, step in zip(route[1:], reversed(steps), strict=True):
+                node = JoinNode(step, node, self._make_leaf(alias), self._context, None)
                 path.append(node)
             self._paths[route] = tuple(path)
         return self._paths[route]
 
-    def _make_leaf(self, plan: object) -> LeafNode:
-        assert isinstance(plan, LeafPlan)
-        return LeafNode(plan, self._tree.stores[plan.alias], self._tree)
+    def _make_leaf(self, alias: str) -> LeafNode:
+        """A leaf of one route; it has its own gates and range condition."""
+        return LeafNode(self.stems[alias].plan, self._context.stores[alias], self._context)
 
     def end_batch(self) -> None:
         for stem in self.stems.values():
@@ -125,14 +123,14 @@ class EddyNode:
     # ── demand ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_gates(self, demand_filter: DemandFilter) -> None:
-        """Every SteM tells what it can match of the others."""
+        """Add a gate for every SteM, with the keys that the SteM can match."""
         for alias, mine in self._classes.items():
             others = [classes for other, classes in self._classes.items() if other != alias]
             key = tuple(sorted(mine & frozenset[int]().union(*others)))
-            self.gates[alias] = Gate(key, others, self._tree.keys, self._tree.maintenance, demand_filter)
+            self.gates[alias] = Gate(key, others, self._context.keys, self._context.maintenance, demand_filter)
 
     def rebuild_demand(self, bound: int) -> None:
-        """Forget the keys of tuples that have died."""
+        """Remove the keys of tuples that have died."""
         for alias, gate in self.gates.items():
             gate.clear()
             rows = self.stems[alias].read_living()
@@ -141,9 +139,9 @@ class EddyNode:
     def _add_demand(self, gate: Gate, alias: str, rows: JoinRows) -> None:
         gate.add(partial(read_codes, self.stems[alias], rows), len(rows))
 
-    def _filter_demanded(self, node: LeafNode | JoinNode, rows: JoinRows, stem: LeafNode, rest: EddyRoute) -> JoinRows:
-        """The rows whose tuple of a SteM, the one just met, the SteMs ahead can match."""
-        for alias in rest:
+    def _filter_demanded(self, node: LeafNode | JoinNode, rows: JoinRows, stem: LeafNode, ahead: EddyRoute) -> JoinRows:
+        """The rows whose newest part, a tuple of `stem`, the SteMs ahead can match."""
+        for alias in ahead:
             if alias in self.gates and len(rows):
                 gate, before = self.gates[alias], len(rows)
                 rows = rows.take(gate.find_demanded(stem.plan.classes, partial(read_codes, node, rows), before))

@@ -1,4 +1,4 @@
-"""What the parts of a join tree keep and did: in figures, and in words, the lines that `explain` adds to a plan."""
+"""The metrics of a join tree, and the lines that `explain` adds to the nodes of its plan."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.plan.tree import rename_leaves
 
 
 def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, object]:
-    """What the tree, or the part of it over the aliases `names`, has read, holds and has built, told in those."""
+    """What the nodes over the aliases `names` have read, hold and have built, in those names."""
     stores = {names[alias]: store for alias, store in tree.stores.items() if alias in names}
-    told = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
-    parts = {str(rename_leaves(part.plan.tree, names)): part for part in told}
+    visible = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    parts = {str(rename_leaves(part.plan.tree, names)): part for part in visible}
     nodes = {name: part for name, part in parts.items() if isinstance(part, JoinNode)}
     states = {name: node.state for name, node in nodes.items() if node.state is not None}
     gates = {name: node.gate for name, node in nodes.items() if node.gate is not None}
@@ -35,7 +35,9 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.closed},
         **_collect_routing(tree.root, names),
         "false_positives": {name: rate for name, gate in gates.items() if (rate := gate.false_positives)},
-        "incomplete": [name for name, node in nodes.items() if node.complete_keys is not None],
+        "incomplete": [
+            name for name, node in nodes.items() if node.state is not None and node.state.complete_keys is not None
+        ],
         "bytes": sum(store.nbytes for store in stores.values())
         + sum(state.nbytes for state in states.values())
         + sum(gate.nbytes for gate in gates.values()),
@@ -43,7 +45,7 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
 
 
 def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dict[str, object]:
-    """What an eddy did: the routes of the last batch, and the rows made on them."""
+    """The metrics of an eddy: the routes of the last batch, and the rows built on them."""
     if not isinstance(root, EddyNode):
         return {}
     return {
@@ -55,9 +57,11 @@ def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dic
 
 
 def describe_nodes(tree: JoinTree, names: Mapping[str, str]) -> dict[str, Properties]:
-    """The lines of every part, by its tree text in the aliases `names`."""
-    told = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
-    found = {str(rename_leaves(part.plan.tree, names)): _describe_node(part, root=part is tree.root) for part in told}
+    """The lines of every node, by its tree text in the aliases `names`."""
+    visible = (part for part in tree.walk_nodes() if names.keys() >= set(part.plan.aliases))
+    found = {
+        str(rename_leaves(part.plan.tree, names)): _describe_node(part, root=part is tree.root) for part in visible
+    }
     if isinstance(tree.root, EddyNode):
         found[str(rename_leaves(tree.root.plan.tree, names))] = _describe_eddy(tree.root, names)
     return found
@@ -83,7 +87,7 @@ def _describe_state(node: JoinNode) -> str:
 
 
 def _describe_suppressed(suppressed: Mapping[str, int]) -> Properties:
-    """Rows put off, by the type of their MNS."""
+    """Suppressed rows, by the type of their MNS."""
     kinds = ", ".join(
         f"{count:,} {'∅' if kind == 'empty' else kind}" for kind, count in sorted(suppressed.items()) if count
     )

@@ -15,13 +15,13 @@ from penstock.state.kernels import I32, I64
 
 @dataclass(frozen=True)
 class JoinRows:
-    """`ids[i]` are the row ids in the i-th alias of the node; payload stays in the leaves until it is shown."""
+    """`ids[i]` are the row ids in the i-th alias of the node; payload stays in the leaves until it is read."""
 
     ids: NDArray[np.int64]
     born: I64
     dies: I64
     interest: I32 | None = None
-    """Who wants the row, where that is known: `dies` is when it leaves the longest of their windows then."""
+    """The codes of interest of the rows, where known: `dies` is when a row leaves the longest window of its groups."""
 
     def __len__(self) -> int:
         return self.born.size
@@ -29,8 +29,8 @@ class JoinRows:
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> JoinRows:
         """The rows at positions, or under a mask."""
         places: NDArray[Any] = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        wanted = None if self.interest is None else gather(self.interest, places)
-        return JoinRows(gather(self.ids, places), gather(self.born, places), gather(self.dies, places), wanted)
+        interest = None if self.interest is None else gather(self.interest, places)
+        return JoinRows(gather(self.ids, places), gather(self.born, places), gather(self.dies, places), interest)
 
 
 def empty_rows(width: int) -> JoinRows:
@@ -42,10 +42,10 @@ def concat_rows(parts: Sequence[JoinRows], width: int) -> JoinRows:
         return parts[0]
     if not parts:
         return empty_rows(width)
-    wanted = [part.interest for part in parts if part.interest is not None]
+    interest = [part.interest for part in parts if part.interest is not None]
     return JoinRows(
         concat_arrays([part.ids for part in parts]),
         concat_arrays([part.born for part in parts]),
         concat_arrays([part.dies for part in parts]),
-        concat_arrays(wanted) if len(wanted) == len(parts) else None,
+        concat_arrays(interest) if len(interest) == len(parts) else None,
     )

@@ -1,11 +1,11 @@
-"""What a batch brought to those who share a join: new combinations, stored once, and how members choose theirs.
+"""Match batches: the new combinations of one batch, stored once, from which each member selects its own.
 
-Law: `column` gives, for every combination or for those at some places, the value its part has in the leaf; it does so
-as long as the harvest is held, whatever happens to the leaf. Members whose windows are the same on every stream choose
-by age: a combination is theirs if its oldest part is younger than the window.
+Law: a reader returns, for all combinations or for those at some positions, the value of a column in the leaf. It does
+so as long as the match batch exists, for any later changes of the leaf. Members with the same window on every stream
+select by age: a combination is theirs if its oldest part is younger than the window.
 
-Cost: payload is read from the windows' rings when a member shows it. It is copied for all combinations only if somebody
-still holds the harvest when the rings are written to again (`Crop.settle`): what nobody looks at is never gathered.
+Cost: payload is read from the rings of the leaves when a member builds its rows. It is copied for all combinations only
+if the match batch still exists when the rings are written to again (`PayloadView.materialize`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.expr.nodes import Column, Expr
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
+from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops.kernels import select_by_age
 from penstock.state.alloc import allocate, gather
 from penstock.state.code_set import Mask
 from penstock.state.columns import RingColumn
@@ -34,23 +34,25 @@ ColumnRef = tuple[str, str]
 
 
 class PayloadView:
-    """The payload of some combinations, in the rings of their leaves or gathered."""
+    """The payload of some combinations, in the rings of their leaves or copied."""
 
     def __init__(self, ids: Mapping[str, I64], stores: Mapping[str, LeafStore], names: list[ColumnRef]) -> None:
         self._ids = ids
-        self._views: dict[ColumnRef, RingColumn] = {(alias, name): stores[alias].view(name) for alias, name in names}
+        self._views: dict[ColumnRef, RingColumn] = {
+            (alias, name): stores[alias].rows.view(name) for alias, name in names
+        }
         self._gathered: dict[ColumnRef, pa.Array] = {}
         for alias in {alias for alias, _ in names}:
-            stores[alias].add_viewer(self)
+            stores[alias].rows.add_viewer(self)
 
     def read_column(self, named: ColumnRef) -> pa.Array:
-        """The values of all combinations, shared by all who ask."""
+        """The values of all combinations, read once for all members."""
         if named not in self._gathered:
             self._gathered[named] = self._views[named].take(self._ids[named[0]])
         return self._gathered[named]
 
     def make_reader(self, places: I64) -> Callable[[Column], pa.Array]:
-        """Read columns of the combinations at some places."""
+        """Read columns of the combinations at some positions."""
         ids: dict[str, I64] = {}
 
         def read(column: Column) -> pa.Array:
@@ -64,50 +66,57 @@ class PayloadView:
         return read
 
     def materialize(self) -> None:
-        """Gather everything: the rings are about to be written to."""
+        """Copy all columns: the rings are about to be written to."""
         for named in self._views:
             self.read_column(named)
         self._views = {}
 
 
 @dataclass(frozen=True)
-class MatchBatch:
-    """New combinations of a join in temporal order, with all that its members ask of them.
+class MatchOrigin:
+    """The state of the join when a match batch was found; the batch may be read long after."""
 
-    `rows.dies` is when they die in the join's own windows, `rows.wanted` who wants them if there are several parties;
-    `born` is told for every stream with a window in time.
+    widest_windows: tuple[tuple[str, int], ...]
+    """The join's own windows."""
+    satisfied: frozenset[Expr]
+    """The predicates that all combinations satisfy."""
+    under_budget: bool
+    """Whether the join had a budget: stale combinations are dropped then."""
+    merge_count: int
+    """How many times filter groups had been merged."""
+    maintenance: Maintenance
+    scope: frozenset[str] | None = None
+    """The aliases of the early node that found the combinations; None for the root."""
+
+
+@dataclass(frozen=True)
+class MatchBatch:
+    """New combinations of a join in temporal order, with everything that its members read of them.
+
+    `rows.dies` is when they die in the join's own windows; `rows.interest` are their codes of interest if there are
+    several filter groups. `born` holds the births of their parts on every stream with a window in time.
     """
 
     rows: JoinRows
     born: Mapping[str, I64]
     row_counted_expirations: I64 | None
-    """When the first part in a ROWS window dies, where there are such windows."""
+    """When the first part in a ROWS window dies, if there are such windows."""
     payload: PayloadView
-    widest_windows: tuple[tuple[str, int], ...]
-    """The join's own windows."""
-    satisfied: frozenset[Expr]
-    """The predicates the combinations satisfy."""
     membership: Callable[[FilterGroup], Mask] | None
-    """For a party, by code of interest, whether it wants that; None if there is only one party."""
-    under_budget: bool
-    """Whether it was made under a budget: what is stale must not leave then."""
-    merge_count: int
-    """How many times parties had become one by then."""
-    maintenance: Maintenance
-    scope: frozenset[str] | None = None
-    """The items of the node they are of, if it is not the root."""
+    """For a filter group, by code of interest, whether the group is in its set; None if there is only one group."""
+    origin: MatchOrigin
     _payload_places: I64 | None = None
-    """Where the combinations stand in the crop, if they are only some of it."""
+    """The positions of the combinations in the payload view, if they are only some of it."""
     _age_lookups: list[int] = field(default_factory=lambda: [0])
-    """How often somebody asked for ages: an order by age pays from some looks on."""
+    """How many members selected by age: sorting by age is worth its cost after some of them."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @cached_property
     def oldest_birth(self) -> I64:
-        """When the oldest part was born."""
-        timed = [self.born[alias] for alias, _ in self.widest_windows]
+        """The birth of the oldest part."""
+        timed = [self.born[alias] for alias, _ in self.origin.widest_windows]
         return reduce(np.minimum, timed) if timed else self.rows.born
 
     @cached_property
@@ -120,14 +129,14 @@ class MatchBatch:
         return order, self.age[order]
 
     def select_younger(self, filter_group: FilterGroup, life: int | None) -> I64 | None:
-        """The combinations younger than `life` (None: of any age) that a party wants, in order; None for all."""
+        """The combinations younger than `life` (None: of any age) that a filter group needs, in order; None for all."""
         if life is None and self.membership is None:
             return None
         self._age_lookups[0] += 1
-        if life is not None and self._age_lookups[0] > self.maintenance.order_after:
+        if life is not None and self._age_lookups[0] > self.origin.maintenance.order_after:
             order, ages = self._age_order
             count = int(np.searchsorted(ages, life))
-            if self.maintenance.order_share * count < len(self):
+            if self.origin.maintenance.order_share * count < len(self):
                 return self.select_wanted(filter_group, np.sort(order[:count]))
         has, codes = self._read_interest(filter_group)
         out = allocate(len(self), np.int64)
@@ -135,7 +144,7 @@ class MatchBatch:
         return None if count == len(self) else out[:count]
 
     def select_wanted(self, filter_group: FilterGroup, places: I64 | None) -> I64 | None:
-        """Those of some combinations that a party wants."""
+        """Those of some combinations that a filter group needs."""
         if self.membership is None:
             return places
         has, codes = self._read_interest(filter_group)
@@ -160,7 +169,7 @@ class MatchBatch:
         )
 
     def make_reader(self, places: I64 | None) -> Callable[[Column], pa.Array]:
-        """Read columns of all combinations, or of those at some places."""
+        """Read columns of all combinations, or of those at some positions."""
         if self._payload_places is not None:
             places = self._payload_places if places is None else self._payload_places[places]
         if places is None:

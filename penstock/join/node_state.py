@@ -1,155 +1,155 @@
-"""The state of a join node: rows of the node, in chains per key code.
+"""The state of a join node: the rows it keeps, by key code, and the keys for which they are complete.
 
-Law: `probe` meets every stored row with the code whose interval overlaps the probe's. Rows are kept until a rebuild
-finds them dead; a dead row never matches, because two intervals that do not overlap never will again.
+Law: for a key that is complete, the state lacks no demanded row that lives. Rows are inserted once: `insert_absent`
+compares them by identity. Dead rows stay until a purge finds enough of them.
 
-State per row: key code, born, dies, chain link, one id per alias, and whether the row is of the batch in progress.
-Cost: O(1) per insert; a rebuild every time the state has doubled since the last one.
+State: a `RowTable`, and the set of complete keys while some keys are not complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.join.join_rows import JoinRows
-from penstock.join.row_set import RowSet
-from penstock.state.code_set import Mask
-from penstock.state.interning import empty_codes
-from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
-from penstock.state.maintenance import Maintenance
-from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
-from penstock.state.sorted_index import F64, SortedIndex
+from penstock.join.node_reader import NodeReader
+from penstock.join.probes import ProbeResult, Probes
+from penstock.join.row_table import RowTable
+from penstock.join.tree_context import TreeContext
+from penstock.plan.physical import Key, NodePlan
+from penstock.plan.ranges import RangeCondition
+from penstock.state.code_set import CodeSet, Mask
+from penstock.state.kernels import I32
+from penstock.state.renumbering import Renumbering
+from penstock.state.sorted_index import F64, to_floats
 
-_NO_RING = -1  # as a mask it leaves every position as it is
 
+class NodeState:
+    """The rows of a node under the key that its sibling probes it with."""
 
-class JoinState:
-    """A growing table of rows with one chain per key code."""
-
-    def __init__(self, width: int, maintenance: Maintenance) -> None:
-        self._width = width
-        self._maintenance = maintenance
-        self._allocate(maintenance.state_capacity)
-        self._fresh_from = 0
-        self._rebuild_at = float(maintenance.rebuild_rows)
-
-    def _allocate(self, capacity: int) -> None:
-        self.size = 0
-        self._codes = empty_codes(capacity)
-        self._born: I64 = np.empty(capacity, np.int64)
-        self._dies: I64 = np.empty(capacity, np.int64)
-        self._next_older: I64 = np.empty(capacity, np.int64)
-        self._fresh: U8 = np.zeros(capacity, np.uint8)
-        self._ids: NDArray[np.int64] = np.empty((self._width, capacity), np.int64)
-        self._head: I64 = np.full(capacity, NONE, np.int64)
-        self._row_set = RowSet()
-        self._sorted_index: SortedIndex | None = None
+    def __init__(self, plan: NodePlan, key: Key, reader: NodeReader, context: TreeContext) -> None:
+        self.key = key
+        self.table = RowTable(len(plan.aliases), context.maintenance)
+        self.complete_keys: CodeSet | None = None
+        """The keys for which no row is missing; None if that holds for all keys."""
+        self._plan = plan
+        self._reader = reader
+        self._context = context
+        self._leaf_ends, self._marked_rows = dict.fromkeys(plan.aliases, 0), 0
+        """Where the leaves ended when the state was last marked, and how many rows it had then."""
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.table)
 
     @property
     def nbytes(self) -> int:
-        arrays = (self._codes, self._born, self._dies, self._next_older, self._fresh, self._ids, self._head)
-        return sum(array.nbytes for array in arrays) + self._row_set.nbytes
+        return self.table.nbytes
 
-    def find_absent(self, rows: JoinRows) -> Mask:
-        """Which rows the state does not hold. The caller must insert exactly those, in this order."""
-        return self._row_set.add(rows.ids, self._ids, self.size)
+    # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
-        """Add rows whose key codes are all below `bound`; `fresh` are those with a tuple of this batch."""
-        first, self.size = self.size, self.size + len(rows)
-        if self.size > self._born.size:
-            self._grow(self.size)
-        if code_limit > self._head.size:
-            more = (1 << (code_limit - 1).bit_length()) - self._head.size
-            self._head = np.concatenate([self._head, np.full(more, NONE, np.int64)])
-        here = slice(first, self.size)
-        self._codes[here] = codes
-        self._born[here] = rows.born
-        self._dies[here] = rows.dies
-        self._ids[:, here] = rows.ids
-        self._fresh[here] = fresh
-        chain_append(codes, first, _NO_RING, self._head, self._next_older)
+    def insert(self, rows: JoinRows, fresh: Mask | bool) -> None:
+        """Add rows; `fresh` are those with a tuple of the current batch."""
+        self.table.insert(rows, self.encode_keys(rows), self._context.keys.code_limit(self.key), fresh)
 
-    def probe(self, codes: I32, born: I64, dies: I64, old_only: bool, scratch: ProbeBuffer) -> Iterator[PairBlock]:
-        """Blocks of (probe, position) with equal codes and overlapping validity."""
-        stored = self._make_target(old_only)
-        return scratch.iter_blocks(
-            lambda at, row, out: probe_chain(
-                codes, born, dies, at, row, self._head, self._next_older, stored.mask, stored.base, stored.limit,
-                stored.born, stored.dies, stored.fresh, False, NO_AGE_LIMIT, *out,
-            ),
-            codes.size,
-        )  # fmt: skip
+    def insert_absent(self, rows: JoinRows) -> int:
+        """Add the rows that the state does not hold; returns how many."""
+        rows = rows.take(self.table.find_absent(rows))
+        fresh = np.zeros(len(rows), np.bool_)
+        for place, alias in enumerate(self._plan.aliases):
+            fresh |= rows.ids[place] >= self._context.stores[alias].fresh_from
+        self.insert(rows, fresh)
+        self.table.postpone_rebuild(len(rows))
+        return len(rows)
 
-    def _make_target(self, old_only: bool) -> ProbeTarget:
-        fresh = self._fresh if old_only else self._fresh[:0]
-        return ProbeTarget(_NO_RING, 0, self.size, self._born, self._dies, fresh)
+    def encode_keys(self, rows: JoinRows) -> I32:
+        parts = [self._reader.codes(id_, rows) for id_ in self.key]
+        return self._context.keys.encode(self.key, parts, len(rows), insert=True)
 
-    def probe_range(
-        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, read_numbers: Callable[[JoinRows], F64],
-        scratch: ProbeBuffer,
-    ) -> Iterator[PairBlock]:  # fmt: skip
-        """Blocks of (probe, position) where the row's number lies in the probe's range; `numbers` tells it."""
-        if self._sorted_index is None:
-            self._sorted_index, self._sorted_until = SortedIndex(), 0
-        if self._sorted_until < self.size:
-            new = slice(self._sorted_until, self.size)
-            rows = JoinRows(self._ids[:, new], self._born[new], self._dies[new])
-            positions = np.arange(self._sorted_until, self.size)
-            self._sorted_index.add(read_numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
-            self._sorted_until = self.size
-        return self._sorted_index.probe(lows, highs, born, dies, self._make_target(old_only), scratch)
+    def read_living(self) -> JoinRows:
+        """All rows, dead rows that are not purged yet included."""
+        return self._reader.refresh_expirations(self.table.rows())
 
-    def read_ids(self, positions: I64) -> NDArray[np.int64]:
-        return self._ids.take(positions, axis=1)
+    def probe(self, probes: Probes, ordered_by: RangeCondition | None) -> Iterator[ProbeResult]:
+        """The rows that match probes by the key, or by the number that a range condition compares."""
+        table, scratch = self.table, self._context.probe_buffer
+        if probes.ranges is not None and ordered_by is not None:
+            read = self._make_number_reader(ordered_by)
+            blocks = table.probe_range(*probes.ranges, probes.born, probes.dies, probes.old_only, read, scratch)
+        else:
+            parts = [probes.key_codes[id_] for id_ in self.key]
+            codes = self._context.keys.encode(self.key, parts, len(probes), insert=False)
+            blocks = table.probe(codes, probes.born, probes.dies, probes.old_only, scratch)
+        for block in blocks:
+            rows = JoinRows(table.read_ids(block.row), block.born, block.dies)
+            if self._reader.row_counted:
+                rows = self._reader.refresh_expirations(rows)
+                alive = rows.born < rows.dies
+                yield ProbeResult(block.probe[alive], rows.take(alive))
+            else:
+                yield ProbeResult(block.probe, rows)
 
-    def rows(self) -> JoinRows:
-        """All rows, dead ones that were not cleared away yet included."""
-        here = slice(0, self.size)
-        return JoinRows(self._ids[:, here], self._born[here], self._dies[here])
+    def _make_number_reader(self, condition: RangeCondition) -> Callable[[JoinRows], F64]:
+        """Read the numbers that the sibling's range condition compares."""
+        column = condition.left if condition.left.alias in self._plan.aliases else condition.right
+        return lambda rows: to_floats(self._context.make_reader(self._plan, rows)(column))
 
-    def codes(self) -> I32:
-        return self._codes[: self.size]
+    # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def drop_sorted_index(self) -> None:
-        """Forget the order by number: another sibling may ask for another one."""
-        self._sorted_index = None
+    def rebuild(self, rows: JoinRows) -> None:
+        """Hold exactly these rows."""
+        self.table.rebuild(rows, self.encode_keys(rows))
 
-    def end_batch(self) -> None:
-        """The batch in progress is over: no row is fresh any more."""
-        self._fresh[self._fresh_from : self.size] = 0
-        self._fresh_from = self.size
+    def purge(
+        self, bound: int, renumbered: Mapping[str, Renumbering], filter_demanded: Callable[[JoinRows], JoinRows]
+    ) -> None:
+        """Drop rows that are dead or no longer demanded, if there are enough of them or leaf rows have new ids."""
+        changed = {place: renumbered[a] for place, a in enumerate(self._plan.aliases) if a in renumbered}
+        if not (self.table.needs_rebuild or changed or self._is_mostly_dead()):
+            return
+        self._marked_rows = 0
+        rows = self.table.rows()
+        if changed:  # before any value is read from the leaves, which know the new ids only
+            rows = _renumber_rows(rows.take(rows.dies > bound), changed)
+        rows = self._reader.refresh_expirations(rows)
+        self.rebuild(filter_demanded(rows.take(rows.dies > bound)))
 
-    @property
-    def needs_rebuild(self) -> bool:
-        """Whether enough rows came since the last rebuild to make another worth its cost."""
-        return self.size > self._rebuild_at
+    def _is_mostly_dead(self) -> bool:
+        """Whether most rows are certainly dead, because all rows of a leaf have been replaced since they were added.
 
-    def postpone_rebuild(self, rows: int) -> None:
-        """Rows that were completed, not born, are alive: they are no reason to look for dead ones soon."""
-        self._rebuild_at += self._maintenance.regrowth * rows
+        Without this test the state would keep the rows of a burst, and chains through them, until as many new rows have
+        been added.
+        """
+        stores = self._context.stores
+        if not any(stores[alias].rows.base >= end for alias, end in self._leaf_ends.items()):
+            return False
+        dead, self._marked_rows = self._marked_rows, len(self)
+        self._leaf_ends = {alias: stores[alias].rows.end for alias in self._plan.aliases}
+        return dead > max(len(self) - dead, self._context.maintenance.rebuild_rows)
 
-    def rebuild(self, rows: JoinRows, codes: I32) -> None:
-        """Hold exactly these rows, none of them fresh; they may be views of what is held now."""
-        capacity = max(self._maintenance.state_capacity, 1 << (2 * len(rows)).bit_length())
-        bound = int(codes.max(initial=NONE)) + 1
-        self._allocate(capacity)  # makes new arrays: the old ones live as long as the rows do
-        self.insert(rows, codes, bound, fresh=False)
-        self._fresh_from = self.size
-        self._rebuild_at = max(self._maintenance.rebuild_rows, self._maintenance.regrowth * self.size)
+    def roll_back(self, marks: Mapping[str, int]) -> None:
+        """Drop the rows that contain leaf rows from `marks` on."""
+        rows = self.table.rows()
+        limits = np.array([[marks[alias]] for alias in self._plan.aliases])
+        kept = np.flatnonzero(np.logical_and.reduce(rows.ids < limits))
+        if kept.size < len(rows):
+            self.rebuild(rows.take(kept))
 
-    def _grow(self, need: int) -> None:
-        capacity = 1 << (need - 1).bit_length()
-        more = capacity - self._born.size
-        self._codes = np.concatenate([self._codes, empty_codes(more)])
-        self._born = np.concatenate([self._born, np.empty(more, np.int64)])
-        self._dies = np.concatenate([self._dies, np.empty(more, np.int64)])
-        self._next_older = np.concatenate([self._next_older, np.empty(more, np.int64)])
-        self._fresh = np.concatenate([self._fresh, np.zeros(more, np.uint8)])
-        self._ids = np.concatenate([self._ids, np.empty((self._width, more), np.int64)], axis=1)
+    def take_over(self, former: NodeState) -> None:
+        """Take over the rows of a node over the same leaves in an earlier tree."""
+        aliases = self._plan.aliases
+        if former._plan.aliases == aliases and former.key == self.key:
+            self.table = former.table
+            self.table.drop_sorted_index()
+        else:
+            rows = former.read_living()
+            order = [former._plan.aliases.index(alias) for alias in aliases]
+            self.rebuild(JoinRows(rows.ids[order], rows.born, rows.dies))
+
+
+def _renumber_rows(rows: JoinRows, changes: Mapping[int, Renumbering]) -> JoinRows:
+    """The rows with the new ids of leaf rows, by place; without those that contain a dead leaf row."""
+    for place, change in changes.items():
+        rows.ids[place], alive = change.apply(rows.ids[place])
+        rows = rows.take(alive)
+    return rows

@@ -1,4 +1,4 @@
-"""A set of rows by identity: insert if absent, exactly."""
+"""An exact set of rows by identity, for inserting rows if absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.state.kernels import rowset_add
 class RowSet:
     """The rows of a table of ids (one line per alias), found by a hash and compared id by id.
 
-    It follows a table that others append to: what it has not seen yet is entered first.
+    The table may grow without the set: rows that the set does not know yet are inserted first.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class RowSet:
     def add(self, ids: NDArray[np.int64], stored: NDArray[np.int64], size: int) -> Mask:
         """Which of the rows `ids` are absent from `stored[:, :size]` and from their predecessors in `ids`.
 
-        The absent ones are entered under the positions they get when they are appended to `stored` in order.
+        Absent rows are inserted under the positions they get when they are appended to `stored` in order.
         """
         need = 2 * (size + ids.shape[1])
         if need > self._table.size:

@@ -1,4 +1,4 @@
-"""State policies: what the nodes of a join tree keep, by name."""
+"""State policies, by name: which rows the nodes of a join tree keep, and when they are built."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from penstock.join.demand.gate import DemandFilter
 
 @dataclass(frozen=True)
 class StatePolicy:
-    """What the nodes of a tree keep.
+    """Which rows the nodes of a tree keep.
 
-    `states`: whether joins keep their rows at all. `lazy`: whether rows that follow from the base windows alone are
-    completed when they are needed, not at once. `gated`: whether rows nobody can use yet are put off: never, always,
-    or node by node where that is measured to pay. `demand`: how the test for what somebody can use is kept.
+    `states`: whether joins keep rows at all. `lazy`: whether rows missing after a change of plan are completed when
+    they are needed, not at once. `gated`: whether rows that no result can use yet are suppressed: never, always, or
+    node by node where measurements show that it is worth its cost. `demand`: how demand is tested.
     """
 
     states: bool = True
     lazy: bool = False
     gated: Literal["never", "always", "measured"] = "never"
     pace: float = 16.0
-    """How many older rows are pushed up an incomplete state for each tuple that arrives."""
+    """How many older rows are pushed up incomplete states for each tuple that arrives."""
     demand: DemandFilter = "exact"
 
 

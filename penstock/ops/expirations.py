@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.join.leaf_store import Renumbering
 from penstock.ops.protocol import Changes
 from penstock.state.kernels import FOREVER, I64
+from penstock.state.renumbering import Renumbering
 
 
 @dataclass(frozen=True)

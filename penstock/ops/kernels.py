@@ -1,4 +1,4 @@
-"""The compiled loops of sharing, groups and sequences. Each works on plain arrays and has a numpy twin in the tests."""
+"""The compiled loops of groups and sequences. Each works on plain arrays and has a numpy twin in the tests."""
 
 # mypy: disallow-untyped-decorators=False
 
@@ -16,41 +16,6 @@ from penstock.state.kernels import I32, I64, NONE, U8
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
-
-
-# ── sharing ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@_kernel
-def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
-    """Write the places of combinations that are younger than `life` and whose code is in `has`; returns how many.
-
-    If `codes` is empty, all combinations pass.
-    """
-    n = 0
-    if codes.size == 0:
-        for i in range(age.size):
-            out[n] = i
-            n += age[i] < life
-    else:
-        for i in range(age.size):
-            out[n] = i
-            n += (age[i] < life) & has[codes[i]]
-    return n
-
-
-@_kernel
-def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
-    """Count combinations by code and by slice: how many of the ascending windows are not longer than their age."""
-    for i in range(age.size):
-        low, high = 0, windows.size
-        while low < high:
-            middle = (low + high) >> 1
-            if windows[middle] <= age[i]:
-                low = middle + 1
-            else:
-                high = middle
-        tally[codes[i] if codes.size else 0, low] += 1
 
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────

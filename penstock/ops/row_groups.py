@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from penstock.ops.kernels import count_group_rows
 from penstock.ops.protocol import I8, Changes
-from penstock.state.interning import CodeTable, make_interner
-from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.plan.physical import Key
+from penstock.state.kernels import I32, I64, NONE
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -45,86 +46,28 @@ class RowGroups:
     """Exact codes for keys of several columns. Without columns all rows are one group."""
 
     def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
-        self._types = tuple(types)
-        self._maintenance = maintenance
-        self._columns = tuple(make_interner(type_, maintenance.capacity) for type_ in types)
-        self._pairs = tuple(CodeTable(maintenance.capacity) for _ in self._columns[1:])
-        self._live_after_recycle = maintenance.recycle_codes
+        self._keys = KeySpace(types, maintenance, null_is_value=True)
 
     @property
     def bound(self) -> int:
         """All codes are below this."""
-        if not self._columns:
-            return 1
-        return self._pairs[-1].code_limit if self._pairs else self._columns[0].code_limit + 1
+        return self._keys.code_limit(self._keys.full_key)
 
     def encode(self, columns: Sequence[pa.Array], rows: int) -> I32:
         """The group of every row."""
-        codes: I32 = np.zeros(rows, np.int32)
-        for place, (table, column) in enumerate(zip(self._columns, columns, strict=True)):
-            part = table.intern(column) + np.int32(1)  # NULL is 0
-            codes = self._pairs[place - 1].intern(_pack_pairs(codes, part)) if place else part
-        return codes
+        return self._keys.encode_columns(columns, rows, insert=True)
 
     def decode(self, codes: I32) -> list[pa.Array]:
         """The keys of groups, column by column."""
-        found: list[pa.Array] = []
-        for place in range(len(self._columns) - 1, -1, -1):
-            part = codes
-            if place:
-                packed = self._pairs[place - 1].values(codes)
-                codes, part = (packed >> 32).astype(np.int32), (packed & 0xFFFFFFFF).astype(np.int32)
-            found.append(self._decode_column(place, part - np.int32(1)))
-        return found[::-1]
-
-    def _decode_column(self, place: int, codes: I32) -> pa.Array:
-        known = codes >= 0
-        if known.all():
-            return self._columns[place].values(codes)
-        if not known.any():
-            return pa.nulls(codes.size, self._types[place])
-        values = self._columns[place].values(np.where(known, codes, codes[known][0]).astype(np.int32))
-        return pc.if_else(pa.array(known), values, pa.scalar(None, self._types[place]))
+        return self._keys.decode_columns(codes)
 
     def recycle(self, counts: I64) -> None:
         """Free the codes of groups without rows, if many codes were added since the last time."""
-        if not self._columns or self._live_count <= self._maintenance.regrowth * self._live_after_recycle:
-            return
-        used: U8 = (counts[: self.bound] > 0).view(np.uint8)
-        for place in range(len(self._pairs) - 1, -1, -1):
-            table = self._pairs[place]
-            table.recycle(_truncate_marks(used, table.code_limit))
-            live = table.list_live_values()
-            self._recycle_column(place + 1, live & 0xFFFFFFFF)
-            used = _mark_used(self._prefix_bound(place), live >> 32)
-        self._recycle_column(0, np.flatnonzero(used))
-        self._live_after_recycle = max(self._maintenance.recycle_codes, self._live_count)
 
-    @property
-    def _live_count(self) -> int:
-        return self._pairs[-1].live_count if self._pairs else self._columns[0].live_count
+        def list_used(key: Key) -> Sequence[I32]:
+            return (np.flatnonzero(counts[: self.bound] > 0).astype(np.int32),) if key == self._keys.full_key else ()
 
-    def _prefix_bound(self, place: int) -> int:
-        """All codes of the first place + 1 columns are below this."""
-        return self._pairs[place - 1].code_limit if place else self._columns[0].code_limit + 1
-
-    def _recycle_column(self, place: int, used: I64) -> None:
-        column = self._columns[place]
-        column.recycle(_mark_used(column.code_limit + 1, used)[1:])
-
-
-def _pack_pairs(prefix: I32, part: I32) -> I64:
-    return (prefix.astype(np.int64) << 32) | part.astype(np.int64)
-
-
-def _mark_used(bound: int, codes: I64) -> U8:
-    marks = np.zeros(bound, np.uint8)
-    marks[codes] = 1
-    return marks
-
-
-def _truncate_marks(marks: U8, size: int) -> U8:
-    return np.ascontiguousarray(marks[:size])
+        self._keys.recycle(list_used)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What operators remember: windows of tuples as rings of columns, interned join codes, indexes, join states."""
+"""The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""

@@ -1,8 +1,8 @@
-"""Room for large arrays, from Arrow's memory pool.
+"""Allocation of large arrays from Arrow's memory pool.
 
-The C library gives large blocks back to the system as soon as they are free, and every new one is a page fault for
-each of its pages: that costs several times what it takes to fill it. The pool keeps what is freed for a while, and
-results are handed out as Arrow data anyway.
+The C library returns large blocks to the system as soon as they are freed, so that each new block causes a page fault
+per page. That costs several times as much as filling the block. Arrow's pool keeps freed memory for a while, and
+results are Arrow data in any case.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 _LARGE_SIZE = 1 << 16
-"""Places, of eight bytes mostly; below, the C library mostly keeps what is freed, and is faster."""
+"""Elements, mostly of eight bytes. Below this size the C library keeps freed memory and is faster."""
 
 T = TypeVar("T", bound=np.generic)
 
 
 def allocate(size: int, dtype: np.dtype[T] | type[T]) -> NDArray[T]:
-    """An array of so many places that are not filled."""
+    """An uninitialized array of `size` elements."""
     if size < _LARGE_SIZE:
         return np.empty(size, dtype)
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
 def gather(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
-    """The values at some places of the last axis."""
+    """The values at some positions of the last axis."""
     if places.size < _LARGE_SIZE:
         return values.take(places, axis=-1)
     shape = (*values.shape[:-1], places.size)
@@ -38,7 +38,7 @@ def gather(values: NDArray[T], places: NDArray[np.integer[Any]]) -> NDArray[T]:
 
 
 def copy_array(values: NDArray[T]) -> NDArray[T]:
-    """A copy of an array of one axis."""
+    """A copy of a one-dimensional array."""
     if values.size < _LARGE_SIZE:
         return values.copy()
     out = allocate(values.size, values.dtype)
@@ -47,7 +47,7 @@ def copy_array(values: NDArray[T]) -> NDArray[T]:
 
 
 def concat_arrays(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
-    """One after another along an axis."""
+    """The arrays one after another along an axis."""
     if sum(part.size for part in parts) < _LARGE_SIZE:
         return np.concatenate(parts, axis=axis)
     shape = list(parts[0].shape)

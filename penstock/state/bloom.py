@@ -1,6 +1,6 @@
-"""A Bloom filter over keys: a set that may have more in it than was added, never less.
+"""A Bloom filter over keys: a set that may contain more than was added, never less.
 
-Keys are combinations of codes, hashed as they are: unlike an exact set it needs no code of its own for a combination.
+Keys are combinations of column codes and are hashed as such. Unlike an exact set, the filter needs no key code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HASHES = 4
 
 
 class BloomFilter:
-    """A lossy set of keys, each a code in every class of some classes."""
+    """A lossy set of keys, each a code in every one of some classes."""
 
     def __init__(self, maintenance: Maintenance, keys: int = 0) -> None:
         self._bits_per_key = maintenance.bloom_bits_per_key
@@ -25,7 +25,7 @@ class BloomFilter:
         self._bytes: U8 = np.zeros(bits // 8, np.uint8)
 
     def has_room_for(self, keys: int) -> bool:
-        """Whether it is large enough for so many keys."""
+        """Whether it is large enough for a number of keys."""
         return self._bits_per_key * keys <= 8 * self._bytes.size
 
     def add(self, parts: Sequence[I32]) -> None:
@@ -38,7 +38,7 @@ class BloomFilter:
 
     @property
     def false_positives(self) -> float:
-        """The chance that a key that was never added is found, by the bits that are set."""
+        """The probability that a key that was never added is found, given the bits that are set."""
         return float(np.bitwise_count(self._bytes).sum() / (8 * self._bytes.size)) ** HASHES
 
     @property

@@ -1,7 +1,7 @@
 """Indexes over the rows of a leaf: newest-first chains per key code.
 
-Law: from `head[code]` on, the chain meets every row with that code and an id >= base, newest first. Rows die from the
-old end, so nothing is ever unlinked: a chain is read until it leaves the living.
+Law: the chain from `head[code]` contains every row with that code and an id >= base, newest first. Rows are dropped at
+the old end only, so no row is ever unlinked: a probe reads a chain until it reaches an id below base.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.state.kernels import I32, I64, NONE, chain_append, chain_retract
 
 
 class ChainIndex:
-    """Chains over a ring of rows. `codes` keeps each row's key code, to rebuild and to know which codes are used."""
+    """Chains over a ring of rows. `codes` holds the key code of each row, to rebuild chains and to list used codes."""
 
     def __init__(self, capacity: int) -> None:
         self.head: I64 = np.full(capacity, NONE, np.int64)
@@ -22,7 +22,7 @@ class ChainIndex:
         self.codes: I32 = empty_codes(capacity)
 
     def append(self, first: int, codes: I32, code_limit: int) -> None:
-        """Add rows first, first + 1, …; all codes are below `bound`."""
+        """Add rows first, first + 1, …; all codes are below `code_limit`."""
         if code_limit > self.head.size:
             more = (1 << (code_limit - 1).bit_length()) - self.head.size
             self.head = np.concatenate([self.head, np.full(more, NONE, np.int64)])
@@ -30,7 +30,7 @@ class ChainIndex:
         chain_append(codes, first, self.next_older.size - 1, self.head, self.next_older)
 
     def retract(self, first: int, end: int) -> None:
-        """Forget the newest rows, from `first` on."""
+        """Remove the newest rows, from `first` on."""
         chain_retract(ring_read(self.codes, first, end), first, self.next_older.size - 1, self.head, self.next_older)
 
     def list_used_codes(self, base: int, end: int) -> I32:

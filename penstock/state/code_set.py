@@ -1,4 +1,4 @@
-"""Sets of key codes, one byte per code: what is demanded of a state, what it is complete for."""
+"""Sets of key codes, one byte per code: the demanded keys of a gate, the complete keys of a state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CodeSet:
         return self._marks.nbytes
 
     def has(self, codes: I32) -> Mask:
-        """Which codes are in the set; NONE never is."""
+        """Which codes are in the set. NONE is never in it."""
         if codes.size and int(codes.max()) >= self._marks.size:
             known = (codes >= 0) & (codes < self._marks.size)
             out = np.zeros(codes.size, np.bool_)
@@ -35,7 +35,7 @@ class CodeSet:
         return present & (codes >= 0)
 
     def add(self, codes: I32) -> I32:
-        """Add codes (not NONE); returns those that were not in the set, each once."""
+        """Add codes (not NONE); returns the codes that were not in the set, each once."""
         new = np.unique(codes[~self.has(codes)])
         if new.size:
             if int(new[-1]) >= self._marks.size:

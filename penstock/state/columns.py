@@ -1,7 +1,7 @@
 """Payload columns of a leaf: rings of values addressed by absolute row id.
 
 Law: `take(ids)` returns for every id the value that was appended as that row, as Arrow data of the declared type.
-The store that owns the columns decides on capacity; a column only follows (`resize`).
+The store that owns the columns chooses the capacity and calls `resize`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def ring_resize(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArray
 
 def ring_take(ring: NDArray[T], ids: I64) -> NDArray[T]:
     """The values of rows."""
-    if ring.dtype.kind == "V":  # what compiled loops do not know
+    if ring.dtype.kind == "V":  # compiled loops do not support this type
         taken: NDArray[T] = ring[ids & (ring.shape[0] - 1)]
         return taken
     out: NDArray[T] = allocate(ids.size, ring.dtype)
@@ -59,23 +59,23 @@ def ring_move(ring: NDArray[T], kept: I64, first: int) -> NDArray[T]:
 
 
 class RingColumn(Protocol):
-    """A column of a leaf store: rows from `base` on are alive, `first` is where an append begins."""
+    """A column of a leaf store: rows from `base` on are stored, an append begins at `first`."""
 
     def append(self, base: int, first: int, values: pa.Array) -> None: ...
     def take(self, ids: I64) -> pa.Array: ...
     def view(self) -> RingColumn:
-        """The column as it is: it stays so until rows are appended to this one, or for good if it is resized first."""
+        """A view of the column. It is valid until rows are appended; after a resize it stays valid."""
 
     def resize(self, capacity: int, base: int, end: int) -> None: ...
     def move(self, kept: I64, first: int) -> None:
-        """Keep some rows only, as rows first, first + 1, …; who views the column keeps the old ones."""
+        """Keep some rows only, as rows first, first + 1, …; views of the column stay valid."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class Validity:
-    """Which rows are not NULL; costs nothing until the first NULL."""
+    """Which rows are not NULL. It takes no memory until the first NULL."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -109,7 +109,7 @@ class Validity:
 
 
 def _make_view(column: C) -> C:
-    """A column of its own over the same rings; by hand, because every batch asks for all columns."""
+    """A second column object over the same rings; copied by hand, because every batch makes views of all columns."""
     seen = object.__new__(type(column))
     seen.__dict__ |= column.__dict__
     seen._validity = Validity(column._validity._capacity)
@@ -122,7 +122,7 @@ def _pack_bitmap(valid: U8 | None) -> pa.Buffer | None:
 
 
 class FixedColumn:
-    """Values of a fixed width: one numpy ring."""
+    """Values of a fixed width in one numpy ring."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
@@ -165,7 +165,7 @@ class FixedColumn:
 
 
 class TextColumn:
-    """Strings and binaries: a ring of (start, length) over a ring of bytes."""
+    """Strings and binaries: a ring of (start, length) into a ring of bytes."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
@@ -200,7 +200,7 @@ class TextColumn:
     def resize(self, capacity: int, base: int, end: int) -> None:
         self._starts = ring_resize(self._starts, capacity, base, end)
         self._lengths = ring_resize(self._lengths, capacity, base, end)
-        self._pool = self._pool.copy()  # who views the column keeps the old one
+        self._pool = self._pool.copy()  # views keep the old array
         self._validity.resize(capacity, base, end)
 
     def move(self, kept: I64, first: int) -> None:

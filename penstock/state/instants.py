@@ -1,4 +1,4 @@
-"""Instants: 64-bit integers inside, values of a time column outside."""
+"""Instants: 64-bit integers internally, values of a time column in tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def to_ticks(column: pa.Array) -> I64:
 
 
 def as_times(instants: I64, type_: pa.DataType) -> pa.Array:
-    """Instants as values of a time column; what a narrow integer cannot hold becomes its last value."""
+    """Instants as values of a time column; values beyond the range of a narrow integer are clipped to it."""
     if type_.bit_width == 64:
         return pa.Array.from_buffers(type_, instants.size, [None, pa.py_buffer(np.ascontiguousarray(instants))])
     if pa.types.is_integer(type_):

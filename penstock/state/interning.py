@@ -1,22 +1,20 @@
-"""Interning: join values become dense int32 codes shared by all the streams of an equality class.
+"""Interning: values of one column become dense int32 codes, and codes become values again.
 
-Equal values get equal codes and only those (codes are exact, never hashes); NULL gets NONE, which matches nothing.
-Codes that no stored row uses any more are recycled, so the tables are bounded by the windows, not by the history.
+Law: equal values get equal codes and only those (codes are exact, never hashes). NULL gets NONE, which matches nothing,
+or, where NULL is a value like another (`NullableInterner`), the code 0. See `key_space` for keys of several columns and
+for recycling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from penstock.plan.physical import Key
 from penstock.state.kernels import I32, I64, NONE, U8, table_fill, table_intern, table_lookup
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.maintenance import SHIPPED
 
 _INT64 = pa.int64()
 
@@ -105,7 +103,7 @@ class Interner(Protocol):
 
 
 class NumberInterner:
-    """Integers, floats, booleans, dates, timestamps and durations: whatever is one 64-bit word."""
+    """Integers, floats, booleans, dates, timestamps and durations: types whose values are one 64-bit word."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         self._type = type_
@@ -136,7 +134,7 @@ class NumberInterner:
 
 
 def _to_words(values: pa.Array) -> I64:
-    """The values as 64-bit integers, equal exactly where the values are (-0.0 is 0.0, one NaN equals another)."""
+    """The values as 64-bit integers, equal exactly where the values are equal (-0.0 is 0.0, all NaN are equal)."""
     if values.type == _INT64 and values.null_count == 0:
         plain: I64 = values.to_numpy()
         return plain
@@ -158,7 +156,7 @@ def _from_words(words: I64, type_: pa.DataType) -> pa.Array:
 
 
 class ObjectInterner:
-    """Strings, decimals and binaries: one dictionary look-up for each distinct value of a batch."""
+    """Strings, decimals and binaries: one dictionary lookup for each distinct value of a batch."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
@@ -210,6 +208,37 @@ class ObjectInterner:
         return code
 
 
+class NullableInterner:
+    """Values of another interner, with NULL as one more value: its code is 0, the others are moved up by one."""
+
+    def __init__(self, type_: pa.DataType, values: Interner) -> None:
+        self._type = type_
+        self._values = values
+
+    @property
+    def code_limit(self) -> int:
+        return self._values.code_limit + 1
+
+    @property
+    def live_count(self) -> int:
+        return self._values.live_count
+
+    def intern(self, values: pa.Array) -> I32:
+        return self._values.intern(values) + np.int32(1)
+
+    def values(self, codes: I32) -> pa.Array:
+        known = codes > 0
+        if known.all():
+            return self._values.values(codes - np.int32(1))
+        if not known.any():
+            return pa.nulls(codes.size, self._type)
+        values = self._values.values(np.where(known, codes, codes[known][0]).astype(np.int32) - np.int32(1))
+        return pc.if_else(pa.array(known), values, pa.scalar(None, self._type))
+
+    def recycle(self, used: U8) -> None:
+        self._values.recycle(np.ascontiguousarray(used[1:]))
+
+
 def make_interner(type_: pa.DataType, capacity: int) -> Interner:
     by_word = (
         pa.types.is_integer(type_)
@@ -220,83 +249,3 @@ def make_interner(type_: pa.DataType, capacity: int) -> Interner:
         or pa.types.is_duration(type_)
     )
     return NumberInterner(type_, capacity) if by_word else ObjectInterner(type_)
-
-
-class KeySpace:
-    """The codes of every key of a join: single classes, and pairs of codes interned again for longer keys."""
-
-    def __init__(self, types: Sequence[pa.DataType], maintenance: Maintenance = SHIPPED) -> None:
-        self._maintenance = maintenance
-        self.interners = tuple(make_interner(type_, maintenance.capacity) for type_ in types)
-        self._composites: dict[Key, CodeTable] = {}
-        self._live_after_recycle: dict[Key, int] = {}
-
-    def code_limit(self, key: Key) -> int:
-        """All codes of a key are below this."""
-        if not key:
-            return 1
-        return self.interners[key[0]].code_limit if len(key) == 1 else self._get_composite(key).code_limit
-
-    def encode(self, key: Key, parts: Sequence[I32], rows: int, *, insert: bool) -> I32:
-        """The codes of a key from the codes of its classes, in the key's order.
-
-        Without `insert` a combination nobody stored gets NONE. The empty key has the one code 0.
-        """
-        if not key:
-            return np.zeros(rows, np.int32)
-        if len(key) == 1:
-            return parts[0]
-        prefix = self.encode(key[:-1], parts[:-1], rows, insert=insert)
-        last = parts[-1]
-        packed = (prefix.astype(np.int64) << 32) | last.astype(np.int64)
-        known = (prefix >= 0) & (last >= 0)
-        table = self._get_composite(key)
-        find: Callable[[I64], I32] = table.intern if insert else table.lookup
-        if known.all():
-            return find(packed)
-        out = empty_codes(rows)
-        out[known] = find(packed[known])
-        return out
-
-    def decode(self, key: Key, codes: I32) -> list[I32]:
-        """The codes of the classes that codes of a key are made of."""
-        if len(key) <= 1:
-            return [codes] * len(key)
-        packed = self._get_composite(key).values(codes)
-        return [*self.decode(key[:-1], (packed >> 32).astype(np.int32)), (packed & 0xFFFFFFFF).astype(np.int32)]
-
-    def _get_composite(self, key: Key) -> CodeTable:
-        return self._composites.setdefault(key, CodeTable(self._maintenance.capacity))
-
-    def recycle(self, used: Callable[[Key], Iterable[I32]]) -> bool:
-        """Free the codes no row uses, if enough were added; `used` yields the codes of a key that rows hold.
-
-        Longer keys go first: what a stored combination is made of must keep its meaning. Returns whether any code may
-        have been freed, and so may come back with another meaning.
-        """
-        tables: dict[Key, Interner | CodeTable] = {(id_,): table for id_, table in enumerate(self.interners)}
-        tables |= self._composites
-        regrowth, least = self._maintenance.regrowth, self._maintenance.recycle_codes
-        if not any(
-            table.live_count > regrowth * self._live_after_recycle.get(key, least) for key, table in tables.items()
-        ):
-            return False
-        for key in sorted(tables, key=len, reverse=True):
-            tables[key].recycle(_mark_used(tables[key].code_limit, (*used(key), *self._list_part_codes(key))))
-            self._live_after_recycle[key] = max(least, tables[key].live_count)
-        return True
-
-    def _list_part_codes(self, key: Key) -> Iterable[I64]:
-        """The codes of a key that longer keys are made of."""
-        for longer, table in self._composites.items():
-            if longer[:-1] == key:
-                yield table.list_live_values() >> 32
-            if longer[-1:] == key:
-                yield table.list_live_values() & 0xFFFFFFFF
-
-
-def _mark_used(bound: int, used: Iterable[NDArray[np.signedinteger]]) -> U8:
-    marks = np.zeros(bound, np.uint8)
-    for codes in used:
-        marks[codes[codes >= 0]] = 1
-    return marks

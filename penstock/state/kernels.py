@@ -25,7 +25,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 @_kernel
 def _mix(key: int) -> np.uint64:
-    """A splitmix-style mix: keys are often dense, and dense keys must not cluster."""
+    """A splitmix-style hash: keys are often dense, and dense keys must not cluster."""
     x = np.uint64(key)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -53,10 +53,10 @@ def table_lookup(keys: I64, table: I32, values: I64, out: I32) -> None:
 
 @_kernel
 def table_intern(keys: I64, start: int, table: I32, values: I64, free: I32, counts: I64, out: I32) -> int:
-    """The code of every key from `start` on, new keys getting a free or the next code.
+    """The code of every key from `start` on; a new key gets a free code or the next one.
 
-    `counts` is [codes ever used, free codes, live codes]. Returns where it stopped: before the end if the table or
-    `values` must grow first.
+    `counts` is [codes ever used, free codes, live codes]. Returns the position where it stopped, which is before the
+    end if the table or `values` must grow first.
     """
     mask = table.size - 1
     for i in range(start, keys.size):
@@ -121,10 +121,10 @@ def probe_chain(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Pairs (probe i, row) with equal codes and overlapping validity, rows with base <= id < limit only.
 
-    Where `fresh` has a byte per row, rows marked there do not count. Works from probe `at` (inside its chain at `row`,
-    or NONE) until the end or until the output is full; returns (pairs, at, row) to go on from. In a `fifo` store older
-    rows die earlier, so a chain ends at the first dead row. Where `oldest` has a time per probe, a chain ends at the
-    first row not born after it: there, rows are in the order of their births.
+    If `fresh` has a byte per row, rows marked there are skipped. The loop starts at probe `at` (inside its chain at
+    `row`, or at NONE) and runs until the end or until the output is full; it returns (pairs, at, row) to continue from.
+    In a `fifo` store older rows die earlier, so a chain ends at the first dead row. If `oldest` has a time per probe, a
+    chain ends at the first row not born after that time: rows are in the order of their births then.
     """
     n = 0
     room = out_probe.size
@@ -164,8 +164,8 @@ def rows_window_append(
 ) -> None:  # fmt: skip
     """Tuples of a [PARTITION BY .. ROWS size] window arrive in order.
 
-    Every tuple counts in its partition, stored (ids >= 0) or filtered away (NONE); the stored row that was `size`
-    tuples before it dies at its time. Stored rows that still live form a queue per partition.
+    Every tuple counts in its partition, whether it is stored (ids >= 0) or filtered out (NONE). The stored row `size`
+    tuples before it dies at its time. Stored rows that are alive form a queue per partition.
     """
     for i in range(parts.size):
         p = parts[i]
@@ -191,7 +191,7 @@ def rows_window_append(
 def rows_window_relink(
     parts: I32, ids: I64, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
 ) -> None:
-    """Build the queues of `rows_arrive` anew from stored rows in order; `position` is already set."""
+    """Rebuild the queues of `rows_window_append` from stored rows in order; `position` is already set."""
     for i in range(parts.size):
         row = ids[i]
         p = parts[i]
@@ -215,7 +215,7 @@ def skip_dead_rows(row_dies: I64, mask: int, base: int, end: int, bound: int) ->
 
 @_kernel
 def collect_living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
-    """The ids from base on that are still alive at `bound`; returns how many."""
+    """The ids from base on that are still alive at `bound`; returns their number."""
     n = 0
     for row in range(base, end):
         out[n] = row
@@ -233,7 +233,7 @@ def ring_gather(ring: Any, ids: I64, out: Any) -> None:
 
 @_kernel
 def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid: U8, out_offsets: I32, out: U8) -> None:
-    """Copy the texts of rows from a byte ring into Arrow's layout; `out_offsets` are filled already."""
+    """Copy the texts of rows from a byte ring into Arrow's layout; `out_offsets` are already filled."""
     ring = pool.size - 1
     for i in range(ids.size):
         if valid[i]:
@@ -250,7 +250,7 @@ def probe_sorted(
     keys: Any, rows: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_chain`, over a sorted run: the rows whose key lies in [low, high] of the probe."""
+    """As `probe_chain`, over a sorted run: the rows whose key lies in the probe's [low, high]."""
     n = 0
     room = out_probe.size
     while at < born.size:
@@ -279,9 +279,9 @@ def probe_sorted(
 
 @_kernel
 def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent: Any) -> None:
-    """Enter rows (columns of `ids`) that are neither in `stored[:, :size]` nor earlier in `ids`.
+    """Insert rows (columns of `ids`) that are neither in `stored[:, :size]` nor earlier in `ids`.
 
-    The n-th absent row is entered as position first + n; rows entered by this call are compared through `ids`.
+    The n-th absent row is inserted as position first + n; rows inserted by this call are compared through `ids`.
     """
     mask = table.size - 1
     entered = np.empty(ids.shape[1], np.int64)
@@ -321,7 +321,7 @@ def _bloom_hash(parts: Any, i: int) -> np.uint64:
 
 @_kernel
 def bloom_add(parts: Any, bits: U8, hashes: int) -> None:
-    """Set the bits of every key, a column of `parts`; bit b is in byte b >> 3, of a power of two of bytes."""
+    """Set the bits of every key, a column of `parts`; bit b is in byte b >> 3, and the size is a power of two."""
     mask = np.uint64(8 * bits.size - 1)
     for i in range(parts.shape[1]):
         h = _bloom_hash(parts, i)

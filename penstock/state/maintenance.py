@@ -1,8 +1,8 @@
 """When stored rows, codes and indexes are reorganised.
 
-State is grown, thinned, renumbered, recycled and merged once enough rows have come or died to make it worth its cost.
-These are the thresholds, all of them. Results do not depend on any of these numbers: `SMALLEST` makes maintenance
-happen at almost every step, and the tests of the law run with it.
+State is grown, compacted, renumbered, recycled and merged once enough rows have been added or have died. This class
+holds all thresholds. Law: results do not depend on any of these numbers. `SMALLEST` makes maintenance happen at almost
+every step; the tests of the laws run with it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Maintenance:
     """The thresholds of an engine or a pipeline. Capacities are powers of two."""
 
     capacity: int = 64
-    """The rows for which a window, a code table or a set of codes has space at first, and keeps space."""
+    """The smallest capacity, in rows, of a window, a code table or a set of codes."""
     state_capacity: int = 256
-    """The same for the state of a join node."""
+    """The smallest capacity of the state of a join node."""
     regrowth: float = 2.0
-    """States and code tables are cleaned up again once they are so many times as large as after the last time."""
+    """States and code tables are cleaned up when they have grown by this factor since the last time."""
     rebuild_rows: int = 1024
     """A join state with fewer rows is not cleaned up."""
     recycle_codes: int = 4096
@@ -37,45 +37,45 @@ class Maintenance:
     compact_rows: int = 4096
     """The heaps of MIN and MAX and the rows of a sequence are not compacted while there are fewer."""
     dead_per_living: float = 3.0
-    """A window is squeezed when it has more dead rows between living ones, for each living one, ..."""
+    """A window is compacted when it has more dead rows between living ones than this, for each living row, ..."""
     dead_per_living_shared: float = 1 / 40
-    """... the same for a two-way join that queries with different filters share, ..."""
+    """... (in a two-way join that queries with different filters share: this many) ..."""
     dead_rows: int = 64
-    """... and so many besides."""
+    """... plus this number of rows."""
     demand_rows: int = 4096
-    """Demand is looked at again once a quarter of so many tuples has come, or a quarter of those stored."""
+    """Demand is computed again after a quarter of this many tuples, or of the stored tuples, has arrived."""
     unite_every: int = 16
-    """After so many batches, parties of queries with equal filters are united if they can be."""
+    """After every so many batches, filter groups with equal filters are merged if possible."""
     block: int = 1 << 16
-    """A probe returns its matches in blocks of so many."""
+    """A probe returns its matches in blocks of this size."""
     narrow_sets: int = 256
-    """Up to so many sets of parties, their codes take one byte and all intersections are kept in a table."""
+    """Up to this many sets of filter groups, codes take one byte and all intersections are kept in a table."""
     listed_claims: int = 3
-    """Up to so many filters, the sets of parties are listed in advance."""
+    """Up to this many filters, the sets of filter groups are listed in advance."""
     order_after: int = 16
-    """After so many members have chosen results by age, the results are sorted by age, ..."""
+    """After this many members have selected results by age, the results are sorted by age, ..."""
     order_share: int = 8
-    """... and the order is used by members that take fewer than one of so many."""
+    """... and members that take fewer than one result out of this many use the order."""
     label_gap: int = 1 << 40
     """The distance between the labels that put texts and decimals in order for MIN and MAX."""
     bloom_bits: int = 1 << 10
-    """The bits of a Bloom filter at first."""
+    """The initial size of a Bloom filter in bits."""
     bloom_bits_per_key: int = 8
-    """A Bloom filter with fewer bits for each key is made anew."""
+    """A Bloom filter with fewer bits per key is rebuilt."""
     eddy_paths: int = 256
-    """So many routes of an eddy are kept worked out."""
+    """The number of eddy routes whose join steps are cached."""
     chunk_rows: int = 1 << 18
-    """On Spark: rows of a stream are packed in chunks of so many."""
+    """On Spark: rows of a stream are packed in chunks of this size."""
     newest_segments: int = 4
-    """On Spark: so many of the newest segments of a cell are never merged."""
+    """On Spark: this many of the newest segments of a cell are never merged."""
     merged_segments: int = 8
-    """On Spark: so many neighbouring segments of a size are merged into one."""
+    """On Spark: this many neighbouring segments of similar size are merged into one."""
     segment_rows: int = 1024
-    """On Spark: segments with fewer rows count as being of one size."""
+    """On Spark: segments with fewer rows count as equal in size."""
     lineage: int = 16
-    """On Spark: an engine that is behind by more versions than this is built anew."""
+    """On Spark: an engine that is behind by more versions than this is rebuilt."""
     cached_cells: int = 64
-    """On Spark: a worker keeps the engines of so many cells."""
+    """On Spark: a worker caches the engines of this many cells."""
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -89,7 +89,7 @@ class Maintenance:
 
 
 SHIPPED = Maintenance()
-"""The thresholds by default."""
+"""The default thresholds."""
 
 SMALLEST = Maintenance(
     capacity=1,

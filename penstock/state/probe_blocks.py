@@ -1,4 +1,4 @@
-"""Blocks of matches: a probe hands out its pairs in pieces of bounded size, whatever the fan-out."""
+"""Blocks of matches: a probe returns its pairs in blocks of bounded size, for any fan-out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.state.alloc import copy_array
 from penstock.state.kernels import I32, I64, NONE, U8
 
 NO_AGE_LIMIT: I64 = np.empty(0, np.int64)
-"""For probes that do not ask how old a row is."""
+"""For probes without a limit on the age of a row."""
 
 ProbeOut = tuple[I64, I64, I64, I64]
 InterestOut = tuple[I64, I64, I64, I64, I32]
@@ -20,14 +20,14 @@ InterestOut = tuple[I64, I64, I64, I64, I32]
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Pairs: probe i meets `row`, and the combination lives in [born, dies)."""
+    """Pairs: probe i matches `row`, and the combination lives in [born, dies)."""
 
     probe: I64
     row: I64
     born: I64
     dies: I64
     interest: I32 | None = None
-    """Who wants both, where that was asked."""
+    """The code of the filter groups that need both, if the probe tested interest."""
 
     def __len__(self) -> int:
         return self.probe.size
@@ -35,20 +35,20 @@ class PairBlock:
 
 @dataclass(frozen=True)
 class ProbeTarget:
-    """The rows an index refers to: where their lives are, and which of them count."""
+    """The rows that an index refers to: their lifetimes, and which of them count."""
 
     mask: int
-    """Row i lies at i & mask; -1 where rows lie at their own number."""
+    """Row i lies at i & mask; the mask -1 is for rows that lie at their own number."""
     base: int
     limit: int
     born: I64
     dies: I64
     fresh: U8
-    """One byte per row where only rows that are not fresh count; empty where all do."""
+    """One byte per row if only rows that are not fresh count; empty if all rows count."""
 
 
 def find_equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I64]]:
-    """Blocks of positions (i, j) with left[i] == right[j], for rows that no index holds."""
+    """Blocks of positions (i, j) with left[i] == right[j], for rows without an index."""
     order = np.argsort(right, kind="stable")
     begin, end = (np.searchsorted(right, left, side, sorter=order) for side in ("left", "right"))
     found = np.cumsum(end - begin)
@@ -65,7 +65,7 @@ def find_equal_pairs(left: I32, right: I32, block: int) -> Iterator[tuple[I64, I
 
 
 class ProbeBuffer:
-    """Output space that kernels fill again and again."""
+    """Output arrays that kernels reuse."""
 
     def __init__(self, block: int) -> None:
         self.block = block
@@ -75,13 +75,13 @@ class ProbeBuffer:
     def iter_blocks(
         self, kernel: Callable[[int, int, ProbeOut], tuple[int, int, int]], probes: int
     ) -> Iterator[PairBlock]:
-        """Call a probe kernel until it has come to its last probe; each call goes on where the last one stopped."""
+        """Call a probe kernel until it has finished the last probe; each call continues where the last one stopped."""
         return _iter_blocks(kernel, probes, self._out)
 
     def iter_interest_blocks(
         self, kernel: Callable[[int, int, InterestOut], tuple[int, int, int]], probes: int
     ) -> Iterator[PairBlock]:
-        """As `blocks`, for a kernel that also says who wants each pair."""
+        """As `iter_blocks`, for a kernel that also returns the code of interest of each pair."""
         return _iter_blocks(kernel, probes, self._interest_out)
 
 

@@ -1,8 +1,8 @@
 """A sorted index: rows by a number, for joins without equality.
 
-Law: `probe` meets every row added whose number lies in the probe's range and whose life overlaps the probe's. Rows
-without a number (NULL) are in no range. State: sorted runs of geometric sizes; runs are merged as rows come, and dead
-rows fall out then. Cost: O(log n) runs, each searched by bisection.
+Law: `probe` returns every added row whose number lies in the probe's range and whose lifetime overlaps the probe's.
+Rows without a number (NULL) are in no range. State: sorted runs of geometric sizes. Runs are merged as rows are added,
+which also removes dead rows. Cost: O(log n) runs, each searched by bisection.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from penstock.state.probe_blocks import PairBlock, ProbeBuffer, ProbeOut, ProbeT
 
 F64 = NDArray[np.float64]
 _ROUNDING_MARGIN = 2.0**-48
-"""Numbers are floats here: bounds are widened by more than any rounding on the way could be."""
+"""Numbers are converted to floats: bounds are widened by more than the largest rounding error."""
 
 
 def to_floats(values: pa.Array) -> F64:
-    """Values as floats in order; NULL is NaN, and NaN, the largest of numbers, is infinity."""
+    """Values as floats in the same order; NULL becomes NaN, and NaN, the largest number, becomes infinity."""
     if pa.types.is_floating(values.type):
         floats = values.cast(pa.float64())
         out: F64 = floats.fill_null(0.0).to_numpy(zero_copy_only=False).copy()
@@ -39,7 +39,7 @@ def to_floats(values: pa.Array) -> F64:
 
 
 def compute_ranges(at: F64, low: float, high: float) -> tuple[F64, F64]:
-    """Ranges [at + low, at + high], a little wider; an open end stays open. NaN has the empty range."""
+    """The ranges [at + low, at + high], slightly widened; an open end stays open. NaN has the empty range."""
     with np.errstate(invalid="ignore", over="ignore"):
         slack = _ROUNDING_MARGIN * (np.abs(at) + min(abs(low), 1e300) + min(abs(high), 1e300))
         lows = np.where(low == -np.inf, -np.inf, at + low - slack)

@@ -1,7 +1,7 @@
 """Windows as validity intervals: when a tuple dies.
 
 Law: a tuple of time t lives in [t, dies). RANGE w: t + w; NOW: t + 1; UNBOUNDED and static rows: FOREVER; ROWS n: the
-time of the n-th later tuple of its partition, FOREVER until that one has come.
+time of the n-th later tuple of its partition, FOREVER until that tuple has arrived.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.columns import ring_resize, ring_write
-from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
+from penstock.state.key_space import KeySpace
+from penstock.state.maintenance import Maintenance
 
 
 def compute_expirations(times: I64, length: int | None) -> I64:
-    """When tuples of a time-based window die; a sum past the end of time is FOREVER."""
+    """When tuples of a time-based window die, at most FOREVER."""
     if length is None:
         return np.full(times.size, FOREVER)
     dies: I64 = times + min(length, int(FOREVER))
@@ -27,15 +28,15 @@ def compute_expirations(times: I64, length: int | None) -> I64:
 
 
 class RowsWindow:
-    """The bookkeeping of [ROWS n] and [PARTITION BY k ROWS n] beside the rows of a leaf.
+    """The counts of [ROWS n] and [PARTITION BY k ROWS n] for the rows of a leaf.
 
-    A tuple counts whether or not its leaf stores it. Stored rows that live queue up per partition.
+    A tuple counts whether or not its leaf stores it. Stored rows that are alive form a queue per partition.
     """
 
-    def __init__(self, size: int, partition_types: Sequence[pa.DataType], capacity: int) -> None:
+    def __init__(self, size: int, partition_types: Sequence[pa.DataType], maintenance: Maintenance) -> None:
+        capacity = maintenance.capacity
         self._size = size
-        self._interners = tuple(make_interner(type_, capacity) for type_ in partition_types)
-        self._pairs = tuple(CodeTable(capacity) for _ in self._interners[1:])
+        self._keys = KeySpace(partition_types, maintenance, null_is_value=True)
         self._counts: I64 = np.zeros(capacity, np.int64)
         self._oldest: I64 = np.full(capacity, NONE, np.int64)
         self._newest: I64 = np.full(capacity, NONE, np.int64)
@@ -46,23 +47,16 @@ class RowsWindow:
     @property
     def is_fifo(self) -> bool:
         """Whether rows die in the order of their ids."""
-        return not self._interners
+        return not self._keys.full_key
 
     def encode_partitions(self, values: Sequence[pa.Array], rows: int) -> I32:
-        """The partition of every tuple; NULL is a value like another here, as in GROUP BY."""
-        codes: I32 = np.zeros(rows, np.int32)
-        for place, (table, column) in enumerate(zip(self._interners, values, strict=True)):
-            part = table.intern(column) + np.int32(1)
-            if place:
-                packed = (codes.astype(np.int64) << 32) | part.astype(np.int64)
-                codes = self._pairs[place - 1].intern(packed)
-            else:
-                codes = part
+        """The partition of every tuple. NULL is a value, as in GROUP BY."""
+        codes = self._keys.encode_columns(values, rows, insert=True)
         self._reserve(int(codes.max(initial=0)) + 1)
         return codes
 
     def add_tuples(self, parts: I32, times: I64, stored: I64, row_dies: I64) -> None:
-        """Tuples in order; `stored` is the row id of each, NONE if the leaf did not keep it."""
+        """Count tuples in order; `stored` is the row id of each, NONE if the leaf does not store it."""
         kept = stored >= 0
         rows = stored[kept]
         if rows.size:
@@ -78,18 +72,18 @@ class RowsWindow:
         self._successor = ring_resize(self._successor, capacity, base, end)
 
     def renumber(self, kept: I64, first: int) -> None:
-        """The rows `kept` become first, first + 1, …; all others are gone."""
+        """The rows `kept` become first, first + 1, …; all others are removed."""
         mask = self._partitions.size - 1
         self._relink(self._partitions[kept & mask], self._position[kept & mask], first)
 
     def count_newer(self, ids: I64) -> I64:
-        """How many tuples of its partition came after each row: what a snapshot must keep."""
+        """How many tuples of its partition arrived after each row: a snapshot saves this."""
         at = ids & (self._partitions.size - 1)
         ages: I64 = self._counts[self._partitions[at]] - self._position[at] - 1
         return ages
 
     def restore(self, parts: I32, ages: I64, first: int) -> None:
-        """Take rows of a snapshot as first, first + 1, …"""
+        """Enter rows of a snapshot as first, first + 1, …"""
         self._relink(parts, self._counts[parts] - ages - 1, first)
 
     def _relink(self, parts: I32, position: I64, first: int) -> None:
@@ -98,7 +92,7 @@ class RowsWindow:
         self.keep_only(np.arange(first, first + parts.size))
 
     def keep_only(self, ids: I64) -> None:
-        """Only these rows, in order, stay in the queues: others are freed, and count as tuples that are not stored."""
+        """Keep only these rows, in order, in the queues. Other rows are freed and count as not stored."""
         self._oldest.fill(NONE)
         self._newest.fill(NONE)
         mask = self._partitions.size - 1

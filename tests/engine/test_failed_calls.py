@@ -60,7 +60,7 @@ def test_refused_migration_changes_no_join() -> None:
     engine.query("two", f"{joins} UNION ALL {endless}", plan="(A B); (A C)")
     with pytest.raises(ps.UnsupportedError, match="PARALLEL_TRACK_NEVER_ENDS"):
         engine.migrate("two", "(B A); (C A)", how="parallel-track")
-    assert all(len(join.plans) == 1 for join in running_query(engine, "two").joins)
+    assert all(len(join.trees.plans) == 1 for join in running_query(engine, "two").joins)
     assert engine.metrics("two")["plan"] == "(A B); (A C)"
 
 

@@ -413,8 +413,8 @@ def test_more_than_256_interest_codes() -> None:
         one, other = eng.push(data), alone.push(data)
         assert all(same_rows(one[name], other[name]) is None for name in texts)
     (join,) = joins_of(eng)
-    assert join.tree.interest is not None
-    assert len(join.tree.interest.sets) > 256
+    assert join.shared_join.interest is not None
+    assert len(join.shared_join.interest.sets) > 256
 
 
 def test_merged_slices_reach_is_longest_window() -> None:
@@ -426,3 +426,18 @@ def test_merged_slices_reach_is_longest_window() -> None:
     near, far = join.shared_join.needs.build_interest((40,)).filter_groups
     assert near.longest == {"a": 40, "b": 30}
     assert far.longest == {"a": 40, "b": 30}
+
+
+def test_emitted_counts_after_queries_are_added() -> None:
+    """The metric `emitted` is the number of rows given, also after a new filter has changed the codes of interest."""
+    eng, added = engine(), {0: ("all", ""), 10: ("few", " AND a.v > 1"), 20: ("some", " AND a.v > 0")}
+    given = dict.fromkeys(("all", "few", "some"), 0)
+    for time in range(30):
+        if time in added:
+            name, where = added[time]
+            eng.query(name, pairs(5, where))
+        results = eng.push({"A": rows((time, 1), (time, 2)), "B": rows((time, 1), (time, 2))})
+        for name in results:
+            given[name] += results[name].num_rows
+    assert all(given.values())
+    assert {name: eng.metrics(name)["emitted"] for name in given} == given

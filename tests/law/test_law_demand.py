@@ -23,8 +23,8 @@ from lattice import Lattice, classify_mns, identify_mns
 from law_support import CHUNKS, list_seeds, make_engine
 
 from penstock.join.demand.gate import Gate
+from penstock.join.demand.suppression import read_codes
 from penstock.join.join_rows import JoinRows
-from penstock.join.leaf_node import read_codes
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.tree import JoinTree
 from penstock.testing.query_text import random_plan
@@ -147,7 +147,7 @@ class Reference:
                     gated = self.guards[gate][0].plan
                     held[classify_mns(mns, frozenset(gated.left.aliases), frozenset(gated.right.aliases))] += 1
             if isinstance(node, JoinNode) and node.state is not None:
-                stored = {tuple(ids) for ids in node.state.rows().ids.T.tolist()}
+                stored = {tuple(ids) for ids in node.state.table.rows().ids.T.tolist()}
                 demanded = {tuple(row[a] for a in node.plan.aliases) for row in rows if self.is_demanded(node, row)}
                 assert demanded == stored if states_exact else demanded <= stored, node.plan.tree
         return held
@@ -187,7 +187,7 @@ class Reference:
         return found
 
     def living(self, alias: str) -> list[int]:
-        store = self.tree.stores[alias]
+        store = self.tree.stores[alias].rows
         ids = np.arange(store.base, store.end)
         return [int(id_) for id_ in ids[store.read_lifetimes(ids)[1] > purged_until(self.tree)]]
 
@@ -204,7 +204,7 @@ class Reference:
         return id_ in self.tree.stores[alias].plan.classes
 
     def code(self, id_: int, row: Combination, alias: str) -> int:
-        return int(self.tree.stores[alias].codes(id_, np.array([row[alias]]))[0])
+        return int(self.tree.stores[alias].rows.codes(id_, np.array([row[alias]]))[0])
 
     def as_rows(self, node: TreeNode, rows: list[Combination]) -> JoinRows:
         ids = np.array([[row[alias] for row in rows] for alias in node.plan.aliases], np.int64)

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import make_accumulator
-from penstock.ops.kernels import compute_sequence_limits, count_slices, limbs_to_double, select_by_age
+from penstock.ops.kernels import compute_sequence_limits, limbs_to_double
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
 from penstock.state.maintenance import Maintenance
 from penstock.testing.interval_operators import sum_exactly
@@ -206,19 +206,3 @@ def test_limits_by_time_stream_and_arrival() -> None:
             for (time, number), limit in zip(right, out, strict=True):
                 before = [t < time or (t == time and (tie < 0 or (tie == 0 and n < number))) for t, n in left]
                 assert limit == 7 + sum(before)
-
-
-@pytest.mark.parametrize("parties", [0, 3])
-def test_choose_combinations_by_age_and_interest(parties: int) -> None:
-    rng = np.random.default_rng(parties)
-    age, windows = rng.integers(0, 30, 200), np.array([5, 6, 20])
-    codes = rng.integers(0, 1 + parties, 200 if parties else 0).astype(np.int32)
-    of = codes.tolist() if parties else [0] * 200
-    has = rng.random(1 + parties) < 0.5
-    out = np.empty(200, np.int64)
-    chosen = out[: select_by_age(age, 20, codes, has, out)].tolist()
-    assert chosen == [i for i in range(200) if age[i] < 20 and (not parties or has[of[i]])]
-    tally = np.zeros((1 + parties, 4), np.int64)
-    count_slices(age, codes, windows, tally)
-    twin = Counter((of[i], sum(window <= age[i] for window in windows)) for i in range(200))
-    assert {place: count for place, count in np.ndenumerate(tally) if count} == twin

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,14 +11,22 @@ import pytest
 from penstock.join.row_set import RowSet
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import GroupWindows, Interest, compute_ends
-from penstock.join.sharing.interest_kernels import clip_expirations, compute_window_ends, intersect_codes, is_ascending
+from penstock.join.sharing.kernels import (
+    clip_expirations,
+    compute_window_ends,
+    count_slices,
+    intersect_codes,
+    is_ascending,
+    select_by_age,
+)
 from penstock.state import bloom, kernels
 from penstock.state.alloc import allocate, concat_arrays, copy_array, gather
 from penstock.state.bloom import BloomFilter
 from penstock.state.code_set import CodeSet
 from penstock.state.columns import make_ring_column
-from penstock.state.interning import CodeTable, KeySpace, make_interner
+from penstock.state.interning import CodeTable, make_interner
 from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED
 from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
 from penstock.state.sorted_index import SortedIndex, compute_ranges
@@ -301,3 +311,19 @@ def test_alloc_helpers_match_numpy(rows: int) -> None:
     for axis in (0, -1):
         assert (concat_arrays([values, values], axis) == np.concatenate([values, values], axis)).all()
     assert allocate(rows, np.int32).shape == (rows,)
+
+
+@pytest.mark.parametrize("groups", [0, 3])
+def test_select_and_count_combinations_by_age(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    age, windows = rng.integers(0, 30, 200), np.array([5, 6, 20])
+    codes = rng.integers(0, 1 + groups, 200 if groups else 0).astype(np.int32)
+    of = codes.tolist() if groups else [0] * 200
+    has = rng.random(1 + groups) < 0.5
+    out = np.empty(200, np.int64)
+    chosen = out[: select_by_age(age, 20, codes, has, out)].tolist()
+    assert chosen == [i for i in range(200) if age[i] < 20 and (not groups or has[of[i]])]
+    tally = np.zeros((1 + groups, 4), np.int64)
+    count_slices(age, codes, windows, tally)
+    twin = Counter((of[i], sum(window <= age[i] for window in windows)) for i in range(200))
+    assert {place: count for place, count in np.ndenumerate(tally) if count} == twin

@@ -17,7 +17,7 @@ from penstock.join.leaf_store import LeafStore
 from penstock.join.match_batch import PayloadView
 from penstock.join.operator import JoinOperator
 from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_join import SharedJoin
+from penstock.join.sharing.result_counts import ResultCounts
 from penstock.join.tree import JoinTree
 from penstock.ops.source import SourceOperator
 from penstock.spark.worker.cell_state import CellCache, OutputRow
@@ -81,7 +81,7 @@ INSIDE = (
     (JoinOperator, "_emit"),
     (Member, "build_inserts"),
     (LeafStore, "ingest"),
-    (SharedJoin, "_flush_counts"),
+    (ResultCounts, "_flush"),
     (PayloadView, "materialize"),
     (SourceOperator, "run"),
     (Engine, "query"),

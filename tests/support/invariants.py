@@ -34,7 +34,8 @@ def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
 
 def check_store(store: LeafStore) -> None:
     """Queues of a ROWS window refer to stored rows that were not freed, each to rows of its own partition."""
-    assert store.base <= store.fresh_from == store.end, store.alias
+    rows = store.rows
+    assert rows.base <= store.fresh_from == rows.end, store.alias
     window = store.rows_window
     if window is None:
         return
@@ -43,11 +44,11 @@ def check_store(store: LeafStore) -> None:
         row, last = int(window._oldest[part]), int(window._newest[part])
         seen = []
         while row >= 0:
-            assert store.base <= row < store.end, f"{store.alias}: row {row} of a queue is not stored"
+            assert rows.base <= row < rows.end, f"{store.alias}: row {row} of a queue is not stored"
             assert window._partitions[row & mask] == part, (
                 f"{store.alias}: row {row} is in the queue of another partition"
             )
-            assert store.dies[row & (store.dies.size - 1)] > ALWAYS, f"{store.alias}: row {row} of a queue was freed"
+            assert rows.dies[row & (rows.dies.size - 1)] > ALWAYS, f"{store.alias}: row {row} of a queue was freed"
             seen.append(row)
             row = int(window._successor[row & mask])
         assert seen == sorted(set(seen)), f"{store.alias}: a queue is not in order"
@@ -60,27 +61,29 @@ def check_tree(tree: JoinTree, bound: int) -> None:
         _check_state(tree, node, bound)
         for rows in node.pending._parts if node.pending is not None else ():
             for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
-                assert (ids >= tree.stores[alias].base).all(), f"{node.plan.tree}: a pending row has lost its {alias}"
+                assert (ids >= tree.stores[alias].rows.base).all(), (
+                    f"{node.plan.tree}: a pending row has lost its {alias}"
+                )
     for node, missing in tree.completion._missing.items():
         for alias, mark in missing.marks.items():
-            store = tree.stores[alias]
+            store = tree.stores[alias].rows
             assert store.base <= mark <= store.end, f"{node.plan.tree}: the mark {mark} of {alias} is out of its window"
-    for alias, row in tree._first_rows.items():
-        assert row <= tree.stores[alias].end, f"the first row of {alias} that the tree sees was never stored"
+    for alias, row in tree.context.first_rows.items():
+        assert row <= tree.stores[alias].rows.end, f"the first row of {alias} that the tree sees was never stored"
 
 
 def _check_state(tree: JoinTree, node: JoinNode, bound: int) -> None:
     if node.state is None or not len(node.state):
         return
-    rows, codes = node.state.rows(), node.state.codes()
-    living = np.flatnonzero(node.refresh_expirations(rows).dies > bound)
+    rows, codes = node.state.table.rows(), node.state.table.codes()
+    living = np.flatnonzero(node.reader.refresh_expirations(rows).dies > bound)
     rows, codes = rows.take(living), codes[living]
     for alias, ids in zip(node.plan.aliases, rows.ids, strict=True):
-        store = tree.stores[alias]
+        store = tree.stores[alias].rows
         assert ((ids >= store.base) & (ids < store.end)).all(), f"{node.plan.tree}: a living row has lost its {alias}"
         born, _ = store.read_lifetimes(ids)
         assert (born <= rows.born).all(), f"{node.plan.tree}: a row is older than its {alias}"
     assert np.unique(rows.ids, axis=1).shape[1] == len(rows), f"{node.plan.tree}: a row is there twice"
-    key = node.state_key or ()
+    key = node.state.key
     known = tree.keys.encode(key, [node.codes(id_, rows) for id_ in key], len(rows), insert=False)
     assert (known == codes).all(), f"{node.plan.tree}: a row does not stand under the code of its key"

@@ -14,8 +14,10 @@ import pytest
 from penstock.join.completion.completion import CompletionTracker, MissingRows
 from penstock.join.demand.gate import Gate
 from penstock.join.early_reader import PendingRows
-from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.leaf_indexes import LeafIndexes
+from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode
+from penstock.join.node_state import NodeState
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.stored_rows import StoredRows
 from penstock.join.tree import JoinTree
@@ -24,7 +26,8 @@ from penstock.ops.expirations import Expirations
 from penstock.ops.row_groups import RowGroups
 from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.state import kernels
-from penstock.state.interning import KeySpace
+from penstock.state.key_space import KeySpace
+from penstock.state.renumbering import Renumbering
 from penstock.state.windows import RowsWindow
 
 
@@ -44,21 +47,18 @@ def skip_state_renumbering(patch: pytest.MonkeyPatch) -> None:
 def look_up_ends_by_old_ids(patch: pytest.MonkeyPatch) -> None:
     """The ends of rows are read from the leaves before the rows have their new ids."""
 
-    def purge(self: JoinNode, bound: int, renumbered: Any) -> None:
-        changed = [place for place, alias in enumerate(self.plan.aliases) if alias in renumbered]
-        if self.pending is not None:
-            self.pending.renumber(renumbered)
-        if self.state is None or not (self.state.needs_rebuild or changed):
+    def purge(self: NodeState, bound: int, renumbered: Any, filter_demanded: Any) -> None:
+        changed = [place for place, alias in enumerate(self._plan.aliases) if alias in renumbered]
+        if not (self.table.needs_rebuild or changed):
             return
         rows = self.read_living()
         rows = rows.take(rows.dies > bound)
         for place in changed:
-            rows.ids[place], alive = renumbered[self.plan.aliases[place]].apply(rows.ids[place])
+            rows.ids[place], alive = renumbered[self._plan.aliases[place]].apply(rows.ids[place])
             rows = rows.take(alive)
-        rows = self.filter_demanded(rows)
-        self.state.rebuild(rows, self._encode_state_keys(rows))
+        self.rebuild(filter_demanded(rows))
 
-    patch.setattr(JoinNode, "purge", purge)
+    patch.setattr(NodeState, "purge", purge)
 
 
 def skip_pending_rows_renumbering(patch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def skip_reindexing(patch: pytest.MonkeyPatch) -> None:
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(LeafStore, "_index_new_rows", _do_nothing)
+            inner.setattr(LeafIndexes, "add_rows", _do_nothing)
             return squeeze(self, kept)
 
     patch.setattr(LeafStore, "_compact", careless)
@@ -103,9 +103,9 @@ def skip_parallel_track_marks(patch: pytest.MonkeyPatch) -> None:
     follow = JoinTree._apply_leaf_changes
 
     def careless(self: JoinTree, bound: int, renumbered: Any) -> None:
-        since, self._first_rows = self._first_rows, {}
+        since, self.context.first_rows = self.context.first_rows, {}
         follow(self, bound, renumbered)
-        self._first_rows = since
+        self.context.first_rows = since
 
     patch.setattr(JoinTree, "_apply_leaf_changes", careless)
 
@@ -116,7 +116,7 @@ def skip_parallel_track_renumbering(patch: pytest.MonkeyPatch) -> None:
 
     def alone(self: JoinTree, bound: int, beside: Any = ()) -> Any:
         for tree in beside:
-            tree.root.settle()
+            tree.root.end_batch()
         return settle(self, bound)
 
     patch.setattr(JoinTree, "end_batch", alone)
@@ -127,9 +127,9 @@ def skip_column_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
     squeeze = LeafStore._compact
 
     def careless(self: LeafStore, kept: Any) -> Renumbering:
-        before = dict(self._column_first_row)
+        before = dict(self.gaps._first_rows)
         change = squeeze(self, kept)
-        self._column_first_row = before
+        self.gaps._first_rows = before
         return change
 
     patch.setattr(LeafStore, "_compact", careless)
@@ -150,7 +150,7 @@ def skip_heap_relabeling(patch: pytest.MonkeyPatch) -> None:
 
 def recycle_codes_of_leaves(patch: pytest.MonkeyPatch) -> None:
     """Codes that stored tuples use are recycled."""
-    patch.setattr(LeafStore, "list_used_codes", lambda _self, _key: iter(()))
+    patch.setattr(LeafIndexes, "list_used_codes", lambda _self, _key: iter(()))
 
 
 def recycle_codes_of_states(patch: pytest.MonkeyPatch) -> None:

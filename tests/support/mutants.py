@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join import node as join_node
 from penstock.join.completion import completion
 from penstock.join.completion.completion import CompletionTracker
+from penstock.join.demand import resume
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
-from penstock.join.leaf_node import ProbeResult, Probes
 from penstock.join.node import JoinNode
-from penstock.join.node_state import JoinState
+from penstock.join.pair_join import PairJoin
+from penstock.join.probes import ProbeResult, Probes
+from penstock.join.row_table import RowTable
 from penstock.join.tree import JoinTree
 from penstock.state.code_set import CodeSet
 
@@ -28,14 +29,15 @@ def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:
     match = JoinNode.match
 
     def narrow(self: JoinNode, probes: Probes) -> Iterator[ProbeResult]:
-        if self.complete_keys is not None and tuple(sorted(probes.key_codes)) == self.state_key:
-            parts = [probes.key_codes[i] for i in self.state_key]
-            codes = self._tree.keys.encode(self.state_key, parts, len(probes), insert=True)
-            lacking = ~self.complete_keys.has(codes)
+        state = self.state
+        if state is not None and state.complete_keys is not None and tuple(sorted(probes.key_codes)) == state.key:
+            parts = [probes.key_codes[i] for i in state.key]
+            codes = self._context.keys.encode(state.key, parts, len(probes), insert=True)
+            lacking = ~state.complete_keys.has(codes)
             given = {i: part[lacking] for i, part in probes.key_codes.items()}
-            for found in self._lookup(Probes(given, probes.born[lacking], probes.dies[lacking])):
+            for found in self.pair.lookup(Probes(given, probes.born[lacking], probes.dies[lacking])):
                 self.insert_absent(self.filter_demanded(found.rows))
-            self.complete_keys.add(codes[lacking])
+            state.complete_keys.add(codes[lacking])
         yield from match(self, probes)
 
     patch.setattr(JoinNode, "match", narrow)
@@ -48,10 +50,8 @@ def mark_demanded_keys_complete(patch: pytest.MonkeyPatch) -> None:
 
     def lenient(self: CompletionTracker, node: JoinNode) -> None:
         mark(self, node)
-        rows = node.read_living()
-        parts = [node.codes(i, rows) for i in node.state_key or ()]
-        assert node.complete_keys is not None
-        node.complete_keys.add(node._tree.keys.encode(node.state_key or (), parts, len(rows), insert=True))
+        if node.state is not None and node.state.complete_keys is not None:
+            node.state.complete_keys.add(node.state.encode_keys(node.read_living()))
 
     patch.setattr(CompletionTracker, "mark_incomplete", lenient)
 
@@ -72,31 +72,30 @@ def gate_driver_by_lazy_child(patch: pytest.MonkeyPatch) -> None:
 
 def skip_demand_of_resumed_rows(patch: pytest.MonkeyPatch) -> None:
     """Resumed driver rows do not open the gate of their sibling."""
-    demand = JoinNode.demand_from_lazy
-    resume = join_node.resume_rows
+    demand, resume_rows = resume.demand_from_lazy, resume.resume_rows
     resuming: list[bool] = []
 
     def marked(*args: Any, **kwargs: Any) -> Any:
         resuming.append(True)
         try:
-            return resume(*args, **kwargs)
+            return resume_rows(*args, **kwargs)
         finally:
             resuming.pop()
 
-    patch.setattr(join_node, "resume_rows", marked)
-    patch.setattr(JoinNode, "demand_from_lazy", lambda self, rows: None if resuming else demand(self, rows))
+    patch.setattr(resume, "resume_rows", marked)
+    patch.setattr(resume, "demand_from_lazy", lambda node, rows: None if resuming else demand(node, rows))
 
 
 def skip_resume_all(patch: pytest.MonkeyPatch) -> None:
     """Rows held back by an empty demand stay held back in nodes without the key."""
-    resume = join_node.resume_rows
+    resume_rows = resume.resume_rows
 
     def cold(node: Any, gate: Any, new: Any, *, resume_all: bool) -> Any:
         if not gate.key:
-            return resume(node, gate, new, resume_all=resume_all)
-        return resume(node, gate, new, resume_all=False)
+            return resume_rows(node, gate, new, resume_all=resume_all)
+        return resume_rows(node, gate, new, resume_all=False)
 
-    patch.setattr(join_node, "resume_rows", cold)
+    patch.setattr(resume, "resume_rows", cold)
 
 
 def ignore_gates_in_migration(patch: pytest.MonkeyPatch) -> None:
@@ -111,8 +110,9 @@ def keep_complete_keys_of_other_key(patch: pytest.MonkeyPatch) -> None:
 
     def careless(self: CompletionTracker, node: JoinNode, former: Any, before: Any, *, complete: bool) -> None:
         inherit(self, node, former, before, complete=complete)
-        if node.complete_keys is not None and former is not None and former in before._missing:
-            node.complete_keys = former.complete_keys
+        state = node.state
+        if state is not None and state.complete_keys is not None and former is not None and former in before._missing:
+            state.complete_keys = former.state.complete_keys
 
     patch.setattr(CompletionTracker, "inherit", careless)
 
@@ -129,17 +129,17 @@ def inherit_incomplete_as_complete(patch: pytest.MonkeyPatch) -> None:
 
 def skip_completion_below(patch: pytest.MonkeyPatch) -> None:
     """A completion reads the states below it without completing them."""
-    lookup, complete = JoinNode._lookup, JoinNode.complete_for
+    lookup, complete = PairJoin.lookup, JoinNode.complete_for
     inside: list[bool] = []
 
-    def guarded(self: JoinNode, probes: Probes) -> Iterator[ProbeResult]:
+    def guarded(self: PairJoin, probes: Probes) -> Iterator[ProbeResult]:
         inside.append(True)
         try:
             yield from list(lookup(self, probes))
         finally:
             inside.pop()
 
-    patch.setattr(JoinNode, "_lookup", guarded)
+    patch.setattr(PairJoin, "lookup", guarded)
 
     def lazy(self: JoinNode, parts: Any, rows: int, *, old_only: bool) -> None:
         if not inside:
@@ -171,9 +171,8 @@ def mark_known_keys_complete(patch: pytest.MonkeyPatch) -> None:
     complete = JoinNode.complete_for
 
     def letter(self: JoinNode, parts: Any, rows: int, *, old_only: bool) -> None:
-        assert self.state is not None
-        assert self.complete_keys is not None
-        self.complete_keys.add(np.unique(self.state.codes()))
+        if self.state is not None and self.state.complete_keys is not None:
+            self.state.complete_keys.add(np.unique(self.state.table.codes()))
         complete(self, parts, rows, old_only=old_only)
 
     patch.setattr(JoinNode, "complete_for", letter)
@@ -181,13 +180,13 @@ def mark_known_keys_complete(patch: pytest.MonkeyPatch) -> None:
 
 def insert_present_rows_again(patch: pytest.MonkeyPatch) -> None:
     """Resumed rows are inserted although they are stored already."""
-    patch.setattr(JoinState, "find_absent", lambda _self, rows: np.ones(len(rows), np.bool_))
+    patch.setattr(RowTable, "find_absent", lambda _self, rows: np.ones(len(rows), np.bool_))
 
 
 def join_new_pairs_twice(patch: pytest.MonkeyPatch) -> None:
     """New lazy rows join new driver rows once from each side."""
-    extend = JoinNode.extend
-    patch.setattr(JoinNode, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
+    extend = PairJoin.extend
+    patch.setattr(PairJoin, "extend", lambda self, side, rows, **_: extend(self, side, rows, old_only=False))
 
 
 def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
@@ -205,13 +204,13 @@ def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
 
 def resume_new_rows_only(patch: pytest.MonkeyPatch) -> None:
     """Resumed rows join only rows that arrived after they were held back."""
-    bound = join_node._find_bound_rows
+    bound = resume._find_bound_rows
 
     def since(leaf: Any, gate: Any, new: Any) -> Any:
         rows = bound(leaf, gate, new)
         return rows.take(rows.ids[0] >= leaf.store.fresh_from)
 
-    patch.setattr(join_node, "_find_bound_rows", since)
+    patch.setattr(resume, "_find_bound_rows", since)
 
 
 def trust_filter_for_new_keys(patch: pytest.MonkeyPatch) -> None:

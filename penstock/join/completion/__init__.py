@@ -1,1 +1,1 @@
-"""JISC: what states lack after a change of plan, how it is completed, and the rivals of that."""
+"""JISC: which rows states lack after a change of plan, how they are completed, and the rival parallel track."""

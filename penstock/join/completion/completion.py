@@ -1,8 +1,8 @@
-"""What the states of a join tree lack, and how it is made up for (JISC).
+"""Which rows the states of a join tree lack, and how they are completed (JISC).
 
-Law: a node that is not listed here lacks no demanded row. One that is may lack rows made of leaf rows before its marks
-only, and of those none whose key is among its complete keys. It lacks nothing once all of the marked rows of one of its
-leaves have died, or have been pushed up.
+Law: a node that is not tracked here lacks no demanded row. A tracked node may lack only rows made of leaf rows before
+its marks, and none whose key is among its complete keys. It is complete once all marked rows of one of its leaves have
+died or have been pushed up.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.join.leaf_node import LeafNode
-from penstock.join.leaf_store import LeafStore, Renumbering
+from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode
 from penstock.plan.tree import Tree
 from penstock.state.code_set import CodeSet
 from penstock.state.kernels import I32
+from penstock.state.renumbering import Renumbering
 
 
 @dataclass
 class MissingRows:
-    """What an incomplete node may lack: rows made of leaf rows before these ids only.
+    """The rows that an incomplete node may lack: those made of leaf rows before the marks only.
 
-    `pace` pushes the old rows of one leaf; those before `cursor` are done.
+    `complete_some` pushes the old rows of one leaf up; those before `cursor` are done.
     """
 
     marks: dict[str, int]
@@ -42,7 +43,7 @@ class CompletionTracker:
     """The incomplete nodes of a tree, lower ones first."""
 
     def __init__(self, stores: Mapping[str, LeafStore], first_row: Callable[[str], int]) -> None:
-        """`first_row`: by alias, the first row of a leaf that the tree sees."""
+        """`first_row`: by alias, the first row of a leaf that the tree reads."""
         self._stores = stores
         self._first_row = first_row
         self._missing: dict[JoinNode, MissingRows] = {}
@@ -52,33 +53,37 @@ class CompletionTracker:
         return bool(self._missing)
 
     def mark_incomplete(self, node: JoinNode) -> None:
-        """The node may lack any row made of the tuples there are now."""
-        node.complete_keys = CodeSet()
-        self._missing[node] = MissingRows({alias: self._stores[alias].end for alias in node.plan.aliases})
+        """The state of the node may lack any row made of the tuples stored so far."""
+        if node.state is not None:
+            node.state.complete_keys = CodeSet()
+            self._missing[node] = MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases})
 
     def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
-        """A node over the same leaves as a former one, or as none, takes over its state and what that lacked.
+        """Let a node take over the state of a former node over the same leaves, if there is one, and its missing rows.
 
-        Rows can always be kept; what they are complete for only if no gate held anything back.
+        Rows are always kept. Complete keys are kept only if no gate held rows back.
         """
-        if former is not None:
-            node.take_over_state(former)
+        state, old = node.state, None if former is None else former.state
+        if state is None:
+            return
+        if old is not None:
+            state.take_over(old)
         if complete:
             return
-        if former is not None and former in before._missing and former.ungated:
+        if former is not None and old is not None and former in before._missing and former.ungated:
             self._missing[node] = before._missing[former]
-            node.complete_keys = former.complete_keys if former.state_key == node.state_key else CodeSet()
+            state.complete_keys = old.complete_keys if old.key == state.key else CodeSet()
         else:
             self.mark_incomplete(node)
 
     def record_losses(self, nodes: Iterable[JoinNode], shed_at: Collection[Tree]) -> None:
-        """Note what states lack after a batch under a budget.
+        """Mark the states that lack rows after a batch under a budget.
 
-        A join that shed probes may lack any row made of the tuples there are now. One above a state that lacks rows
-        could not find them: it may lack rows whose parts below that state are from before the marks there, with any
-        tuple of its other side. So all of them end together, when one of the leaves has turned over.
+        A join that shed probes may lack any row made of the tuples stored so far. A join above a state that lacks rows
+        could not find them: it may lack rows whose parts below that state are older than the marks there, with any
+        tuple of its other side. All of them become complete together, when all marked rows of one leaf have died.
         """
-        ends = {alias: store.end for alias, store in self._stores.items()}
+        ends = {alias: store.rows.end for alias, store in self._stores.items()}
         lacking: dict[TreeNode, dict[str, int]] = {}
         for node in nodes:
             causes = [
@@ -94,45 +99,46 @@ class CompletionTracker:
                 continue
             if causes:
                 before = [self._missing[node].marks] if node in self._missing else []
-                node.complete_keys = CodeSet()
+                node.state.complete_keys = CodeSet()
                 self._missing[node] = MissingRows(_merge_marks([*causes, *before]))
             if node in self._missing:
                 lacking[node] = self._missing[node].marks
 
     def complete_batch_keys(self, nodes: Sequence[JoinNode]) -> None:
-        """Complete states for the keys this batch will ask for, from below, each once for all that will ask.
+        """Complete states for the keys that this batch will probe, from below, each state once for all probing nodes.
 
-        Left to the deltas, every node would ask on its own, and each of n asks would go down through up to n states.
+        If the deltas completed them, every node would do so on its own, each time through up to n states.
         """
-        asked: dict[JoinNode, list[list[I32]]] = {}
+        probed: dict[JoinNode, list[list[I32]]] = {}
         for node in reversed(nodes):
             lazy, driver = node.lazy, node.driver
-            if not isinstance(lazy, JoinNode) or lazy.complete_keys is None:
+            if not isinstance(lazy, JoinNode) or lazy.state is None or lazy.state.complete_keys is None:
                 continue
-            keys = asked.get(node, []) if node.state_key == lazy.state_key else []
+            keys = probed.get(node, []) if node.state is not None and node.state.key == lazy.state.key else []
             if isinstance(driver, LeafNode):
                 rows = driver.filter_demanded(driver.fresh_rows())
                 keys = [*keys, [driver.codes(id_, rows) for id_ in node.plan.key]]
-            asked[lazy] = keys
-        for node in reversed(asked):
-            parts = [np.concatenate(columns) for columns in zip(*asked[node], strict=True)]
+            probed[lazy] = keys
+        for node in reversed(probed):
+            parts = [np.concatenate(columns) for columns in zip(*probed[node], strict=True)]
             if parts:
                 node.complete_for(parts, parts[0].size, old_only=True)
 
     def apply_renumbering(self, renumbered: Mapping[str, Renumbering]) -> None:
-        """A node lacks nothing once all tuples of one of its leaves from before have died."""
+        """Renumber the marks. A node is complete once all marked rows of one of its leaves have died."""
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
-            if any(self._stores[alias].base >= mark for alias, mark in missing.marks.items()):
+            if any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items()):
                 self._mark_complete(node)
 
     def forget_keys(self) -> None:
-        """Codes mean other values from now on."""
+        """Forget which keys are complete, because codes stand for other values from now on."""
         for node in self._missing:
-            node.complete_keys = CodeSet()
+            if node.state is not None:
+                node.state.complete_keys = CodeSet()
 
     def complete_some(self, rows: int) -> None:
-        """Complete a little: push about `rows` older rows of leaves up the lowest incomplete nodes."""
+        """Push about `rows` older rows of leaves up the lowest incomplete nodes."""
         while rows > 0 and self._missing:
             node, missing = next(iter(self._missing.items()))
             alias = missing.pushed_leaf or self._choose_leaf(node, missing)
@@ -145,15 +151,16 @@ class CompletionTracker:
                 self._mark_complete(node)
 
     def _choose_leaf(self, node: JoinNode, missing: MissingRows) -> str:
-        """A leaf right below the node if there is one: its rows meet the other child's state, complete by now."""
+        """A leaf directly below the node if there is one: its rows are joined with the other child, complete by now."""
         near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
-        return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].base)
+        return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].rows.base)
 
     def _mark_complete(self, node: JoinNode) -> None:
-        node.complete_keys = None
+        if node.state is not None:
+            node.state.complete_keys = None
         del self._missing[node]
 
 
 def _merge_marks(marks: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """For each alias the latest of its marks."""
+    """For each alias its latest mark."""
     return {alias: max(each[alias] for each in marks) for alias in marks[0]}

@@ -1,1 +1,1 @@
-"""JIT: gates that hold back rows no result can use yet, and the test whether a gate pays."""
+"""JIT: gates that hold back rows that no result can use yet, and the decision whether a gate is worth its cost."""

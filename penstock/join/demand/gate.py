@@ -1,12 +1,13 @@
-"""Demand: which keys of a join state somebody above it can use.
+"""Demand: which keys of a join state can contribute to a result.
 
-A gate stands over the lazy child of a join; its sibling, the driver, opens it key by key. A row below the gate is worth
-building only if its projection on the gate's key is demanded: at a leaf this is the JIT paper's Type I test, at the
-gated node its Type II test, and with nothing in common it asks whether anything is demanded at all (the ∅ case).
-Demand may be too large, never too small; but it must not grow unnoticed, because what was put off has to be built when
-it is demanded. A Bloom filter alone would grow so: each key that is added lets others pass by mistake. It therefore
-stands before the exact test: what it turns away, most rows where few keys are demanded, needs no code of its own key to
-be looked up; what it lets pass is tested again, which also tells how often it is mistaken.
+A gate stands over the lazy child of a join; its sibling, the driver, opens it key by key. A row below the gate is built
+only if its projection on the gate's key is demanded. At a leaf this is the JIT paper's Type I test, at the gated node
+its Type II test; if the projection is empty, the test is whether any key is demanded (the ∅ case).
+
+Law: demand may be too large, never too small, and it must not grow unnoticed, because rows that were held back have to
+be built when their key is demanded. A Bloom filter alone grows unnoticed: each added key also admits other keys. It is
+therefore used before the exact test. A row that the filter rejects, which is most rows where few keys are demanded,
+needs no key code; a row that it admits is tested exactly, which also measures its false positives.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import numpy as np
 from penstock.plan.physical import Key
 from penstock.state.bloom import BloomFilter
 from penstock.state.code_set import CodeSet, Mask
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 
 CodeReader = Callable[[int], I32]
 """The codes of some rows in a class."""
 
 DemandFilter = Literal["exact", "bloom"]
-"""How the test for demand is kept."""
+"""How demand is tested."""
 
 
 class Gate:
@@ -43,12 +44,12 @@ class Gate:
     ) -> None:
         self.key = key
         self.closed = False
-        """Whether the gate holds anything back; an open gate demands everything."""
+        """Whether the gate holds rows back; an open gate demands all keys."""
         self.tested = 0
         self.demand_requests = 0
-        """Rows of the driver that came and asked for theirs."""
+        """How many driver rows have demanded their keys."""
         self.undemanded = self.wrongly_passed = 0
-        """Rows tested by a filter that nobody demands, and how many of these passed it."""
+        """Undemanded rows that a filter has tested, and how many of these it admitted."""
         self.keys = keys
         self.maintenance = maintenance
         self._demanded = CodeSet()
@@ -93,7 +94,7 @@ class Gate:
         return fresh
 
     def _add_to_filters(self, new: dict[int, I32]) -> None:
-        """A filter that becomes too small for its keys is made anew from them."""
+        """Add keys to the filters. A filter that is too small for its keys is rebuilt."""
         if not all(each.has_room_for(len(self)) for each in self._filters.values()):
             codes = self._demanded.codes()
             new = dict(zip(self.key, self.keys.decode(self.key, codes), strict=True))
@@ -110,7 +111,7 @@ class Gate:
 
     @property
     def false_positives(self) -> dict[str, float] | None:
-        """How often a filter lets a row pass that nobody demands: by the bits that are set, and as measured."""
+        """How often a filter admits an undemanded row: estimated from the bits that are set, and measured."""
         if self.key not in self._filters:
             return None
         measured = self.wrongly_passed / self.undemanded if self.undemanded else 0.0
@@ -130,7 +131,7 @@ class Gate:
         yield from self._filters.values()
 
     def list_used_codes(self, key: Key) -> Iterator[I32]:
-        """The codes of a key that must keep their meaning."""
+        """The codes of a key that are in use."""
         if key == self.key:
             yield self._demanded.codes()
         elif key in self._sets:

@@ -1,12 +1,13 @@
-"""The gates of a join tree: where they hang, and when they shut (JIT).
+"""The gates of a join tree: where they are, and when they close (JIT).
 
-Law: a gate holds back only rows that no living row of its driver demands. It is shut only while the driver is complete,
-for what an incomplete one lacks may demand anything; one that opens leaves behind states that may lack rows.
+Law: a gate holds back only rows that no living row of its driver demands. It is closed only while the driver is
+complete, because the rows that an incomplete driver lacks may demand any key. When a gate opens, the states below it
+may lack rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,36 +15,26 @@ import numpy as np
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_cost import GateReview, may_pay_off, measure_work, pays_off, sample_gate
-from penstock.join.leaf_node import read_codes
-from penstock.join.leaf_store import LeafStore
+from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
+from penstock.join.tree_context import TreeContext
 from penstock.plan.physical import SubPlan
-from penstock.state.interning import KeySpace
-from penstock.state.maintenance import Maintenance
 
 
 class GateControl:
-    """The gates of one shape of a tree. `policy_of` says which nodes may have one."""
+    """The gates of one shape of a tree. `find_policy` determines which nodes have one."""
 
     def __init__(
-        self,
-        stores: Mapping[str, LeafStore],
-        keys: KeySpace,
-        find_policy: Callable[[SubPlan], StatePolicy],
-        completion: CompletionTracker,
-        *,
-        maintenance: Maintenance,
+        self, context: TreeContext, find_policy: Callable[[SubPlan], StatePolicy], completion: CompletionTracker
     ) -> None:
-        self._stores = stores
-        self._keys = keys
+        self._context = context
         self._find_policy = find_policy
         self._completion = completion
-        self._maintenance = maintenance
         self._reviews: dict[Gate, GateReview] = {}
 
     def add_gates(self, node: TreeNode, above: tuple[Gate, ...] = ()) -> None:
-        """Put a gate, open, over every lazy child that is a join, and tell everything below it."""
+        """Put an open gate over every lazy child that is a join, and register it with all nodes below."""
         node.gates = above
         if not isinstance(node, JoinNode):
             return
@@ -52,12 +43,12 @@ class GateControl:
         policy = self._find_policy(lazy.plan)
         if policy.gated != "never" and isinstance(lazy, JoinNode) and lazy.state is not None:
             below = (part.plan.classes for part in walk_nodes(lazy))
-            lazy.gate = Gate(node.plan.key, below, self._keys, self._maintenance, policy.demand)
+            lazy.gate = Gate(node.plan.key, below, self._context.keys, self._context.maintenance, policy.demand)
             above = (*above, lazy.gate)
         self.add_gates(lazy, above)
 
     def refresh_demand(self, node: JoinNode, bound: int, batches: int) -> None:
-        """Forget demand that no driver row has that lives at `bound`, from a node down; only between two batches."""
+        """Remove demand of driver rows that are dead at `bound`, from a node down; only between two batches."""
         lazy = node.lazy
         if isinstance(lazy, JoinNode) and lazy.gate is not None:
             self._review_gate(lazy, lazy.gate, node.driver, bound, batches)
@@ -66,27 +57,27 @@ class GateControl:
                 self.refresh_demand(child, bound, batches)
 
     def _review_gate(self, lazy: JoinNode, gate: Gate, driver: TreeNode, bound: int, batches: int) -> None:
-        """Take demand anew from the driver's living rows, and decide whether the gate holds rows back."""
-        was_shut = gate.closed
+        """Compute demand again from the driver's living rows, and decide whether the gate holds rows back."""
+        was_closed = gate.closed
         always = self._find_policy(lazy.plan).gated == "always"
-        work = measure_work(gate, lazy, driver, self._stores, batches)
+        work = measure_work(gate, lazy, driver, self._context.stores, batches)
         last = self._reviews.get(gate, GateReview())
         since = work.subtract(last.work)
-        if not was_shut and not always and (last.skips or not may_pay_off(since)):
+        if not was_closed and not always and (last.skips or not may_pay_off(since)):
             self._reviews[gate] = last.skip(work)
             return
         gate.clear()
-        shut = driver.complete
-        if shut:
+        closed = driver.complete
+        if closed:
             rows = driver.read_living()
             rows = driver.filter_demanded(rows.take(rows.dies > bound))
             gate.add(partial(read_codes, driver, rows), len(rows))
             if not always:
                 newest = rows.take(np.arange(len(rows))[-since.driver_rows_per_batch :])
-                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._stores)
-                shut = pays_off(sample, since, closed=was_shut)
-        gate.closed = shut
-        self._reviews[gate] = last.record(work, was_closed=was_shut, closed=shut)
-        if was_shut and not shut:  # also what was incomplete before: rows of newer tuples were held back, too
+                sample = sample_gate(lazy, gate, partial(read_codes, driver, newest), len(newest), self._context.stores)
+                closed = pays_off(sample, since, closed=was_closed)
+        gate.closed = closed
+        self._reviews[gate] = last.record(work, was_closed=was_closed, closed=closed)
+        if was_closed and not closed:  # incomplete nodes too: rows of newer tuples were held back
             for part in walk_joins(lazy):
                 self._completion.mark_incomplete(part)

@@ -1,8 +1,8 @@
-"""Admission: which tuples of a batch somebody wants, and who.
+"""Admission: which filter groups need each tuple of a batch.
 
-Law: a party wants a tuple of a stream that it reads if the tuple came since the party takes tuples and passes all of
-the party's filters on that stream. A filter that cannot be evaluated stops its parties: they want nothing from then on.
-Cost: each distinct filter is evaluated once a batch, whoever asks for it.
+Law: a filter group needs a tuple of a stream that it reads if the tuple arrived at or after the group's start and
+passes all of the group's filters on that stream. A filter that cannot be evaluated stops its groups: they need no tuple
+from then on. Cost: each distinct set of filters is evaluated once per batch, for any number of groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.state.kernels import I32
 
 @dataclass(frozen=True)
 class AdmissionRule:
-    """What some parties, the bits of a number, ask of a stream's tuples: filters, and to have come `since`."""
+    """What some filter groups (the bits of a number) require of a stream's tuples: filters and the first arrival."""
 
     filters: tuple[Expr, ...]
     first_number: int
@@ -33,44 +33,44 @@ class AdmissionRule:
 
 
 class Admission:
-    """The door of a join for those who share it."""
+    """Decides which tuples of a batch are stored for the filter groups of a join."""
 
     def __init__(self, filter_groups: Sequence[FilterGroup]) -> None:
         self._filter_groups = tuple(filter_groups)
         self._rules: dict[str, tuple[int, tuple[AdmissionRule, ...]]] = {}
 
     def admit(self, alias: str, batch: Batch, interest: Interest | None) -> tuple[Batch, I32 | None]:
-        """The tuples that count for somebody, and their codes of interest.
+        """The tuples that arrived late enough for some group, and their codes of interest.
 
-        Without `interest` there is one party: the codes are 1 for what it wants, None for all.
+        Without `interest` there is one group: the codes are 1 for the tuples it needs; None means all.
         """
         if alias not in self._rules:
             self._rules[alias] = self._collect_rules(alias)
-        oldest, claims = self._rules[alias]
+        oldest, rules = self._rules[alias]
         earliest = _find_earliest(batch)
         if earliest is not None and earliest < oldest and batch.numbers is not None:
             batch, earliest = batch.take(np.flatnonzero(batch.numbers >= oldest)), oldest
         always, some = 0, []
-        for claim in claims:
-            passing = self._find_passing(claim, batch, earliest)
+        for rule in rules:
+            passing = self._find_passing(rule, batch, earliest)
             if passing is None:
-                always |= claim.filter_groups
+                always |= rule.filter_groups
             else:
-                some.append((claim.filter_groups, passing))
+                some.append((rule.filter_groups, passing))
         if interest is not None:
             return batch, interest.encode_rows(always, some, len(batch))
         wanted = some[0][1] if some else np.zeros(len(batch), np.bool_)
         return batch, None if always else wanted.astype(np.int32)
 
     def _collect_rules(self, alias: str) -> tuple[int, tuple[AdmissionRule, ...]]:
-        """The first arrival that counts for somebody, and the distinct claims; a party that stopped makes none."""
+        """The first arrival that some group needs, and the distinct rules; a group that stopped has none."""
         found: dict[tuple[tuple[Expr, ...], int], int] = {}
-        for place, party in enumerate(self._filter_groups):
-            if party.reads(alias) and party.failure is None:
-                claim = party.filters_of(alias), party.first_number(alias)
-                found[claim] = found.get(claim, 0) | 1 << place
-        oldest = min((since for _, since in found), default=0)
-        return oldest, tuple(AdmissionRule(*claim, parties) for claim, parties in found.items())
+        for place, group in enumerate(self._filter_groups):
+            if group.reads(alias) and group.failure is None:
+                condition = group.filters_of(alias), group.first_number(alias)
+                found[condition] = found.get(condition, 0) | 1 << place
+        oldest = min((first for _, first in found), default=0)
+        return oldest, tuple(AdmissionRule(*condition, groups) for condition, groups in found.items())
 
     def _find_passing(self, rule: AdmissionRule, batch: Batch, earliest: int | None) -> Mask | None:
         """Which tuples pass; None for all."""
@@ -85,14 +85,14 @@ class Admission:
                 return np.zeros(len(batch), np.bool_)
         if earliest is None or earliest >= rule.first_number or batch.numbers is None:
             return passing
-        came: Mask = batch.numbers >= rule.first_number
-        return came if passing is None else passing & came
+        arrived: Mask = batch.numbers >= rule.first_number
+        return arrived if passing is None else passing & arrived
 
     def _fail_groups(self, rule: AdmissionRule, error: Exception) -> None:
         failure = make_evaluation_error(" AND ".join(map(to_sql, rule.filters)), error)
-        for place, party in enumerate(self._filter_groups):
+        for place, group in enumerate(self._filter_groups):
             if rule.filter_groups >> place & 1:
-                party.failure = failure
+                group.failure = failure
         self._rules = {}
 
 

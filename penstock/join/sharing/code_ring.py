@@ -1,7 +1,7 @@
 """The codes of interest of a leaf's rows.
 
-Law: `take(ids)` are the codes that were written as these rows. While all rows have the same code, one place says it of
-all of them; then each takes a byte, or four where there are too many codes for that.
+Law: `take(ids)` are the codes that were written for these rows. While all rows have the same code, the ring has one
+place for all of them; otherwise a code takes one byte, or four bytes if there are too many codes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.state.kernels import I32, I64
 
 
 class CodeRing:
-    """A ring of codes; `ring` is for kernels, which find row i at i & (its length - 1)."""
+    """A ring of codes. Kernels read `ring`: row i lies at i & (length - 1)."""
 
     def __init__(self) -> None:
         self.ring: NDArray[np.integer[Any]] = np.zeros(1, np.uint8)
@@ -26,9 +26,9 @@ class CodeRing:
         return self.ring.nbytes
 
     def write(self, base: int, first: int, codes: I32, capacity: int, *, wide: bool) -> None:
-        """The codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`.
+        """Write the codes of rows from `first` on in a leaf of that capacity, whose rows begin at `base`.
 
-        `wide`: a code may take more than a byte.
+        `wide`: a code may need more than one byte.
         """
         if not codes.size:
             return

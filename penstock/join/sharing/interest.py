@@ -1,13 +1,14 @@
-"""Interest: which of the queries that share a join want a tuple, and for how long.
+"""Interest: which of the queries that share a join need a tuple, and for how long.
 
-Queries that put the same filters on the same streams want the same tuples: they are one party. A tuple's interest is
-the set of parties it passes the filters of; the interest of a combination is the intersection of its parts'. Sets are
-interned to small codes, NOBODY being the empty one, so that a row keeps one byte (four if there are many sets), an
-intersection is a table look-up, and the longest window any interested party has (`reach`) is known per code.
+Queries with the same filters on the same streams need the same tuples: they form one filter group. A tuple's interest
+is the set of groups whose filters it passes; the interest of a combination is the intersection of its parts' interests.
+Sets are interned to small codes (NO_INTEREST is the empty set), so that a row stores one byte (four if there are many
+sets), an intersection is a table lookup, and the longest window of the groups in a set is known per code.
 
-Law: a combination is wanted exactly while some party in the intersection has a window that holds all of its parts.
-An intersection only shrinks as combinations grow, and with it the reach: so a combination that nobody wants any more is
-part of none that somebody wants, and tuples may be freed as soon as their own reach is over (State-Slice, Theorem 4).
+Law: a combination is needed exactly while some group in the intersection has a window that contains all of its parts.
+An intersection only shrinks as combinations grow, and with it the longest window. So a combination that no group needs
+is part of no combination that a group needs, and tuples may be freed as soon as they leave the longest window of their
+own set (State-Slice, Theorem 4).
 """
 
 from __future__ import annotations
@@ -34,16 +35,13 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class GroupWindows:
-    """What a set of queries with equal filters needs of each stream: `reach` is their longest window by alias.
-
-    A stream that the party's queries do not read has no entry.
-    """
+    """The longest window of a filter group by alias. A stream that the group does not read has no entry."""
 
     longest: Mapping[str, int]
 
 
 class Interest:
-    """The codes for sets of parties."""
+    """The codes for sets of filter groups."""
 
     def __init__(self, filter_groups: Sequence[GroupWindows], maintenance: Maintenance = SHIPPED) -> None:
         self.filter_groups = tuple(filter_groups)
@@ -51,7 +49,7 @@ class Interest:
         self._patterns: dict[tuple[int, ...], _FilterPatterns] = {}
         self._codes: dict[int, int] = {0: NO_INTEREST}
         self.sets = [0]
-        """For each code, its parties as the bits of a number."""
+        """For each code, its groups as the bits of a number."""
         self._intersections: NDArray[np.int32] = np.zeros((1, 1), np.int32)
         self._pairs = CodeTable(maintenance.capacity)
         self._pair_intersections: I32 = np.empty(0, np.int32)
@@ -61,13 +59,13 @@ class Interest:
     # ── codes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode_rows(self, always: int, some: Sequence[tuple[int, Mask]], rows: int) -> I32:
-        """The code of each tuple, given the parties that want all tuples, and others with the tuples they want."""
+        """The code of each tuple, given the groups that need all tuples, and other groups with the tuples they need."""
         if not some:
             return np.full(rows, self._encode_set(always), np.int32)
-        asked = (always, *(parties for parties, _ in some))
-        if asked not in self._patterns:
-            self._patterns[asked] = _FilterPatterns(always, asked[1:], self._encode_set, self._maintenance)
-        return self._patterns[asked].encode_rows([wanted for _, wanted in some])
+        pattern = (always, *(groups for groups, _ in some))
+        if pattern not in self._patterns:
+            self._patterns[pattern] = _FilterPatterns(always, pattern[1:], self._encode_set, self._maintenance)
+        return self._patterns[pattern].encode_rows([wanted for _, wanted in some])
 
     def _encode_set(self, groups: int) -> int:
         code = self._codes.setdefault(groups, len(self.sets))
@@ -76,8 +74,8 @@ class Interest:
         return code
 
     def encode_groups(self, groups: Iterable[int]) -> int:
-        """The code of a set of parties by number."""
-        return self._encode_set(sum(1 << party for party in groups))
+        """The code of a set of groups, given by number."""
+        return self._encode_set(sum(1 << group for group in groups))
 
     def intersect(self, one: I32, other: I32) -> I32:
         """The codes of the intersections."""
@@ -96,7 +94,7 @@ class Interest:
         return len(self.sets) <= self._maintenance.narrow_sets
 
     def intersection_table(self) -> NDArray[np.int32]:
-        """For every pair of codes that of their intersection, with those the intersections themselves have."""
+        """The code of the intersection for every pair of codes, closed under intersection."""
         while self._intersections.shape[0] < len(self.sets):
             known, count = self._intersections.shape[0], len(self.sets)
             new = [
@@ -109,15 +107,15 @@ class Interest:
             self._intersections = grown
         return self._intersections
 
-    def add_group(self, codes: I32, group: int, wants: Mask) -> I32:
-        """The codes with a party added where it wants the tuples, too."""
+    def add_group(self, codes: I32, group: int, needed: Mask) -> I32:
+        """The codes with a group added where it needs the tuples."""
         grown = np.array([self._encode_set(set_ | 1 << group) for set_ in list(self.sets)], np.int32)
-        return np.where(wants, grown[codes], codes)
+        return np.where(needed, grown[codes], codes)
 
-    # ── what a code means ────────────────────────────────────────────────────────────────────────────────────────
+    # ── the meaning of a code ─────────────────────────────────────────────────────────────────────────────────────
 
     def membership(self, group: int) -> Mask:
-        """For each code whether the party is in its set."""
+        """For each code whether the group is in its set."""
         known = self._membership.get(group, np.empty(0, np.bool_))
         if known.size < len(self.sets):
             new = [bool(set_ >> group & 1) for set_ in self.sets[known.size :]]
@@ -125,23 +123,23 @@ class Interest:
         return known
 
     def is_wanted_by(self, group: int, codes: I32) -> Mask:
-        """Which tuples or combinations a party wants."""
+        """Which tuples or combinations a group needs."""
         return self.membership(group)[codes]
 
     def list_codes_with(self, group: int, count: int) -> list[int]:
-        """The codes below `count` of the sets that a party is in."""
+        """The codes below `count` of the sets that contain a group."""
         return [code for code, set_ in enumerate(self.sets[:count]) if set_ >> group & 1]
 
     def want_same_rows(self, one: int, other: int, codes: I32) -> bool:
-        """Whether two parties want the same of some tuples."""
+        """Whether two groups need the same of some tuples."""
         return bool((self.is_wanted_by(one, codes) == self.is_wanted_by(other, codes)).all())
 
     def longest_window(self, alias: str, codes: I32) -> I64:
-        """The longest window on a stream that an interested party has; 0 if none has."""
+        """By row, the longest window on a stream of the groups in its set; 0 if there is none."""
         return self.longest_windows(alias)[codes]
 
     def longest_windows(self, alias: str) -> I64:
-        """The reach of every code."""
+        """By code, the longest window on a stream of the groups in its set."""
         known = self._longest_windows.get(alias, np.empty(0, np.int64))
         if known.size < len(self.sets):
             new = [self._find_longest_window(alias, set_) for set_ in self.sets[known.size :]]
@@ -149,21 +147,21 @@ class Interest:
         return known
 
     def _find_longest_window(self, alias: str, groups: int) -> int:
-        wanting = (party for place, party in enumerate(self.filter_groups) if groups >> place & 1)
-        return max((party.longest.get(alias, 0) for party in wanting), default=0)
+        members = (group for place, group in enumerate(self.filter_groups) if groups >> place & 1)
+        return max((group.longest.get(alias, 0) for group in members), default=0)
 
     def recode(self, codes: I32, sets: Sequence[int]) -> I32:
-        """Codes by another list of sets of the same parties, as codes here."""
+        """Codes by another list of sets of the same groups, as codes here."""
         return np.array([self._encode_set(set_) for set_ in sets], np.int32)[codes]
 
     def recode_from(self, codes: I32, others: Interest, kept: Sequence[int | None]) -> I32:
-        """Codes of `others` as codes here: `kept` says for each party here which party it was there, if it was one."""
+        """Codes of `others` as codes here. `kept` is for each group here its place there, None for a new group."""
         moved = [sum(1 << new for new, old in enumerate(kept) if old is not None and s >> old & 1) for s in others.sets]
         return self.recode(codes, moved)
 
 
 class _FilterPatterns:
-    """Codes of tuples by the claims they satisfy; `sets` are the parties that make each claim."""
+    """Codes of tuples by the filters they pass; `sets` are the groups of each filter."""
 
     def __init__(self, always: int, sets: Sequence[int], code: Callable[[int], int], maintenance: Maintenance) -> None:
         self._always = always
@@ -173,7 +171,7 @@ class _FilterPatterns:
         self._tables = [CodeTable(maintenance.capacity) for _ in range(2 * self._words - 1)]
         self._pattern_codes: I32 = np.empty(0, np.int32)
         self._is_listed = len(sets) <= maintenance.listed_claims
-        if self._is_listed:  # all patterns there can be, by the bits of their places
+        if self._is_listed:  # all possible patterns, by the bits of their places
             places = range(len(sets))
             self._pattern_codes = np.array(
                 [self._encode_pattern([bool(at >> p & 1) for p in places]) for at in range(1 << len(sets))], np.int32
@@ -188,7 +186,7 @@ class _FilterPatterns:
         return self._pattern_codes.take(pattern)
 
     def _encode_interned(self, passes: NDArray[np.bool_]) -> I32:
-        """Only the patterns that occur get codes."""
+        """As `encode_rows`; only patterns that occur get codes."""
         packed = np.packbits(passes, axis=0, bitorder="little")
         wide = np.zeros((packed.shape[1], 8 * self._words), np.uint8)
         wide[:, : packed.shape[0]] = packed.T
@@ -206,20 +204,20 @@ class _FilterPatterns:
         return self._pattern_codes[dense]
 
     def _encode_pattern(self, passed: Sequence[bool]) -> int:
-        """The code of the parties that want a tuple which satisfies these claims."""
-        wanting = (parties for parties, passes in zip(self._sets, passed, strict=True) if passes)
-        return self._encode_set(reduce(or_, wanting, self._always))
+        """The code of the groups that need a tuple that passes these filters."""
+        groups = (set_ for set_, passes in zip(self._sets, passed, strict=True) if passes)
+        return self._encode_set(reduce(or_, groups, self._always))
 
 
 def compute_ages(born: I64, since: I64) -> I64:
-    """How long before `born` something was; longer than any time is FOREVER."""
+    """The ages at `born` of tuples from `since`, at most FOREVER."""
     found = np.subtract(born, since, out=allocate(born.size, np.int64))
-    if found.min(initial=0) < 0:  # past the largest number, for nothing is later than `born`
+    if found.min(initial=0) < 0:  # an overflow, because no part is later than `born`
         found[found < 0] = FOREVER
     return found
 
 
 def compute_ends(born: I64, reach: I64) -> I64:
-    """When tuples die that live for `reach`; a sum past the end of time is FOREVER."""
+    """When tuples die that live for `reach`, at most FOREVER."""
     dies: I64 = born + reach
     return np.where((dies < born) | (reach == FOREVER), FOREVER, dies)

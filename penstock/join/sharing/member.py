@@ -1,10 +1,10 @@
-"""A query's part in a join that it may share: which combinations are its own, and what it shows of them.
+"""A member: one query's part of a join that it may share. It selects its combinations and builds its rows of them.
 
-Law: of a batch's combinations, which come in temporal order, a member takes those whose parts all pass its filters
-(its party's interest), lie within its windows and satisfy its own predicates; in the same order. With `ends` each is
-written again, with sign -1, when the first of its parts leaves the member's window.
+Law: of a batch's combinations, which are in temporal order, a member takes those whose parts all pass its filters (the
+interest of its filter group), lie within its windows and satisfy its own predicates, in the same order. A member that
+emits ends writes each again, with sign -1, when the first of its parts leaves the member's window.
 
-State: living rows, where ends are asked for.
+State: the living rows, if the member emits ends.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import pyarrow as pa
 from penstock.errors import QueryError
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.nodes import Column
-from penstock.join.leaf_store import Renumbering
 from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.ops.expirations import Expirations
 from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Changes, Outlet, merge_changes
+from penstock.ops.protocol import Batch, Outlet, merge_changes
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.state.alloc import gather
 from penstock.state.code_set import Mask
 from penstock.state.kernels import ALWAYS, I64
+from penstock.state.renumbering import Renumbering
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
-"""What evaluating an expression may raise. Some of Arrow's are also a MemoryError: that is not the query's fault."""
+"""What evaluating an expression may raise. Some of Arrow's errors are also a MemoryError, which is not the query's."""
 
 
 def make_evaluation_error(what: str, error: Exception) -> QueryError:
-    """A query that stops because something of it cannot be evaluated."""
+    """The error of a query that stops because one of its expressions cannot be evaluated."""
     message = f"{what} could not be evaluated: {error}; drop the query and start it again with another text"
     stopped = QueryError("EVALUATION_FAILED", message)
     stopped.__cause__ = error
@@ -43,54 +43,56 @@ def make_evaluation_error(what: str, error: Exception) -> QueryError:
 
 
 class Member:
-    """One query's join. Without an outlet its rows are shown when somebody asks for them."""
+    """One query's part of a join. Its rows are built when they are read."""
 
     def __init__(
-        self,
-        id_: OperatorId,
-        need: JoinRequirement,
-        outlet: Outlet | None,
-        renaming: Mapping[str, str],
-        *,
-        emits_ends: bool,
+        self, id_: OperatorId, need: JoinRequirement, renaming: Mapping[str, str], *, emits_ends: bool
     ) -> None:
         self.id = id_
         self.name = str(id_)
         self.need = need
-        self.outlet = outlet
         self.renaming = renaming
-        """The join's alias for each of the query's."""
+        """The join's alias for each alias of the query."""
         self.emits_ends = emits_ends
         self.filter_group: FilterGroup
         self.expirations: Expirations
         self.failure: QueryError | None = None
         self.emitted = self.stale = 0
         self.complete_since = int(ALWAYS)
-        """From this time on it lacks no result for having come late."""
+        """From this time on no result is missing because the query was added late."""
         self.counted_before = 0
-        """How many results of its slices there were when it came."""
+        """How many results its slices had when it was added."""
         self._next_number = 0
         self._former_groups: list[tuple[int, FilterGroup]] = []
+
+    @property
+    def pulls(self) -> bool:
+        """Whether its rows are built when they are read, not at once."""
+        return True
+
+    def find_failure(self) -> QueryError | None:
+        """Why the member stopped; None if it did not."""
+        return self.failure or self.filter_group.failure
 
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def select_matches(self, matches: MatchBatch) -> I64 | None:
-        """The positions of its combinations; None for all."""
-        party = self._find_group_at(matches)
+        """The positions of the member's combinations; None for all."""
+        group = self._find_group_at(matches)
         if self._has_widest_windows(matches):
-            places = matches.select_younger(party, None)
+            places = matches.select_younger(group, None)
         elif self.need.common_lifetime is not None:
-            places = matches.select_younger(party, self.need.common_lifetime)
+            places = matches.select_younger(group, self.need.common_lifetime)
         else:
             places = matches.select_wanted(
-                party, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
+                group, filter_positions(None, matches.rows.born < self._compute_expirations(matches))
             )
         own = self._test_residuals(matches, places)
         return places if own is None else filter_positions(places, own, narrowed=True)
 
     def _drop_stale(self, matches: MatchBatch, places: I64 | None) -> I64 | None:
-        """The combinations without a stale part; they leave at the instant they are born."""
-        if not matches.under_budget or not self.need.freshness_checks:
+        """The combinations without a stale part, tested at the instant they are born."""
+        if not matches.origin.under_budget or not self.need.freshness_checks:
             return places
         young = [
             compute_ages(matches.rows.born, matches.born[alias]) <= bound for alias, bound in self.need.freshness_checks
@@ -101,21 +103,22 @@ class Member:
         return fresh
 
     def change_filter_group(self, filter_group: FilterGroup, merge_count: int) -> None:
-        """Its party has become one with another, as the so-many-th."""
+        """Its filter group was merged into another one; `merge_count` numbers the merges of the join."""
         self._former_groups.append((merge_count, self.filter_group))
         self.filter_group = filter_group
 
     def _find_group_at(self, matches: MatchBatch) -> FilterGroup:
-        """Its party when a harvest was brought in: it may be shown long after."""
-        return next((party for times, party in self._former_groups if matches.merge_count < times), self.filter_group)
+        """Its filter group when a match batch was found, which may be long before the batch is read."""
+        former = (group for merge, group in self._former_groups if matches.origin.merge_count < merge)
+        return next(former, self.filter_group)
 
     def _has_widest_windows(self, matches: MatchBatch) -> bool:
         """Whether the join has no wider windows than this query."""
-        return self.need.lifetimes == matches.widest_windows
+        return self.need.lifetimes == matches.origin.widest_windows
 
     def _test_residuals(self, matches: MatchBatch, places: I64 | None) -> Mask | None:
-        """Which of its rows satisfy the predicates that others do not have."""
-        own = self.need.residuals - matches.satisfied
+        """Which of its rows satisfy the predicates that not all members have; None for all."""
+        own = self.need.residuals - matches.origin.satisfied
         if not own:
             return None
         return compute_mask(tuple(own), matches.make_reader(places), len(matches) if places is None else places.size)
@@ -134,10 +137,10 @@ class Member:
             dies = reduce(np.minimum, full)
         return dies if matches.row_counted_expirations is None else np.minimum(dies, matches.row_counted_expirations)
 
-    # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def build_output(self, matches: MatchBatch) -> Batch | None:
-        """The rows it shows, without ends; None if it has stopped, or stops at them."""
+        """The member's rows, without ends; None if the member has stopped, or stops now."""
         return self._try_build_inserts(matches, ())
 
     def _try_build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch | None:
@@ -152,7 +155,7 @@ class Member:
             return None
 
     def build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch:
-        """The rows it shows; `mortal` are the places of ids whose rows die by a count."""
+        """The member's rows; `row_counted` are the places of aliases with ROWS windows in a row."""
         places = self._drop_stale(matches, self.select_matches(matches))
         count = len(matches) if places is None else places.size
         read = matches.make_reader(places)
@@ -172,25 +175,38 @@ class Member:
         return Changes(born, columns, np.ones(count, np.int8), numbers)
 
     def build_live_rows(self, matches: MatchBatch, bound: int, row_counted: Sequence[int]) -> Batch:
-        """As `births`, of those that die after `bound` in the member's windows."""
+        """As `build_inserts`, of the combinations that die after `bound` in the member's windows."""
         return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), row_counted)
 
+
+class WritingMember(Member):
+    """A member that writes its rows to an outlet as soon as they are found."""
+
+    def __init__(
+        self, id_: OperatorId, need: JoinRequirement, outlet: Outlet, renaming: Mapping[str, str], *, emits_ends: bool
+    ) -> None:
+        super().__init__(id_, need, renaming, emits_ends=emits_ends)
+        self._outlet = outlet
+
+    @property
+    def pulls(self) -> bool:
+        return False
+
     def write(self, matches: MatchBatch | None, until: int, row_counted: Sequence[int]) -> None:
-        """Write what is born in this batch and what dies by `until`."""
-        assert self.outlet is not None
+        """Write the rows that are born in this batch and the ends of rows that die by `until`."""
         born = None if matches is None else self._try_build_inserts(matches, row_counted)
         dead = self.expirations.pop_due(until) if self.emits_ends else None  # after the births: some die at once
         batch = merge_changes(dead, born)
         if batch is not None:
             self.emitted += len(batch)
-            self.outlet.write(batch)
+            self._outlet.write(batch)
 
     def advance(self, frontier: int) -> None:
-        """Nothing before `frontier` will be written any more."""
-        assert self.outlet is not None
-        self.outlet.advance(frontier)
+        """No row before `frontier` will be written any more."""
+        self._outlet.advance(frontier)
 
     def renumber(self, renumbered: Mapping[str, Renumbering], row_counted: Sequence[str]) -> None:
+        """Leaf rows of ROWS windows, given by alias, have new ids."""
         for place, alias in enumerate(row_counted):
             if alias in renumbered:
                 self.expirations.renumber(place, renumbered[alias])

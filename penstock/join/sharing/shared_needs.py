@@ -1,8 +1,8 @@
-"""Who shares a join: the queries' needs summed up into one plan and one interest.
+"""The needs of all queries that share a join, combined into one plan and one interest.
 
-Law: the plan keeps every column some query reads, every tuple as long as some query needs it, and tests only the
-predicates that all queries have. Queries with equal filters, that take tuples from the same arrival on, are one party.
-Cost: a query that comes or goes is counted in or out; nothing is summed up again for the others.
+Law: the plan keeps every column that some query reads and every tuple as long as some query needs it, and tests only
+the predicates that all queries have. Queries with equal filters and the same start form one filter group.
+Cost: adding or removing a query updates counts; the needs of the other queries are not combined again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.state.maintenance import SHIPPED, Maintenance
 
 @dataclass(frozen=True)
 class StartPoint:
-    """From when on a query takes tuples: for each stream, the first arrival number that counts.
+    """From when on a query gets tuples: for each stream, the first arrival number that counts.
 
-    All tuples with smaller numbers are of the time `drained` at the latest: after it, none of them can come any more.
+    All tuples with smaller numbers have times up to `drained_until`.
     """
 
     first_numbers: tuple[tuple[str, int], ...]
@@ -38,17 +38,17 @@ class StartPoint:
 
 @dataclass(eq=False)
 class FilterGroup:
-    """A party: queries with the same filters. `lives` counts their windows."""
+    """Queries with the same filters and the same start. `window_counts` counts their windows."""
 
     filters: tuple[tuple[str, Expr], ...]
     start: StartPoint
     scope: frozenset[str] | None = None
-    """The items its queries read, if those are not all."""
+    """The aliases that its queries read, if those are not all."""
     window_counts: Counter[tuple[tuple[str, int], ...]] = field(default_factory=Counter)
     longest_windows: dict[str, int] = field(default_factory=dict)
     """The longest window on each stream that has windows in time."""
     missing_until: int = int(ALWAYS)
-    """A time after which no tuple is missing that it wants: up to it, some may have come before it did."""
+    """A time after which no tuple is missing that it needs; older tuples may have arrived before its start."""
     failure: QueryError | None = None
     """Why its queries stopped: a filter could not be evaluated."""
 
@@ -64,7 +64,7 @@ class FilterGroup:
         return [lives[0][1] for lives in self.window_counts if lives and len({life for _, life in lives}) == 1]
 
     def count_windows(self, lives: tuple[tuple[str, int], ...], by: int) -> None:
-        """Count a query's windows in or out."""
+        """Add (`by` = 1) or remove (`by` = -1) a query's windows."""
         _add_counts(self.window_counts, [lives], by)
         if by > 0:
             self.longest_windows = {alias: max(life, self.longest_windows.get(alias, 0)) for alias, life in lives}
@@ -78,7 +78,7 @@ class FilterGroup:
 
 
 class SharedNeeds:
-    """The sum of what some queries need of one join. `host` is the query that founded it; its aliases are used."""
+    """The combined needs of the queries of one join. `host` is the part of the first query; its aliases are used."""
 
     def __init__(self, host: JoinPart, maintenance: Maintenance = SHIPPED) -> None:
         self.host = host
@@ -91,26 +91,26 @@ class SharedNeeds:
 
     @property
     def early_aliases(self) -> frozenset[str] | None:
-        """The items of those who do not read all."""
-        return next((party.scope for party in self.filter_groups if party.scope is not None), None)
+        """The aliases that queries read that do not read all; None if all queries do."""
+        return next((group.scope for group in self.filter_groups if group.scope is not None), None)
 
     @property
     def divided(self) -> bool:
-        """Whether a tuple may be wanted by some and not by others."""
+        """Whether some queries may need a tuple that others do not need."""
         return len(self.filter_groups) > 1 or self.early_aliases is not None
 
     def add_query(self, need: JoinRequirement, start: StartPoint) -> FilterGroup:
-        """Count a query in; returns its party."""
+        """Add a query; returns its filter group."""
         same = (p for p in self.filter_groups if (p.filters, p.start, p.scope) == (need.filters, start, need.scope))
-        party = next(same, None)
-        if party is None:
-            party = FilterGroup(need.filters, start, need.scope)
-            self.filter_groups.append(party)
-        self._count_need(need, party, 1)
-        return party
+        group = next(same, None)
+        if group is None:
+            group = FilterGroup(need.filters, start, need.scope)
+            self.filter_groups.append(group)
+        self._count_need(need, group, 1)
+        return group
 
     def remove_query(self, need: JoinRequirement, filter_group: FilterGroup) -> None:
-        """Count a query out."""
+        """Remove a query."""
         self._count_need(need, filter_group, -1)
         if not filter_group.window_counts:
             self.filter_groups.remove(filter_group)
@@ -122,7 +122,7 @@ class SharedNeeds:
         starts: Sequence[StartPoint],
         missing_until: Sequence[int],
     ) -> list[FilterGroup]:
-        """Divide the queries into parties by their places in a list of these; returns each query's party."""
+        """Divide the queries into filter groups, given the place of each query's group; returns each query's group."""
         filters = dict(zip(places, (need.filters for need in needs), strict=True))
         self.filter_groups = [
             FilterGroup(filters[place], since, missing_until=missing)
@@ -133,7 +133,7 @@ class SharedNeeds:
         return [self.filter_groups[place] for place in places]
 
     def merge(self, filter_group: FilterGroup, into: FilterGroup) -> None:
-        """Count the queries of one party to another."""
+        """Move the queries of one filter group to another."""
         self.filter_groups.remove(filter_group)
         into.missing_until = max(into.missing_until, filter_group.missing_until)
         for lives, queries in filter_group.window_counts.items():
@@ -147,7 +147,7 @@ class SharedNeeds:
         filter_group.count_windows(need.lifetimes, by)
 
     def build_plan(self, tree: PlanShape) -> JoinPlan:
-        """The plan of the join in a shape. A single party's filters are the leaves' own."""
+        """The plan of the join in a shape. The filters of a single group are evaluated by the leaves."""
         sources = self.host.sources
         schemas = {source.alias: source.relation.schema for source in sources}
         longest = self.find_longest_windows()
@@ -158,16 +158,16 @@ class SharedNeeds:
         return plan_join(graph, wide, tuple(read), tree)
 
     def list_common_predicates(self) -> tuple[Expr, ...]:
-        """The predicates that all queries have, the founder's first in the order of its text."""
+        """The predicates that all queries have, those of the first query first, in the order of its text."""
         order = dict.fromkeys((*self.host.graph.residuals, *self._residuals))
         return tuple(expr for expr in order if self._residuals[expr] == self._count_readers(expr))
 
     def _count_readers(self, expr: Expr) -> int:
-        """How many queries read all items of a predicate."""
+        """How many queries read all aliases of a predicate."""
         return sum(count for scope, count in self._queries.items() if scope is None or find_aliases(expr) <= scope)
 
     def list_shown_columns(self) -> list[tuple[str, str]]:
-        """The columns that are read of results: for what queries show, and for predicates that not all have."""
+        """The columns that are read of results: for the outputs, and for predicates that not all queries have."""
         found = Counter(self._shown)
         for expr, count in self._residuals.items():
             if count < self._count_readers(expr):
@@ -181,29 +181,30 @@ class SharedNeeds:
     def find_longest_windows(self) -> dict[str, int]:
         """The longest window on every stream that has windows in time."""
         found: dict[str, int] = {}
-        for party in self.filter_groups:
-            for alias, life in party.longest_windows.items():
+        for group in self.filter_groups:
+            for alias, life in group.longest_windows.items():
                 found[alias] = max(life, found.get(alias, 0))
         return found
 
     def build_interest(self, slice_ends: Sequence[int]) -> Interest:
-        """Who wants what. A tuple is kept to the end of the slice of `chain` in which nobody wants it any more.
+        """The interest of the filter groups. A tuple is kept to the end of the slice in which its last window ends.
 
-        But never longer than somebody's window on its stream: queries with that window are not asked whether it lives.
+        It is never kept longer than the longest window on its stream, because queries with that window do not test
+        the age of a tuple.
         """
         longest, items = self.find_longest_windows(), [source.alias for source in self.host.sources]
         reaches = []
-        for party in self.filter_groups:
+        for group in self.filter_groups:
             kept = {
                 alias: min(_find_slice_end(life, slice_ends), longest[alias])
-                for alias, life in party.longest_windows.items()
+                for alias, life in group.longest_windows.items()
             }
-            reaches.append({**dict.fromkeys(filter(party.reads, items), UNLIMITED), **kept})
+            reaches.append({**dict.fromkeys(filter(group.reads, items), UNLIMITED), **kept})
         return Interest([GroupWindows(reach) for reach in reaches], self._maintenance)
 
     def list_window_ends(self) -> list[int]:
-        """The ages at which a party may want tuples no more, ascending."""
-        lives = {life for party in self.filter_groups for life in party.longest_windows.values()}
+        """The ages at which windows of filter groups end, ascending."""
+        lives = {life for group in self.filter_groups for life in group.longest_windows.values()}
         return sorted(life for life in lives if life < UNLIMITED)
 
 

@@ -1,8 +1,8 @@
-"""Results counted by slice: between which two windows of a party their age lies.
+"""Results counted by slice: between which two windows of a filter group their age lies.
 
-Law: `within(w)` is the number of results added whose age was below w, for every window w that was there when they were
-added or came later and is not below one that was there. A window that comes splits a slice from then on; one that goes
-leaves its results to the next larger.
+Law: `count_within(w)` is the number of added results whose age was below w, for every window w that existed when they
+were added, or that was added later and is not below one that existed. A new window splits a slice from then on; a
+removed window leaves its results to the next larger one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from penstock.state.kernels import I64
 
 
 class SliceCounts:
-    """The results of one party by slice."""
+    """The results of one filter group by slice."""
 
     def __init__(self, windows: Iterable[int]) -> None:
         self.windows: I64 = np.array(sorted(set(windows)), np.int64)
         self.counts: I64 = np.zeros(self.windows.size + 1, np.int64)
 
     def add_counts(self, windows: I64, counts: I64) -> None:
-        """Add results counted by the slices of more windows than these; the last count is of older ones."""
+        """Add results counted by the slices of more windows than these; the last count is of results older than all."""
         np.add.at(self.counts, np.searchsorted(self.windows, windows), counts[:-1])
         self.counts[-1] += counts[-1]
 

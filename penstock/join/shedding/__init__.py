@@ -1,1 +1,1 @@
-"""JAQPOT below the allocation: how many rows of a node may probe under a budget."""
+"""JAQPOT's execution: how many rows of a node may probe under a budget. The allocation is in `adapt`."""

@@ -1,17 +1,17 @@
-"""Shedding: which new rows of a node may probe its sibling, and what is measured beside it.
+"""Shedding: which new rows of a node may probe its sibling under a budget, and the measurements for the allocation.
 
-Law: of a batch's new rows of a node at most as many probe as its allowance has gathered, and of all nodes together at
-most as many as the budget has; all others are counted. Rows are inserted and purged whatever happens here, so what is
-not probed now may still be found by rows to come.
+Law: of a batch's new rows of a node at most as many probe as its allowance has tokens, and of all nodes together at
+most as many as the budget has tokens; all others are counted. Rows are inserted and purged as usual, so later rows may
+still find rows that did not probe.
 
-Allowances and budget grow with event time, by their probes per second; no more is saved up than one second brings, or
-the batch if it is longer. Allowances may add up to more than the budget, where all rows of a node are to probe and come
-unevenly. Newest rows probe first, or a random sample does. The table may be exchanged between two batches.
+Allowances and budget gain tokens with event time, by their probes per second, up to the tokens of one second, or of the
+batch if it is longer. Allowances may add up to more than the budget where all rows of a node should probe but arrive
+unevenly. The newest rows probe first, or a random sample does. The allowances may be replaced between two batches.
 
-Measured are, as averages that fade within `horizon` seconds, rows offered and, of the pairs that probes looked at, the
-part that agreed: σ. A state that lacks rows, or a window that is still filling, shows fewer pairs, not another σ. From
-σ and the windows follow the rows that every state would hold, the partners a probe would find there, and what would
-come if nothing were shed.
+Measured are, as averages that decay within `horizon` seconds, the rows offered and the selectivity σ: the share of the
+probed pairs that agree. A state that lacks rows, or a window that is still filling, gives fewer pairs, not another σ.
+The rows that every state would hold, the partners a probe would find, and the results without shedding follow from σ
+and the windows.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
 from penstock.state.kernels import I64
 
 _MIN_PROBES, _MIN_PARTNERS = 100.0, 50.0
-"""Over how many probes, or partners found, a selectivity is averaged at least, however long ago they were."""
+"""The fewest probes, or partners found, over which a selectivity is averaged, however old they are."""
 _FIRST_TURN, _TURN = 64, 50_000
-"""Rows that probe before the clock is looked at, and partners that are found before it is looked at again."""
+"""Rows that probe before the clock is read, and partners found before it is read again."""
 _PRIOR_PARTNERS = 10.0
-"""How many partners of its own outweigh for a direction what is known of its join as a whole."""
+"""The weight, in partners, of the selectivity of the whole join in the estimate for one direction."""
 
 
 @dataclass
 class ProbeStats:
-    """What passed a half-way join lately: rows offered and partners found, fading; pairs looked at and those that
-    agreed, which fade more slowly where few rows probe."""
+    """Recent counts of a half-way join: rows offered and partners found, which decay, and pairs probed and matched,
+    which decay more slowly where few rows probe."""
 
     offered: float = 0.0
     found: float = 0.0
@@ -47,7 +47,7 @@ class ProbeStats:
     matched: float = 0.0
     _probed: float = 0.0
     _unfolded: tuple[int, int] = (0, 0)
-    """Probes and partners that are not among the pairs yet."""
+    """Probes and partners that are not added to the pairs yet."""
 
     def decay(self, factor: float) -> None:
         self.offered *= factor
@@ -58,7 +58,7 @@ class ProbeStats:
         self._unfolded = (self._unfolded[0] + probed, self._unfolded[1] + found)
 
     def fold(self, rows: float, factor: float) -> None:
-        """Probes since the last time looked at a state with so many rows."""
+        """Add the probes since the last call to the pairs; `rows` is the size of the state they probed."""
         enough = min(_MIN_PROBES / max(self._probed, 1e-9), _MIN_PARTNERS / self.matched if self.matched else inf)
         kept = min(1.0, max(factor, enough))
         probed, found = self._unfolded
@@ -69,16 +69,15 @@ class ProbeStats:
 
     @property
     def known(self) -> bool:
-        """Whether what was offered rows has probed."""
+        """Whether the half-way join has probed, if it was offered rows."""
         return self._probed + self._unfolded[0] > 0 or self.offered == 0
 
 
 class LoadShedding:
     """The allowances of one join tree under a budget.
 
-    `second` is how many ticks of event time a second has. `review` is called between two batches whenever a quarter of
-    the horizon has passed: whoever allocates may read `load` and `swap` the table then. After `late` says so, no more
-    rows probe until it says otherwise.
+    `second` is the number of ticks of event time per second. `review` is called between two batches whenever a quarter
+    of the horizon has passed: it may call `measure` and `set_allowances`. While `is_late` returns true, no row probes.
     """
 
     def __init__(
@@ -95,19 +94,18 @@ class LoadShedding:
         self._decayed_seconds = 0.0
         self._reviewed_at = 0.0
         self.elapsed = 0.0
-        """Seconds of event time that were credited."""
+        """Seconds of event time for which tokens were added."""
         self.probes_spent = 0
-        """Probes."""
         self._partners_found = 0
         self._unprobed: Counter[Tree] = Counter()
         self.lossy_joins: set[Tree] = set()
         """The joins that lack rows because probes of this batch were shed."""
         self._probe_stats: dict[Tree, ProbeStats] = {}
         self._state_rows: Mapping[Tree, float] = {}
-        """The rows of each state when it was last looked at."""
+        """The rows of each state at the last measurement."""
         self._measured_at = 0.0
         self._results_made = self._results_expected = 0.0
-        """Results that came, and that would have come if nothing were shed, by estimate; fading."""
+        """Results found, and the estimate of results without shedding; both decay."""
         self._tokens: dict[Tree, float] = {}
         self._budget_tokens = 0.0
         self.allowances: Allowances = {}
@@ -115,7 +113,7 @@ class LoadShedding:
         self._split_evenly()
 
     def reshape(self, tree: Tree) -> None:
-        """Take the shape of another plan; until it has been looked at, all of its half-way joins are allowed alike."""
+        """Take the shape of another plan; until the next review, its half-way joins have equal allowances."""
         if tree != self.tree:
             self.tree = tree
             self._split_evenly()
@@ -124,17 +122,17 @@ class LoadShedding:
         nodes = list_halfway_joins(self.tree)
         self._probe_stats = {node: self._probe_stats.get(node, ProbeStats()) for node in nodes}
         self.set_allowances(dict.fromkeys(nodes, self.mu / len(nodes)))
-        self._reviewed_at = self.elapsed - self._horizon  # look at it soon
+        self._reviewed_at = self.elapsed - self._horizon  # review it soon
 
     def set_allowances(self, table: Allowances) -> None:
-        """Go on with another table."""
+        """Replace the allowances."""
         self.allowances = table
         self._tokens = {node: self._tokens.get(node, 0.0) for node in table}
 
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_batch(self, first: int, last: int) -> None:
-        """A batch with tuples of these times: its time is credited, from the last batch on or for a second."""
+        """Add tokens for a batch with tuples of these times: for the time since the last batch, or for a second."""
         start = min(first, last - self._second)
         if self._now is not None:
             start = max(start, self._now)
@@ -143,7 +141,7 @@ class LoadShedding:
         self.lossy_joins.clear()
         if (
             self.elapsed - self._reviewed_at >= self._horizon / 4
-        ):  # before the credit: time and rows up to the last batch
+        ):  # before tokens are added: time and rows up to the last batch
             self._reviewed_at = self.elapsed
             self.review()
         self._add_tokens(seconds)
@@ -175,9 +173,9 @@ class LoadShedding:
         self.lossy_joins.add(join)
 
     def iter_turns(self, node: Tree, join: Tree, rows: JoinRows) -> Iterator[JoinRows]:
-        """Rows that may probe, in turns of about as many partners, the newest first; when it is late no more follow.
+        """The rows that may probe, newest first, in turns of about as many partners; none follows when it is late.
 
-        What a turn `found` says how many rows the next has, before that is asked for.
+        The size of a turn depends on the partners of the one before it: call `record_probes` between them.
         """
         left, size = len(rows), _FIRST_TURN
         while left:
@@ -198,7 +196,7 @@ class LoadShedding:
         return np.sort(np.argsort(rows.born, kind="stable")[len(rows) - count :])
 
     def take_unprobed(self) -> Counter[Tree]:
-        """How many rows of each node did not probe since this was last asked."""
+        """How many rows of each node did not probe since the last call."""
         taken, self._unprobed = self._unprobed, Counter()
         return taken
 
@@ -207,13 +205,13 @@ class LoadShedding:
         self._partners_found += partners
         self._probe_stats[node].add(probed, partners)
 
-    # ── what was measured ────────────────────────────────────────────────────────────────────────────────────────
+    # ── measurements ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def measure(self, state_rows: Mapping[Tree, float]) -> PlanLoad:
         """Rates, productivities and states as they would be if nothing were shed, by estimate.
 
-        `held` are the rows of each state now; a node without one finds its rows in the windows, all of them. As
-        counted, a load under shedding seems to fit its budget: states that lack rows ask for fewer probes.
+        `state_rows` are the rows of each state now; a node without a state finds all of its rows in the windows. Plain
+        counts would underestimate the load under shedding, because states that lack rows cause fewer probes.
         """
         passed = self.elapsed - self._measured_at
         factor = exp(-passed / self._horizon)
@@ -237,12 +235,12 @@ class LoadShedding:
         self._results_expected = (
             self._results_expected * factor + load.compute_output(load.full_allowances)[self.tree] * passed
         )
-        assert isinstance(self.tree, JoinPair)
-        self._results_made = sum(self._probe_stats[side].found for side, _ in list_directions(self.tree))
+        *_, root = list_joins(self.tree)
+        self._results_made = sum(self._probe_stats[side].found for side, _ in list_directions(root))
         return load
 
     def _compute_selectivity(self, join: JoinPair) -> float:
-        """The part of all pairs of a join, from whichever side they were looked at, that agree."""
+        """The share of all probed pairs of a join, from either side, that agree."""
         flows = [self._probe_stats[side] for side, _ in list_directions(join)]
         return sum(flow.matched for flow in flows) / max(sum(flow.pairs for flow in flows), 1e-9)
 
@@ -252,5 +250,5 @@ class LoadShedding:
         return all(flow.known for flow in self._probe_stats.values())
 
     def estimate_completeness(self) -> float:
-        """Results over those that would come if nothing were shed, lately and by estimate."""
+        """Recent results divided by the estimate of results without shedding."""
         return min(1.0, self._results_made / self._results_expected) if self._results_expected else 1.0

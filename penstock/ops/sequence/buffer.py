@@ -20,8 +20,8 @@ from penstock.ops.kernels import (
     remove_from_queues,
 )
 from penstock.state.columns import make_ring_column
-from penstock.state.interning import KeySpace
 from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
 
 
@@ -33,7 +33,6 @@ class SequenceBuffer:
     ) -> None:
         self._maintenance = maintenance
         self._types = dict(columns)
-        self._key = tuple(range(len(keys)))
         self._key_space = KeySpace(keys, maintenance)
         self._head: I64 = np.full(maintenance.capacity, NONE, np.int64)
         self._tail = self._head.copy()
@@ -62,8 +61,7 @@ class SequenceBuffer:
 
     def encode_keys(self, values: Sequence[pa.Array], rows: int, *, insert: bool) -> I32:
         """The code of each key; NONE if it has a NULL, or, without `insert`, if it is not known."""
-        parts = [self._key_space.interners[place].intern(column) for place, column in enumerate(values)]
-        return self._key_space.encode(self._key, parts, rows, insert=insert)
+        return self._key_space.encode_columns(values, rows, insert=insert)
 
     def append(self, times: I64, numbers: I64, dies: I64, codes: I32, columns: Mapping[str, pa.Array]) -> None:
         """Add rows, in their order, after all others. A row without a key code can match nothing and is not kept."""
@@ -80,7 +78,7 @@ class SequenceBuffer:
             for name, column in self._columns.items():
                 column.append(0, first, columns[name])
         self._size = end
-        bound = self._key_space.code_limit(self._key)
+        bound = self._key_space.code_limit(self._key_space.full_key)
         if bound > self._head.size:
             more = np.full((1 << (bound - 1).bit_length()) - self._head.size, NONE, np.int64)
             self._head, self._tail = np.concatenate([self._head, more]), np.concatenate([self._tail, more])
@@ -165,7 +163,7 @@ class SequenceBuffer:
         append_to_queues(0, queued, self._codes, self._mask, self._head, self._tail, self._older, self._newer)
         self._queued_until = queued
         self._compact_at = max(self._maintenance.compact_rows, self._maintenance.regrowth * kept.size)
-        self._key_space.recycle(lambda key: (self._codes[: self._size],) if key == self._key else ())
+        self._key_space.recycle(lambda key: (self._codes[: self._size],) if key == self._key_space.full_key else ())
 
     def dump(self) -> pa.Table:
         """The rows that can still pair, without their keys."""

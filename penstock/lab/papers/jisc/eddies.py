@@ -83,14 +83,16 @@ class Cacq:
         fresh = store.fresh_ids()
         ids = np.empty((len(self._stores), fresh.size), np.int64)
         ids[place] = fresh
-        rows = JoinRows(ids, *store.read_lifetimes(fresh))
-        return RoutedTuples(rows, store.codes(0, fresh), np.full(fresh.size, place), np.full(fresh.size, 1 << place))
+        rows = JoinRows(ids, *store.rows.read_lifetimes(fresh))
+        return RoutedTuples(
+            rows, store.rows.codes(0, fresh), np.full(fresh.size, place), np.full(fresh.size, 1 << place)
+        )
 
     def _probe(self, stem: int, routed: RoutedTuples, *, old_only: bool) -> Iterator[RoutedTuples]:
         rows = routed.rows
-        store, scratch = self._stores[stem], self._tree.probe_buffer
-        span = store.id_range(store.base, old_only=old_only)
-        for block in store.probe({0: routed.codes}, rows.born, rows.dies, span, scratch):
+        store, scratch = self._stores[stem], self._tree.context.probe_buffer
+        span = store.id_range(store.rows.base, old_only=old_only)
+        for block in store.indexes.probe({0: routed.codes}, rows.born, rows.dies, span, scratch):
             ids = rows.ids[:, block.probe]
             ids[stem] = block.row
             yield RoutedTuples(

@@ -56,7 +56,7 @@ class Jisc:
 
     @property
     def migrating(self) -> bool:
-        return any(node.complete_keys is not None for node in self.tree.walk_joins())
+        return bool(self.tree.completion)
 
 
 class MovingState(Jisc):

@@ -86,7 +86,7 @@ def _build_join() -> TimedGraph:
             columns = {column: table.column(column).combine_chunks() for column in table.column_names}
             sources[name].feed(columns["ts"].to_numpy(), columns)
 
-    return TimedGraph(graph, feed, lambda: sum(len(matches) for matches in join.take_matches()))
+    return TimedGraph(graph, feed, lambda: sum(len(matches) for matches in join.output.take_matches()))
 
 
 def _time_pair(by_cycle: TimedGraph, direct: TimedGraph, strategy: str, pushes: int) -> tuple[float, float]:

@@ -1,4 +1,8 @@
-"""The compiled loops of interest: who wants a tuple or a combination, and for how long. See `kernels`."""
+"""The compiled loops of sharing: which filter groups need a tuple or a combination, for how long, and in which slice.
+
+Each works on plain arrays and has a twin in the tests. A code of interest stands for a set of filter groups; code 0 is
+the empty set.
+"""
 
 # mypy: disallow-untyped-decorators=False
 
@@ -16,7 +20,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 @_kernel
 def _compute_end(born: int, reach: int) -> np.int64:
-    """When a tuple dies that lives for `reach`; past the end of time: FOREVER. (A test for a wrap is compiled away.)"""
+    """The death of a tuple that lives for `reach`, at most FOREVER. (A test for a wrap is compiled away.)"""
     forever = np.int64(np.iinfo(np.int64).max)
     return forever if reach == forever or (born > 0 and reach > forever - born) else np.int64(born + reach)
 
@@ -28,15 +32,16 @@ def probe_with_interest(
     wanted: I32, row_wanted: Any, meets: Any, probe_reach: I64, row_reach: I64,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64, out_wanted: I32,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that somebody wants.
+    """As `probe_chain` over a ring of rows in the order of their births, for pairs of tuples that some group needs.
 
-    `meets[a, b]` is the code of those who want both a tuple of code a and one of code b, 0 for nobody; the reaches are
-    for how long they want the probe's tuple and the row's. A pair dies when it leaves the longest of their windows.
+    `meets[a, b]` is the code of the groups that need both a tuple of code a and one of code b; `probe_reach` and
+    `row_reach` are by code the longest windows on the two streams. A pair dies when it leaves the longest window of the
+    groups that need it.
     """
     n = 0
     room = out_probe.size
     forever = np.iinfo(np.int64).max
-    told = row_wanted.size - 1  # a ring of its own: of one place where all rows have the same code
+    code_mask = row_wanted.size - 1  # a separate ring, of one place while all rows have the same code
     while at < codes.size:
         code = codes[at]
         if row == NONE and 0 <= code < head.size:
@@ -48,11 +53,11 @@ def probe_with_interest(
             other = row_born[slot]
             if b > other and longest != forever and b - other >= longest:
                 break
-            theirs = row_wanted[row & told]
+            theirs = row_wanted[row & code_mask]
             both = meets[mine, theirs]
             if row < limit and both != 0:
                 low = max(b, other)
-                high = min(d, row_dies[slot])  # the ends for all who want one of the two
+                high = min(d, row_dies[slot])  # the ends for all groups that need one of the two
                 if both != theirs:
                     high = min(high, _compute_end(other, row_reach[both]))
                 if both != mine:
@@ -74,7 +79,7 @@ def probe_with_interest(
 
 @_kernel
 def intersect_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
-    """Narrow the codes of combinations to those who also want a part of them, rows of a ring."""
+    """Restrict the codes of combinations to the groups that also need one of their parts, rows of a ring."""
     mask = row_wanted.size - 1
     for i in range(ids.size):
         codes[i] = meets[codes[i], row_wanted[ids[i] & mask]]
@@ -82,7 +87,7 @@ def intersect_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
 
 @_kernel
 def clip_expirations(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
-    """Let combinations die when a part of them, rows of a ring, leaves the longest window of those who want them."""
+    """Lower the deaths of combinations to when a part leaves the longest window of the groups that need them."""
     mask = row_born.size - 1
     for i in range(ids.size):
         dies[i] = min(dies[i], _compute_end(row_born[ids[i] & mask], reach[codes[i]]))
@@ -90,16 +95,48 @@ def clip_expirations(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64)
 
 @_kernel
 def compute_window_ends(born: I64, reach: I64, codes: I32, out: I64) -> None:
-    """When tuples die: when they leave the longest window of those who want them."""
+    """The deaths of tuples: when they leave the longest window of the groups that need them."""
     for i in range(born.size):
         out[i] = _compute_end(born[i], reach[codes[i]])
 
 
 @_kernel
 def is_ascending(times: I64, after: int) -> bool:
-    """Whether no time is before the one in front of it, the first not before `after`."""
+    """Whether times do not decrease, and the first is not before `after`."""
     for i in range(times.size):
         if times[i] < after:
             return False
         after = times[i]
     return True
+
+
+@_kernel
+def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
+    """The places of combinations younger than `life` that a filter group needs; returns how many.
+
+    `has` says for each code of interest whether the group is in its set. If `codes` is empty, every group needs all.
+    """
+    n = 0
+    if codes.size == 0:
+        for i in range(age.size):
+            out[n] = i
+            n += age[i] < life
+    else:
+        for i in range(age.size):
+            out[n] = i
+            n += (age[i] < life) & has[codes[i]]
+    return n
+
+
+@_kernel
+def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
+    """Count combinations by code and slice. The slice is the number of windows (ascending) not above their age."""
+    for i in range(age.size):
+        low, high = 0, windows.size
+        while low < high:
+            middle = (low + high) >> 1
+            if windows[middle] <= age[i]:
+                low = middle + 1
+            else:
+                high = middle
+        tally[codes[i] if codes.size else 0, low] += 1

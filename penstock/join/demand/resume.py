@@ -1,0 +1,78 @@
+"""Resume: build the rows that a gate held back, once their keys are demanded (JIT, section IV).
+
+Law: after `demand_from_lazy` every row of the lazy child whose key a driver row has is in its state. Children are
+resumed before their parent, because the same gate held their rows back; resumed driver rows demand the rows of their
+lazy sibling.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.join.demand.gate import CodeReader, Gate
+from penstock.join.demand.suppression import read_codes
+from penstock.join.join_rows import JoinRows, concat_rows
+from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.leaf_node import LeafNode
+from penstock.join.probes import Probes, make_full_intervals
+
+if TYPE_CHECKING:
+    from penstock.join.node import JoinNode, TreeNode
+
+
+def demand_from_lazy(node: JoinNode, driver_rows: JoinRows) -> None:
+    """Open the gate of a node's lazy child for the keys of driver rows."""
+    lazy = node.lazy
+    if lazy.gate is not None and lazy.gate.closed and len(driver_rows):
+        build_demanded(lazy, lazy.gate, partial(read_codes, node.driver, driver_rows), len(driver_rows))
+
+
+def build_demanded(lazy: TreeNode, gate: Gate, codes: CodeReader, rows: int) -> None:
+    """Build the rows held back for the keys of some driver rows, and let later rows with these keys through."""
+    gate.demand_requests += rows
+    resume_all = gate.empty
+    new = gate.add(codes, rows)
+    if resume_all or any(column.size for column in new.values()):
+        resume_rows(lazy, gate, new, resume_all=resume_all)
+
+
+def resume_rows(node: TreeNode, gate: Gate, new: KeyCodes, *, resume_all: bool) -> JoinRows:
+    """All demanded rows of a node below the gate whose projection is among the new keys; they are stored afterwards.
+
+    Every child with a class of the gate's key is resumed first. If nothing was demanded before, all children are
+    (`resume_all`, the thaw after an ∅-MNS).
+    """
+    if isinstance(node, LeafNode):
+        return node.filter_demanded(_find_bound_rows(node, gate, new))
+    resumed = {
+        child: resume_rows(child, gate, new, resume_all=resume_all)
+        for child in (node.left, node.right)
+        if resume_all or gate.project_key(child.plan.classes)
+    }
+    if node.driver in resumed:  # its new rows open the gate of its sibling, so the join must start from them
+        demand_from_lazy(node, resumed[node.driver])
+    start, other = (node.driver, node.lazy) if node.driver in resumed else (node.lazy, node.driver)
+    if isinstance(other, LeafNode) and other in resumed and node.plan.key and not resume_all:
+        found = node.pair.extend_among(start, resumed[start], other, resumed[other])
+    else:
+        found = node.pair.extend(start, resumed[start], old_only=False)
+    rows = concat_rows([node.filter_demanded(some) for some in found], len(node.plan.aliases))
+    before = node.completed
+    node.insert_absent(rows)
+    node.resumed += node.completed - before
+    return rows
+
+
+def _find_bound_rows(leaf: LeafNode, gate: Gate, new: KeyCodes) -> JoinRows:
+    """The rows of a leaf whose projection on the gate's key is among the new keys."""
+    part = gate.project_key(leaf.plan.classes)
+    if not part:
+        return leaf.read_living()
+    distinct = np.unique(np.stack([new[id_] for id_ in part]), axis=1)
+    key_codes = dict(zip(part, distinct, strict=True))
+    leaf.sought += distinct.shape[1]
+    rows = [found.rows for found in leaf.match(Probes(key_codes, *make_full_intervals(distinct.shape[1])))]
+    return concat_rows(rows, 1)

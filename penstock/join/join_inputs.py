@@ -1,0 +1,104 @@
+"""The inputs of a join: its arcs, how far it has read them, and the streams that an early node reads ahead.
+
+Law: the join works up to the smallest frontier of its inputs. `strict` defers an instant until all of its tuples are
+there; it is needed where a tuple may end another one of the same instant (ROWS), or where results are reported per
+instant. An early node works up to the smallest frontier of its own streams only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.join.early_reader import EarlyReader
+from penstock.join.leaf_store import LeafStore
+from penstock.ops.protocol import Batch, Inlet
+from penstock.ops.time_merge import compute_bound, find_cut, has_ready
+from penstock.state.kernels import ALWAYS
+
+
+@dataclass(frozen=True)
+class JoinInput:
+    """An input of the join: the arc it reads, and the alias whose leaf it feeds."""
+
+    alias: str
+    inlet: Inlet
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The time up to which a turn reads, and whether that is as far as the inputs allow."""
+
+    until: int
+    bound: int
+
+    @property
+    def reaches_bound(self) -> bool:
+        return self.until == self.bound
+
+
+class JoinInputs:
+    """The arcs of one join, merged by time."""
+
+    def __init__(self, inputs: Sequence[JoinInput], *, strict: bool) -> None:
+        self.strict = strict
+        self.done = int(ALWAYS)
+        """The time up to which all results are known."""
+        self.early: EarlyReader | None = None
+        """The position of an early node, while queries read one."""
+        self._inputs = tuple(inputs)
+        self._inlets = [each.inlet for each in inputs]
+
+    def has_work(self) -> bool:
+        bound, inlets = self._find_bound()
+        if bound > self.done or has_ready(inlets, bound):
+            return True
+        if self.early is None:
+            return False
+        ahead = list(self.early.inlets.values())
+        bound = compute_bound(ahead, whole=False)
+        return bound > self.early.done or has_ready(ahead, bound)
+
+    def _find_bound(self) -> tuple[int, Sequence[Inlet]]:
+        """How far the whole join may go, and the inlets it reads then: an early node has read its own."""
+        bound = compute_bound(self._inlets, whole=self.strict)
+        if self.early is None:
+            return bound, self._inlets
+        ahead = self.early.inlets
+        return min(bound, self.early.done), [each.inlet for each in self._inputs if each.alias not in ahead]
+
+    def find_cut(self, budget: int) -> Cut:
+        """The cut of a turn that reads about `budget` tuples."""
+        bound, inlets = self._find_bound()
+        return Cut(find_cut(inlets, bound, budget), bound)
+
+    def read(self, until: int) -> dict[str, list[Batch]]:
+        """The tuples up to a time, by alias, without the streams of an early node."""
+        ahead = () if self.early is None else self.early.inlets
+        return {each.alias: each.inlet.read(until) for each in self._inputs if each.alias not in ahead}
+
+    @property
+    def aliases(self) -> list[str]:
+        return [each.alias for each in self._inputs]
+
+    def unread(self) -> dict[str, int]:
+        """How many tuples of each input wait."""
+        return {each.alias: each.inlet.waiting() for each in self._inputs}
+
+    def rewind(self, unread: Mapping[str, int]) -> None:
+        """Read the last tuples of each input again, so that so many wait."""
+        for each in self._inputs:
+            each.inlet.rewind(unread[each.alias])
+
+    def open_early(self, aliases: frozenset[str], stores: Mapping[str, LeafStore]) -> EarlyReader:
+        """Let a node over some aliases read ahead, from where the join is."""
+        if self.early is None:
+            inlets = {each.alias: each.inlet for each in self._inputs if each.alias in aliases}
+            self.early = EarlyReader(inlets, stores, self.done)
+        return self.early
+
+    def close_early(self) -> None:
+        """No node reads ahead any more."""
+        if self.early is not None:
+            self.early.close()
+            self.early = None

@@ -1,0 +1,69 @@
+"""The output of a join: rows that members write at once, and matches that are kept until members read them."""
+
+from __future__ import annotations
+
+from penstock.join.match_batch import MatchBatch
+from penstock.join.sharing.member import Member
+from penstock.join.sharing.shared_join import SharedJoin
+from penstock.ops.protocol import Batch
+
+
+class JoinOutput:
+    """What a join gives to its members."""
+
+    def __init__(self, shared: SharedJoin) -> None:
+        self._shared = shared
+        self._matches: list[MatchBatch] = []
+        self._restored: tuple[MatchBatch, int] | None = None
+
+    def write(self, matches: MatchBatch | None, until: int) -> None:
+        """Give the members that read the root their new rows, and the ends of rows that die by `until`."""
+        shared = self._shared
+        for member in shared.writers:
+            if member.need.scope is None:
+                member.write(matches, until, shared.matches.list_row_counted_places())
+        if matches is not None and shared.has_pull_members():
+            self._keep(matches)
+
+    def write_early(self, matches: MatchBatch, until: int) -> None:
+        """Give the members that read the early node their new rows."""
+        for member in self._shared.writers:
+            if member.need.scope is not None:
+                member.write(matches, until, ())
+        if len(matches) and self._shared.has_pull_members(matches.origin.scope):
+            self._keep(matches)
+
+    def _keep(self, matches: MatchBatch) -> None:
+        self._matches.append(matches)
+        self._shared.counts.add(matches)
+
+    def take_matches(self) -> list[MatchBatch]:
+        """The matches since the last call, for the members that build their rows when these are read."""
+        matches, self._matches = self._matches, []
+        return matches
+
+    def advance(self, scope: frozenset[str] | None, frontier: int) -> None:
+        """No row before `frontier` will be written for the members of a scope."""
+        for member in self._shared.writers:
+            if member.need.scope == scope:
+                member.advance(frontier)
+
+    def find_next_end(self) -> int | None:
+        """When the next end of a row is due; None if there is none."""
+        ending = (member for member in self._shared.writers if member.emits_ends)
+        return min((due for member in ending if (due := member.expirations.next_due()) is not None), default=None)
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep_restored(self, matches: MatchBatch, done: int) -> None:
+        """Keep the rows that lived in a snapshot until the next turn."""
+        self._restored = matches, done
+
+    def drop_restored(self) -> None:
+        self._restored = None
+
+    def build_live_rows(self, member: Member) -> Batch | None:
+        """The rows of a member that lived in a snapshot; None if the member does not emit ends."""
+        if not member.emits_ends or self._restored is None:
+            return None
+        return member.build_live_rows(*self._restored, self._shared.matches.list_row_counted_places())

@@ -1,0 +1,160 @@
+"""The indexes of a leaf, and the probes that read them.
+
+Law: a probe returns every pair of a probe and a stored row in the given id range that has the probe's codes, or lies in
+its range of numbers, and whose lifetimes overlap. An index is built at the first probe that uses it.
+
+State: for each key newest-first chains over the rings, and for each column of a range condition its sorted runs.
+Cost: O(1) per row and index, and per match when probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from penstock.expr.nodes import Column
+from penstock.join.expiry_order import ExpiryOrder
+from penstock.join.sharing.kernels import probe_with_interest
+from penstock.join.sharing.leaf_interest import LeafInterest
+from penstock.join.stored_rows import StoredRows
+from penstock.plan.physical import Key
+from penstock.state.chain_index import ChainIndex
+from penstock.state.kernels import I32, I64, probe_chain
+from penstock.state.key_space import KeySpace
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
+from penstock.state.sorted_index import F64, SortedIndex, to_floats
+
+_NO_FRESH_MARKS = np.empty(0, np.uint8)
+
+KeyCodes = Mapping[int, I32]
+"""For some classes, the code that each probe demands."""
+
+IdRange = tuple[int, int]
+"""Rows from an id to before another."""
+
+
+class LeafIndexes:
+    """The indexes over the rows of one leaf."""
+
+    def __init__(self, rows: StoredRows, keys: KeySpace, expiry: ExpiryOrder) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._expiry = expiry
+        self._chains: dict[Key, ChainIndex] = {}
+        self._sorted: dict[str, SortedIndex] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(index.nbytes for index in self._chains.values())
+
+    # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_rows(self, first: int) -> None:
+        """Enter the rows from `first` on into every index."""
+        for key, index in self._chains.items():
+            self._chain_rows(key, index, first)
+        for name, ordered in self._sorted.items():
+            self._sort_rows(name, ordered, first)
+
+    def retract(self, end: int) -> None:
+        """Remove the newest rows, from `end` on; sorted indexes are built again at the next probe."""
+        for index in self._chains.values():
+            index.retract(end, self._rows.end)
+        self._sorted = {}
+
+    def resize(self) -> None:
+        """The rings of the rows have another capacity."""
+        for index in self._chains.values():
+            index.resize(self._rows.capacity, self._rows.base, self._rows.end)
+
+    def list_used_codes(self, key: Key) -> Iterator[I32]:
+        """The key codes that stored rows hold."""
+        if len(key) == 1 and self._rows.has_class(key[0]):
+            yield self._rows.list_used_codes(key[0])
+        elif key in self._chains:
+            yield self._chains[key].list_used_codes(self._rows.base, self._rows.end)
+
+    def _get_chains(self, key: Key) -> ChainIndex:
+        index = self._chains.get(key)
+        if index is None:
+            index = self._chains[key] = ChainIndex(self._rows.capacity)
+            self._chain_rows(key, index, self._rows.base)
+        return index
+
+    def _chain_rows(self, key: Key, index: ChainIndex, first: int) -> None:
+        ids = np.arange(first, self._rows.end)
+        parts = [self._rows.codes(id_, ids) for id_ in key]
+        codes = self._keys.encode(key, parts, ids.size, insert=True)
+        index.append(first, codes, self._keys.code_limit(key))
+
+    def _sort_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
+        ids = np.arange(first, self._rows.end)
+        ordered.add(to_floats(self._rows.take(name, ids)), ids, lambda old: old >= self._rows.base)
+
+    # ── probes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def probe(
+        self,
+        key_codes: KeyCodes,
+        born: I64,
+        dies: I64,
+        id_range: IdRange,
+        scratch: ProbeBuffer,
+        born_after: I64 | None = None,
+    ) -> Iterator[PairBlock]:
+        """Blocks of (probe, row id) with equal codes. `born_after`: rows must be born after this time, by probe."""
+        key = tuple(sorted(key_codes))
+        index = self._get_chains(key)
+        codes = self._keys.encode(key, [key_codes[id_] for id_ in key], born.size, insert=False)
+        stored = self._make_target(id_range)
+        since = NO_AGE_LIMIT if born_after is None else born_after
+        return scratch.iter_blocks(
+            lambda at, row, out: probe_chain(
+                codes, born, dies, at, row, index.head, index.next_older, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, stored.fresh, self._expiry.in_order, since, *out,
+            ),
+            codes.size,
+        )  # fmt: skip
+
+    def probe_with_interest(
+        self,
+        key_codes: KeyCodes,
+        born: I64,
+        dies: I64,
+        id_range: IdRange,
+        scratch: ProbeBuffer,
+        interests: tuple[I32, LeafInterest, LeafInterest],
+    ) -> Iterator[PairBlock]:
+        """As `probe`, for tuples of another leaf, and only pairs that some query needs.
+
+        `interests` are the codes of interest of the probes, the interest of their leaf, and that of this leaf.
+        """
+        wanted, theirs, ours = interests
+        key = tuple(sorted(key_codes))
+        index = self._get_chains(key)
+        codes = self._keys.encode(key, [key_codes[id_] for id_ in key], born.size, insert=False)
+        stored = self._make_target(id_range)
+        table = ours.interest.intersection_table()  # before the windows: an intersection may be a new set
+        windows = theirs.list_windows(), ours.list_windows()
+        return scratch.iter_interest_blocks(
+            lambda at, row, out: probe_with_interest(
+                codes, born, dies, at, row, index.head, index.next_older, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, wanted, ours.ring, table, *windows, *out,
+            ),
+            codes.size,
+        )  # fmt: skip
+
+    def probe_range(
+        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, id_range: IdRange, scratch: ProbeBuffer
+    ) -> Iterator[PairBlock]:
+        """Blocks of (probe, row id) where the row's column lies in the probe's range of numbers."""
+        ordered = self._sorted.get(column.name)
+        if ordered is None:
+            ordered = self._sorted[column.name] = SortedIndex()
+            self._sort_rows(column.name, ordered, self._rows.base)
+        return ordered.probe(lows, highs, born, dies, self._make_target(id_range), scratch)
+
+    def _make_target(self, id_range: IdRange) -> ProbeTarget:
+        rows = self._rows
+        return ProbeTarget(rows.capacity - 1, *id_range, rows.born, rows.dies, _NO_FRESH_MARKS)

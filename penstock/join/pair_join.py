@@ -1,0 +1,118 @@
+"""The join of two children: rows of one with their partners in the other. It keeps no rows.
+
+Law: `extend` gives every combination of the given rows and rows of the other child that agree in all classes of the
+key, overlap in time, satisfy the node's residual predicates, and that some query needs. `lookup` gives the same for all
+rows of the node that match some probes, computed from the children.
+
+Cost: that of the probes, plus one evaluation of the residual predicates per block of matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.expr.evaluate import compute_mask
+from penstock.join.join_rows import JoinRows
+from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.probes import ProbeResult, Probes
+from penstock.join.tree_context import TreeContext
+from penstock.plan.physical import NodePlan
+from penstock.plan.ranges import RangeCondition, find_range_condition
+from penstock.state.alloc import concat_arrays, gather
+from penstock.state.kernels import I32, I64
+from penstock.state.probe_blocks import find_equal_pairs
+from penstock.state.sorted_index import F64, compute_ranges, to_floats
+
+if TYPE_CHECKING:
+    from penstock.join.node import TreeNode
+
+
+class PairJoin:
+    """Joins rows of a left and a right child."""
+
+    def __init__(self, plan: NodePlan, left: TreeNode, right: TreeNode, context: TreeContext) -> None:
+        self._plan = plan
+        self._left = left
+        self._right = right
+        self._context = context
+        self._range = None if plan.key else find_range_condition(plan)
+        for child in (left, right):
+            child.ordered_by = self._range
+
+    def extend(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[JoinRows]:
+        """Rows of one child with their partners in the other."""
+        if not len(rows):
+            return
+        other = self._right if side is self._left else self._left
+        key_codes = {id_: side.codes(id_, rows) for id_ in self._plan.key}
+        ranges = None if self._range is None else self._compute_ranges(self._range, side, rows)
+        interest = self._context.find_interest(self._plan)
+        interests = born_after = None
+        if interest is not None:
+            interests = interest.read_probes(side.plan, rows, other.plan) if ranges is None else None
+            born_after = interest.compute_born_after(side.plan, rows, other.plan) if interests is None else None
+        for found in other.match(Probes(key_codes, rows.born, rows.dies, old_only, ranges, born_after, interests)):
+            tested = None if interests is None else found.rows.interest  # the probe has tested the interest of both
+            combined = self._combine(side, gather(rows.ids, found.probe), found.rows, tested)
+            yield self._filter_matches(found.probe, combined).rows
+
+    def extend_among(self, one: TreeNode, rows: JoinRows, other: TreeNode, partners: JoinRows) -> Iterator[JoinRows]:
+        """Rows of one child with their partners among some rows of the other."""
+        key, keys = self._plan.key, self._context.keys
+        codes = [
+            keys.encode(key, [side.codes(id_, some) for id_ in key], len(some), insert=True)
+            for side, some in ((one, rows), (other, partners))
+        ]
+        for at, to in find_equal_pairs(codes[0], codes[1], self._context.probe_buffer.block):
+            born, dies = np.maximum(rows.born[at], partners.born[to]), np.minimum(rows.dies[at], partners.dies[to])
+            partner = JoinRows(gather(partners.ids, to), born, dies)
+            met = self._combine(one, gather(rows.ids, at), partner).take(born < dies)
+            yield self._filter_matches(at[born < dies], met).rows
+
+    def lookup(self, probes: Probes) -> Iterator[ProbeResult]:
+        """The node's rows computed from its children, starting with the child that is bound by more classes."""
+
+        def bound(child: TreeNode) -> KeyCodes:
+            return {id_: codes for id_, codes in probes.key_codes.items() if id_ in child.plan.classes}
+
+        first, second = (self._left, self._right)
+        if len(bound(second)) > len(bound(first)):
+            first, second = second, first
+        other_codes = bound(second)
+        for found in first.match(Probes(bound(first), probes.born, probes.dies, probes.old_only)):
+            partial = found.rows
+            known = {id_: codes[found.probe] for id_, codes in other_codes.items()}
+            known |= {id_: first.codes(id_, partial) for id_ in self._plan.key}
+            for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
+                rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
+                yield self._filter_matches(found.probe[partner.probe], rows)
+
+    def _compute_ranges(self, condition: RangeCondition, side: TreeNode, rows: JoinRows) -> tuple[F64, F64]:
+        """The ranges of the partners' numbers: low <= left - right <= high."""
+        read = self._context.make_reader(side.plan, rows)
+        if side is self._left:
+            return compute_ranges(to_floats(read(condition.left)), -condition.high, -condition.low)
+        return compute_ranges(to_floats(read(condition.right)), condition.low, condition.high)
+
+    def _combine(
+        self, side: TreeNode, ids: NDArray[np.int64], partner: JoinRows, interest: I32 | None = None
+    ) -> JoinRows:
+        halves = (ids, partner.ids) if side is self._left else (partner.ids, ids)
+        return JoinRows(concat_arrays(halves, axis=0), partner.born, partner.dies, interest)
+
+    def _filter_matches(self, probe: I64, rows: JoinRows) -> ProbeResult:
+        """The rows that some query needs and that satisfy the predicates of this node."""
+        interest = None if rows.interest is not None else self._context.find_interest(self._plan)
+        if interest is not None:
+            rows = interest.clip(self._plan, rows)
+            alive = rows.born < rows.dies
+            if not alive.all():
+                probe, rows = probe[alive], rows.take(alive)
+        if self._plan.residuals:
+            keep = compute_mask(self._plan.residuals, self._context.make_reader(self._plan, rows), len(rows))
+            probe, rows = probe[keep], rows.take(keep)
+        return ProbeResult(probe, rows)

@@ -1,0 +1,45 @@
+"""Probes: what rows of one child look for in the other, and the rows found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.join.join_rows import JoinRows
+from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.sharing.leaf_interest import LeafInterest
+from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
+from penstock.state.sorted_index import F64
+
+
+@dataclass(frozen=True)
+class Probes:
+    """A batch of probes: codes in some classes, lifetimes to overlap with, and perhaps a range of numbers."""
+
+    key_codes: KeyCodes
+    born: I64
+    dies: I64
+    old_only: bool = False
+    """Match only rows without a tuple of the current batch."""
+    ranges: tuple[F64, F64] | None = None
+    born_after: I64 | None = None
+    """Match only rows born after this time."""
+    interests: tuple[I32, LeafInterest, LeafInterest] | None = None
+    """If both sides are leaves with interest: the codes of the probes, the interest of their leaf, and of the other."""
+
+    def __len__(self) -> int:
+        return self.born.size
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Rows that match probes: rows[i] matches probe[i], with the interval they share."""
+
+    probe: I64
+    rows: JoinRows
+
+
+def make_full_intervals(rows: int) -> tuple[I64, I64]:
+    """Lifetimes that overlap every other."""
+    return np.full(rows, ALWAYS), np.full(rows, FOREVER)

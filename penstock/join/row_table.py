@@ -1,0 +1,155 @@
+"""The table of a node state: rows of a join node, in chains per key code.
+
+Law: `probe` returns every stored row with the probe's code whose interval overlaps the probe's. Rows are kept until a
+rebuild finds them dead; a dead row never matches, because intervals that do not overlap stay so.
+
+State per row: key code, born, dies, chain link, one id per alias, and whether the row belongs to the current batch.
+Cost: O(1) per insert; a rebuild each time the table has doubled since the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.join.join_rows import JoinRows
+from penstock.join.row_set import RowSet
+from penstock.state.code_set import Mask
+from penstock.state.interning import empty_codes
+from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
+from penstock.state.maintenance import Maintenance
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
+from penstock.state.sorted_index import F64, SortedIndex
+
+_NO_RING = -1  # as a mask it keeps every position
+
+
+class RowTable:
+    """A growing table of rows with one chain per key code."""
+
+    def __init__(self, width: int, maintenance: Maintenance) -> None:
+        self._width = width
+        self._maintenance = maintenance
+        self._allocate(maintenance.state_capacity)
+        self._fresh_from = 0
+        self._rebuild_at = float(maintenance.rebuild_rows)
+
+    def _allocate(self, capacity: int) -> None:
+        self.size = 0
+        self._codes = empty_codes(capacity)
+        self._born: I64 = np.empty(capacity, np.int64)
+        self._dies: I64 = np.empty(capacity, np.int64)
+        self._next_older: I64 = np.empty(capacity, np.int64)
+        self._fresh: U8 = np.zeros(capacity, np.uint8)
+        self._ids: NDArray[np.int64] = np.empty((self._width, capacity), np.int64)
+        self._head: I64 = np.full(capacity, NONE, np.int64)
+        self._row_set = RowSet()
+        self._sorted_index: SortedIndex | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._codes, self._born, self._dies, self._next_older, self._fresh, self._ids, self._head)
+        return sum(array.nbytes for array in arrays) + self._row_set.nbytes
+
+    def find_absent(self, rows: JoinRows) -> Mask:
+        """Which rows the table does not hold. The caller must insert exactly those, in this order."""
+        return self._row_set.add(rows.ids, self._ids, self.size)
+
+    def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
+        """Add rows whose key codes are all below `code_limit`; `fresh` are those with a tuple of this batch."""
+        first, self.size = self.size, self.size + len(rows)
+        if self.size > self._born.size:
+            self._grow(self.size)
+        if code_limit > self._head.size:
+            more = (1 << (code_limit - 1).bit_length()) - self._head.size
+            self._head = np.concatenate([self._head, np.full(more, NONE, np.int64)])
+        here = slice(first, self.size)
+        self._codes[here] = codes
+        self._born[here] = rows.born
+        self._dies[here] = rows.dies
+        self._ids[:, here] = rows.ids
+        self._fresh[here] = fresh
+        chain_append(codes, first, _NO_RING, self._head, self._next_older)
+
+    def probe(self, codes: I32, born: I64, dies: I64, old_only: bool, scratch: ProbeBuffer) -> Iterator[PairBlock]:
+        """Blocks of (probe, position) with equal codes and overlapping validity."""
+        stored = self._make_target(old_only)
+        return scratch.iter_blocks(
+            lambda at, row, out: probe_chain(
+                codes, born, dies, at, row, self._head, self._next_older, stored.mask, stored.base, stored.limit,
+                stored.born, stored.dies, stored.fresh, False, NO_AGE_LIMIT, *out,
+            ),
+            codes.size,
+        )  # fmt: skip
+
+    def _make_target(self, old_only: bool) -> ProbeTarget:
+        fresh = self._fresh if old_only else self._fresh[:0]
+        return ProbeTarget(_NO_RING, 0, self.size, self._born, self._dies, fresh)
+
+    def probe_range(
+        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, read_numbers: Callable[[JoinRows], F64],
+        scratch: ProbeBuffer,
+    ) -> Iterator[PairBlock]:  # fmt: skip
+        """Blocks of (probe, position) where the row's number, see `read_numbers`, lies in the probe's range."""
+        if self._sorted_index is None:
+            self._sorted_index, self._sorted_until = SortedIndex(), 0
+        if self._sorted_until < self.size:
+            new = slice(self._sorted_until, self.size)
+            rows = JoinRows(self._ids[:, new], self._born[new], self._dies[new])
+            positions = np.arange(self._sorted_until, self.size)
+            self._sorted_index.add(read_numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
+            self._sorted_until = self.size
+        return self._sorted_index.probe(lows, highs, born, dies, self._make_target(old_only), scratch)
+
+    def read_ids(self, positions: I64) -> NDArray[np.int64]:
+        return self._ids.take(positions, axis=1)
+
+    def rows(self) -> JoinRows:
+        """All rows, dead rows that are not purged yet included."""
+        here = slice(0, self.size)
+        return JoinRows(self._ids[:, here], self._born[here], self._dies[here])
+
+    def codes(self) -> I32:
+        return self._codes[: self.size]
+
+    def drop_sorted_index(self) -> None:
+        """Drop the sorted index: another sibling may compare another number."""
+        self._sorted_index = None
+
+    def end_batch(self) -> None:
+        """The current batch is over: no row is fresh any more."""
+        self._fresh[self._fresh_from : self.size] = 0
+        self._fresh_from = self.size
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether enough rows were added since the last rebuild to make another one worth its cost."""
+        return self.size > self._rebuild_at
+
+    def postpone_rebuild(self, rows: int) -> None:
+        """Completed rows are alive, so they do not count as growth for the next rebuild."""
+        self._rebuild_at += self._maintenance.regrowth * rows
+
+    def rebuild(self, rows: JoinRows, codes: I32) -> None:
+        """Hold exactly these rows, none of them fresh; they may be views of the current rows."""
+        capacity = max(self._maintenance.state_capacity, 1 << (2 * len(rows)).bit_length())
+        bound = int(codes.max(initial=NONE)) + 1
+        self._allocate(capacity)  # allocates new arrays: `rows` may refer to the old ones
+        self.insert(rows, codes, bound, fresh=False)
+        self._fresh_from = self.size
+        self._rebuild_at = max(self._maintenance.rebuild_rows, self._maintenance.regrowth * self.size)
+
+    def _grow(self, need: int) -> None:
+        capacity = 1 << (need - 1).bit_length()
+        more = capacity - self._born.size
+        self._codes = np.concatenate([self._codes, empty_codes(more)])
+        self._born = np.concatenate([self._born, np.empty(more, np.int64)])
+        self._dies = np.concatenate([self._dies, np.empty(more, np.int64)])
+        self._next_older = np.concatenate([self._next_older, np.empty(more, np.int64)])
+        self._fresh = np.concatenate([self._fresh, np.zeros(more, np.uint8)])
+        self._ids = np.concatenate([self._ids, np.empty((self._width, more), np.int64)], axis=1)

@@ -1,0 +1,88 @@
+"""The interest of a leaf's rows: which filter groups need each row, and how long.
+
+Law: `read(ids)` are the codes of interest under which the rows were written. A row lives as long as the longest window
+of the groups that need it. It exists only while queries with different needs share the leaf.
+
+State: one code per row, see `code_ring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.join.sharing.code_ring import CodeRing
+from penstock.join.sharing.interest import NO_INTEREST, Interest
+from penstock.join.sharing.kernels import clip_expirations, compute_window_ends, intersect_codes
+from penstock.join.stored_rows import StoredRows
+from penstock.state.kernels import I32, I64
+
+
+class LeafInterest:
+    """The codes of interest of the rows of one leaf."""
+
+    def __init__(
+        self, alias: str, interest: Interest, rows: StoredRows, codes: I32, null_codes: Mapping[int, int]
+    ) -> None:
+        """`codes` are those of the stored rows."""
+        self.interest = interest
+        self.null_codes = null_codes
+        """Classes in which a term may be NULL, each with the code of the groups that need the tuple nevertheless."""
+        self._alias = alias
+        self._rows = rows
+        self._codes = CodeRing()
+        self.append(rows.base, codes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._codes.nbytes
+
+    @property
+    def ring(self) -> NDArray[np.integer[Any]]:
+        """The codes as kernels read them: row i at i & (length - 1)."""
+        return self._codes.ring
+
+    def append(self, first: int, codes: I32) -> None:
+        """The codes of rows from `first` on."""
+        wide = not self.interest.has_few_sets
+        self._codes.write(self._rows.base, first, codes, self._rows.capacity, wide=wide)
+
+    def resize(self) -> None:
+        """The rings of the rows have another capacity."""
+        self._codes.resize(self._rows.capacity, self._rows.base, self._rows.end)
+
+    def move(self, kept: I64, first: int) -> None:
+        """Keep some rows only, as rows first, first + 1, …"""
+        self._codes.move(kept, first)
+
+    def read(self, ids: I64) -> I32:
+        return self._codes.take(ids)
+
+    def list_windows(self) -> I64:
+        """By code, the longest window on this stream of the groups in its set."""
+        return self.interest.longest_windows(self._alias)
+
+    def compute_expirations(self, born: I64, codes: I32) -> I64:
+        """When tuples with these codes die."""
+        dies = np.empty(born.size, np.int64)
+        compute_window_ends(born, self.list_windows(), codes, dies)
+        return dies
+
+    def clip_expirations(self, ids: I64, codes: I32, dies: I64) -> None:
+        """Lower the deaths of combinations to when these rows leave the longest window of the groups that need them."""
+        clip_expirations(self._rows.born, ids, self.list_windows(), codes, dies)
+
+    def intersect(self, ids: I64, intersections: NDArray[np.int32], codes: I32) -> None:
+        """Restrict codes of interest to the groups that also need these rows."""
+        intersect_codes(self._codes.ring, ids, intersections, codes)
+
+    def narrow_nulls(self, chosen: I64, codes: dict[int, I32], wanted: I32) -> tuple[I64, dict[int, I32], I32]:
+        """Restrict tuples with a NULL term to the groups that do not join on that term."""
+        for id_, by in self.null_codes.items():
+            excused = self.interest.intersect(wanted, np.full(wanted.size, by, np.int32))
+            wanted = np.where(codes[id_] < 0, excused, wanted)
+        kept = wanted != NO_INTEREST
+        return chosen[kept], {id_: column[kept] for id_, column in codes.items()}, wanted[kept]

@@ -1,0 +1,86 @@
+"""Builds the match batches of a shared join: new combinations with everything that members read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
+
+import numpy as np
+
+from penstock.join.join_rows import JoinRows
+from penstock.join.match_batch import MatchBatch, MatchOrigin, PayloadView
+from penstock.join.running_trees import RunningTrees
+from penstock.join.sharing.interest import Interest
+from penstock.join.sharing.row_interest import RowInterest
+from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
+from penstock.plan.physical import SubPlan
+from penstock.state.code_set import Mask
+
+
+class MatchBuilder:
+    """Builds match batches with the columns and births that the members of a join read."""
+
+    def __init__(self, trees: RunningTrees, row_counted: Sequence[str]) -> None:
+        """`row_counted`: the aliases with a ROWS window."""
+        self.widest_windows: tuple[tuple[str, int], ...] = ()
+        """The join's own windows."""
+        self.merge_count = 0
+        """How many times filter groups were merged."""
+        self.row_counted = row_counted
+        self._trees = trees
+        self._group_places: Mapping[FilterGroup, int] = {}
+        self._shown_columns: list[tuple[str, str]] = []
+        self._freshness_aliases: tuple[str, ...] = ()
+
+    def update(self, needs: SharedNeeds, freshness_aliases: Iterable[str]) -> None:
+        """Build for other members. `freshness_aliases`: the streams whose tuples members test for their age."""
+        self.widest_windows = tuple(sorted(needs.find_longest_windows().items()))
+        self._group_places = {group: place for place, group in enumerate(needs.filter_groups)}
+        self._shown_columns = needs.list_shown_columns()
+        self._freshness_aliases = tuple(freshness_aliases)
+
+    def build(self, rows: JoinRows) -> MatchBatch:
+        """New combinations of the root in temporal order."""
+        return self._build(self._trees.tree.plan.root, rows, None)
+
+    def build_early(self, part: SubPlan, rows: JoinRows, interest: RowInterest, readers: int) -> MatchBatch:
+        """As `build`, of the early node, for the groups that read it (the code `readers`)."""
+        rows, codes = interest.restrict(part, rows, readers)
+        return self._build(part, rows.take(np.flatnonzero(codes)), frozenset(part.aliases))
+
+    def _build(self, part: SubPlan, rows: JoinRows, scope: frozenset[str] | None) -> MatchBatch:
+        rows = rows.take(np.argsort(rows.born, kind="stable"))
+        tree, stores, interest = self._trees.tree, self._trees.tree.stores, self._trees.tree.context.interest
+        ids = dict(zip(part.aliases, rows.ids, strict=True))
+        membership = None
+        if interest is not None:
+            rows = JoinRows(rows.ids, rows.born, rows.dies, interest.read_result(part, rows))
+            membership = partial(_read_membership, interest.interest, self._group_places)
+        counted = [stores[alias].rows.read_expirations(ids[alias]) for alias in self.row_counted]
+        timed = {alias: life for alias, life in self.widest_windows if alias in ids}
+        tested = self._freshness_aliases if tree.shedding is not None else ()
+        aged = dict.fromkeys((*timed, *(alias for alias in tested if alias in ids)))
+        return MatchBatch(
+            rows,
+            {alias: stores[alias].rows.read_births(ids[alias]) for alias in aged},
+            reduce(np.minimum, counted) if counted else None,
+            PayloadView(ids, stores, [named for named in self._shown_columns if named[0] in ids]),
+            membership,
+            MatchOrigin(
+                tuple(timed.items()),
+                tree.plan.residuals,
+                tree.shedding is not None,
+                self.merge_count,
+                tree.maintenance,
+                scope,
+            ),
+        )
+
+    def list_row_counted_places(self) -> list[int]:
+        """The places of aliases with ROWS windows in a row of the root."""
+        return [self._trees.tree.plan.root.aliases.index(alias) for alias in self.row_counted]
+
+
+def _read_membership(interest: Interest, places: Mapping[FilterGroup, int], group: FilterGroup) -> Mask:
+    """By code of interest, whether a filter group is in its set."""
+    return interest.membership(places[group])

@@ -1,0 +1,91 @@
+"""Which tuples of a batch a leaf stores, and their codes.
+
+Law: a tuple is stored if it passes the filters, or if some query that shares the leaf needs it, and if it has no NULL
+in a term that joins it. Queries that do not join on a term need tuples with a NULL in it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.evaluate import compute_mask, evaluate
+from penstock.expr.nodes import Column
+from penstock.join.sharing.leaf_interest import LeafInterest
+from penstock.plan.physical import LeafPlan
+from penstock.state.code_set import Mask
+from penstock.state.kernels import I32, I64
+from penstock.state.key_space import KeySpace
+
+_NO_NULL_CODES: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True)
+class TupleSelection:
+    """The tuples of a batch that are stored: positions (None for all), codes by class, and codes of interest."""
+
+    chosen: I64 | None
+    codes: dict[int, I32]
+    wanted: I32 | None
+
+    def take(self, times: I64) -> I64:
+        return times if self.chosen is None else times[self.chosen]
+
+    def read(self, columns: Mapping[str, pa.Array], name: str) -> pa.Array:
+        """A column of the stored tuples."""
+        return columns[name] if self.chosen is None else columns[name].take(self._indices)
+
+    @cached_property
+    def _indices(self) -> pa.Array:
+        return pa.array(self.chosen)
+
+
+def select_tuples(
+    plan: LeafPlan,
+    keys: KeySpace,
+    interest: LeafInterest | None,
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    wanted: I32 | None,
+) -> TupleSelection:
+    """Choose the tuples that are stored. `wanted` are codes of interest; filters have been evaluated then."""
+    if wanted is not None:
+        chosen = _find_positions(wanted)
+    elif plan.filters:
+        chosen = _find_positions(compute_mask(plan.filters, lambda column: columns[column.name], rows))
+    else:
+        chosen = None
+    codes = _encode_terms(plan, keys, _make_reader(columns, chosen), rows if chosen is None else chosen.size)
+    null_codes = _NO_NULL_CODES if interest is None else interest.null_codes
+    lacking = [column for id_, column in codes.items() if id_ not in null_codes and column.min(initial=0) < 0]
+    if lacking:
+        matchable = np.logical_and.reduce([column >= 0 for column in lacking])
+        chosen = np.flatnonzero(matchable) if chosen is None else chosen[matchable]
+        codes = {id_: column[matchable] for id_, column in codes.items()}
+    if wanted is not None and chosen is not None:
+        wanted = wanted[chosen]
+    if null_codes and wanted is not None and interest is not None:
+        positions = np.arange(rows) if chosen is None else chosen
+        return TupleSelection(*interest.narrow_nulls(positions, codes, wanted))
+    return TupleSelection(chosen, codes, wanted)
+
+
+def _encode_terms(plan: LeafPlan, keys: KeySpace, read: Callable[[Column], pa.Array], rows: int) -> dict[int, I32]:
+    """The codes of tuples in every class, NONE where the term is NULL."""
+    return {id_: keys.interners[id_].intern(evaluate(term, read, rows)) for id_, term in plan.terms}
+
+
+def _find_positions(chosen: Mask | I32) -> I64 | None:
+    """Where a mask is true, or a code is not NO_INTEREST; None for everywhere."""
+    return None if np.count_nonzero(chosen) == chosen.size else np.flatnonzero(chosen)
+
+
+def _make_reader(columns: Mapping[str, pa.Array], chosen: I64 | None) -> Callable[[Column], pa.Array]:
+    if chosen is None:
+        return lambda column: columns[column.name]
+    indices = pa.array(chosen)
+    return lambda column: columns[column.name].take(indices)
