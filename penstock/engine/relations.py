@@ -21,6 +21,12 @@ Duration = str | int | timedelta
 _BUILT_IN_FUNCTIONS = ("count", "sum", "avg", "min", "max", "abs", "coalesce", "cast")
 
 
+def require_name(name: object) -> None:
+    """Refuse a name that is empty or not a string."""
+    if not isinstance(name, str) or not name:
+        raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+
+
 def describe_stream(
     name: str,
     schema: Mapping[str, str] | pa.Schema,
@@ -57,8 +63,7 @@ class Relations:
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is empty, is not a string, or is taken."""
-        if not isinstance(name, str) or not name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        require_name(name)
         if name in self.catalog.relations:
             taken = self.catalog.relations[name].name
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {taken} already")
