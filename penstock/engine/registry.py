@@ -9,6 +9,7 @@ from penstock.cql.catalog import NameMap
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
 from penstock.engine.query_output import BufferedOutput, DerivedOutput
+from penstock.engine.relations import require_name
 from penstock.engine.results import Results
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
@@ -42,8 +43,7 @@ class QueryRegistry:
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is empty, is not a string, or is taken."""
-        if not isinstance(name, str) or not name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        require_name(name)
         for running, what in ((self.queries, "query"), (self.derived, "derived stream")):
             if name in running:
                 raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")

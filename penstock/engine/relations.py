@@ -22,6 +22,12 @@ from penstock.ops.aggregate.user import check_aggregate_class
 Duration = str | int | timedelta
 
 
+def require_name(name: object) -> None:
+    """Refuse a name that is empty or not a string."""
+    if not isinstance(name, str) or not name:
+        raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+
+
 def describe_stream(
     name: str,
     schema: Mapping[str, str] | pa.Schema,
@@ -58,8 +64,7 @@ class Relations:
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is empty, is not a string, or is taken."""
-        if not isinstance(name, str) or not name:
-            raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
+        require_name(name)
         if name in self.catalog.relations:
             taken = self.catalog.relations[name].name
             raise QueryError("DUPLICATE_NAME", f"there is a stream or table {taken} already")
