@@ -23,7 +23,7 @@ from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.ops.expirations import Expirations
 from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Outlet, merge_changes
+from penstock.ops.protocol import Batch, Changes, Outlet, merge_changes
 from penstock.plan.join_sharing import JoinRequirement
 from penstock.state.alloc import gather
 from penstock.state.code_set import Mask
