@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.spark.cell_keys import find_cell_keys
-from penstock.spark.driver.control import ControlCommand
+from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import ALWAYS, Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec

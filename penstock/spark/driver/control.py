@@ -8,42 +8,20 @@ numbers, and skip those they have seen. The driver applies commands about querie
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.adapt.commands import Begin, Command, TimeCommand, decode_command, encode_command
-from penstock.errors import InternalError, QueryError
+from penstock.adapt.commands import Begin, Command
 from penstock.spark.cell_keys import find_cell_keys
+from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import ALWAYS
 from penstock.spark.storage import Folder
 from penstock.spark.worker.pack import COMMAND, PACKED_SCHEMA
 
 CONTROL_FOLDER = "control"
 FIRST_FILE = "00000000.json"
-
-
-@dataclass(frozen=True)
-class ControlCommand:
-    """A command with its number in the control stream."""
-
-    number: int
-    command: Command
-
-    def encode(self) -> bytes:
-        key, arguments = encode_command(self.command)
-        return json.dumps({"number": self.number, "do": key, "arguments": arguments}).encode()
-
-    @classmethod
-    def decode(cls, blob: bytes) -> ControlCommand:
-        try:
-            entry = json.loads(blob)
-            return cls(entry["number"], decode_command(entry["do"], entry["arguments"]))
-        except (ValueError, TypeError, KeyError, QueryError) as error:
-            raise InternalError("BAD_COMMAND", f"a file in the control folder is not a command: {error}") from error
 
 
 class CommandLog:
@@ -66,15 +44,6 @@ class CommandLog:
             numbered = ControlCommand(self._last_number, command)
             self._folder.write(f"{numbered.number:08d}.json", numbered.encode())
         return numbered
-
-
-def read_frontiers(
-    commands: Iterable[ControlCommand], seen: int, streams: Sequence[str], end: int
-) -> Iterator[tuple[str, int]]:
-    """The frontiers set by commands that were not seen yet, in order."""
-    for each in sorted(commands, key=lambda each: each.number):
-        if each.number > seen and isinstance(each.command, TimeCommand):
-            yield from each.command.list_frontiers(streams, end)
 
 
 def build_command_map(cells: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
-from penstock.spark.driver.control import ControlCommand, read_frontiers
+from penstock.spark.control_command import ControlCommand, read_frontiers
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
 from penstock.spark.worker.pack import BAD_ROWS, COMMAND, OWN_COLUMN

@@ -24,7 +24,7 @@ from penstock.adapt.commands import (
     TimeCommand,
 )
 from penstock.errors import PenstockError, QueryError, UnsupportedError
-from penstock.spark.driver.control import ControlCommand
+from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
