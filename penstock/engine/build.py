@@ -13,7 +13,7 @@ from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import JoinPlacement, RestoredJoins
 from penstock.engine.parts import DumpedJoins
 from penstock.engine.query import RunningQuery
-from penstock.engine.query_spec import QuerySpec
+from penstock.engine.checked_query import CheckedQuery
 from penstock.errors import QueryError
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.operator import JoinOperator
@@ -57,7 +57,7 @@ class QueryBuilder:
             self._budgets.admit(running)
         return running
 
-    def _make_spec(self, request: QueryRequest) -> QuerySpec:
+    def _make_spec(self, request: QueryRequest) -> CheckedQuery:
         """Check a request: one that is refused changes nothing."""
         name, text = request.name, request.text
         query = text if isinstance(text, Query) else bind_query(text, self._relations.catalog)
@@ -67,7 +67,7 @@ class QueryBuilder:
         rows = {table: data.num_rows for table, data in self._relations.tables.items()}
         plan = plan_body(query.body, PlanningContext(request.plan, rows, self._relations.stream_ranks))
         self._budgets.check_admission(name, plan, derives=request.derives)
-        return QuerySpec(
+        return CheckedQuery(
             name, query, plan, state, demand,
             derived_stream=Stream(name, query.schema, "_ts") if request.derives else None,
             plan_given=request.plan is not None, history=request.history,

@@ -23,7 +23,7 @@ from penstock.engine.parts import (
     ReadablePart,
 )
 from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput
-from penstock.engine.query_spec import QuerySpec
+from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.relations import Relations
 from penstock.engine.streams import StreamNode
 from penstock.expr.nodes import Expr
@@ -72,7 +72,7 @@ class CompiledQuery:
 class Compiler:
     """Adds the operators of one query to the graph. `joins` decides which running joins it shares."""
 
-    spec: QuerySpec
+    spec: CheckedQuery
     graph: Graph
     relations: Relations
     joins: JoinPlacement

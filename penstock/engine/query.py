@@ -13,7 +13,7 @@ from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.parts import DumpedJoins, JoinQueryPart, QueryPart
 from penstock.engine.query_output import Matches
 from penstock.engine.query_plan import RunningPlan
-from penstock.engine.query_spec import QuerySpec
+from penstock.engine.checked_query import CheckedQuery
 from penstock.errors import QueryError
 from penstock.graph.graph import Graph, Node
 from penstock.join.demand.gate import DemandFilter
@@ -26,7 +26,7 @@ from penstock.state.instants import as_times
 class RunningQuery:
     """One continuous query of an engine."""
 
-    def __init__(self, spec: QuerySpec, compiled: CompiledQuery, graph: Graph, joins: JoinRegistry) -> None:
+    def __init__(self, spec: CheckedQuery, compiled: CompiledQuery, graph: Graph, joins: JoinRegistry) -> None:
         self.spec = spec
         self.plan = RunningPlan(spec.name, spec.plan, compiled)
         self.output = compiled.output

@@ -11,7 +11,7 @@ from penstock.plan.query import PlanPart
 
 
 @dataclass(frozen=True)
-class QuerySpec:
+class CheckedQuery:
     """A bound query, its plan and how it is run."""
 
     name: str
