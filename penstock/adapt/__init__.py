@@ -1,1 +1,90 @@
 """Adaptation of running queries: monitor, decisions, run-time commands, and the allocation of probe budgets."""
+
+from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
+from penstock.adapt.budget import Budget, BudgetScope, Timer, as_budget
+from penstock.adapt.commands import (
+    ACTIONS,
+    Action,
+    AdaptCommand,
+    AddQuery,
+    AdvanceStream,
+    Begin,
+    Command,
+    CommandedEngine,
+    DeriveStream,
+    DropQuery,
+    EndStreams,
+    EngineOrder,
+    Migrate,
+    QueryCommand,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    ShedLoad,
+    TimeCommand,
+    decode_command,
+    decode_order,
+    encode_command,
+)
+from penstock.adapt.controller import LOG_SIZE, Controller, DecisionReplay
+from penstock.adapt.decide import Decision, Rules, as_rules
+from penstock.adapt.decision_thread import DecisionThread, make_analysis
+from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_greedy_cover, limit_to_supply
+from penstock.adapt.join_budget import JoinBudget
+from penstock.adapt.monitor import JoinSample, PushStats, compare_codes
+from penstock.adapt.sample_merger import SampleMerger
+from penstock.adapt.sampler import Sampler
+from penstock.adapt.steady import allocate_steady, compute_completeness
+
+__all__ = [
+    "ACTIONS",
+    "HEURISTICS",
+    "LOG_SIZE",
+    "POLICIES",
+    "Action",
+    "AdaptCommand",
+    "AddQuery",
+    "AdvanceStream",
+    "Allocation",
+    "Begin",
+    "Budget",
+    "BudgetScope",
+    "Command",
+    "CommandedEngine",
+    "Controller",
+    "Decision",
+    "DecisionReplay",
+    "DecisionThread",
+    "DeriveStream",
+    "DropQuery",
+    "EndStreams",
+    "EngineOrder",
+    "JoinBudget",
+    "JoinSample",
+    "Migrate",
+    "PushStats",
+    "QueryCommand",
+    "RefreshRates",
+    "Rules",
+    "SampleMerger",
+    "Sampler",
+    "SetBudget",
+    "SetPolicy",
+    "SetSchedule",
+    "ShedLoad",
+    "TimeCommand",
+    "Timer",
+    "allocate",
+    "allocate_steady",
+    "as_budget",
+    "as_rules",
+    "compare_codes",
+    "compute_completeness",
+    "compute_refresh_rates",
+    "decode_command",
+    "decode_order",
+    "encode_command",
+    "find_greedy_cover",
+    "limit_to_supply",
+    "make_analysis",
+]

@@ -23,7 +23,7 @@ from penstock.adapt.heuristics import (
 from penstock.adapt.knapsack import allocate_grepp, allocate_whole_tuples
 from penstock.adapt.linear_program import LinearProgram
 from penstock.adapt.steady import allocate_steady
-from penstock.plan.input_paths import Allowances, PlanLoad
+from penstock.plan import Allowances, PlanLoad
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from penstock.adapt.allocate import POLICIES
 from penstock.adapt.join_budget import JoinBudget
-from penstock.cql.durations import parse_duration
+from penstock.cql import parse_duration
 from penstock.errors import QueryError, require_known
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator
 
 Timer = Callable[[], float]
 

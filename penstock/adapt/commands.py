@@ -15,10 +15,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, get_args
 
 from penstock.adapt.budget import as_budget
-from penstock.cql.bound import Query
+from penstock.cql import Query
 from penstock.errors import QueryError, require_known
-from penstock.join.sharing.slices import Slicing
-from penstock.join.state_policy import POLICIES
+from penstock.join import POLICIES, Slicing
 
 Action = Literal["migrate", "policy", "reslice", "budget"]
 """What a controller can decide on."""

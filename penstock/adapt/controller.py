@@ -22,7 +22,7 @@ from penstock.adapt.decision_thread import DecisionThread, make_analysis, make_f
 from penstock.adapt.protocols import ObservedBudgets, Q
 from penstock.adapt.sampler import Sampler
 from penstock.errors import QueryError
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator
 
 LOG_SIZE = 10_000
 """How many decisions a log holds."""

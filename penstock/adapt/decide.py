@@ -20,13 +20,25 @@ from typing import Any
 from penstock.adapt.commands import ACTIONS, Action, AdaptCommand, Migrate, Reslice, SetPolicy, ShedLoad
 from penstock.adapt.monitor import Observation
 from penstock.errors import QueryError
-from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
-from penstock.join.sharing.slices import SLICE_OVERHEAD
-from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
-from penstock.plan.join_graph import JoinGraph
-from penstock.plan.join_order import choose_tree
-from penstock.plan.slice_cost import choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
-from penstock.plan.tree import Eddy, JoinPair, Leaf, Tree, list_joins, list_leaves, rename_leaves
+from penstock.join import BATCH_COST, REQUEST_COST, SLICE_OVERHEAD, TEST_COST
+from penstock.plan import (
+    Eddy,
+    JoinGraph,
+    JoinPair,
+    Leaf,
+    Statistics,
+    Tree,
+    choose_cpu_opt_chain,
+    choose_mem_opt_chain,
+    choose_tree,
+    compute_slice_cost,
+    compute_tree_cost,
+    estimate_output_rate,
+    estimate_state_rows,
+    list_joins,
+    list_leaves,
+    rename_leaves,
+)
 
 _MINUTE = 60.0
 _URGENT_FACTOR = 2.0

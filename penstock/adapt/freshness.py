@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from penstock.plan.input_paths import InputPath, PlanLoad
-from penstock.plan.tree import JoinPair, Leaf, Tree
+from penstock.plan import InputPath, JoinPair, Leaf, PlanLoad, Tree
 
 _TOLERANCE = 1e-9
 

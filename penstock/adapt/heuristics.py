@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins
-from penstock.plan.tree import JoinPair, Tree, list_joins
+from penstock.plan import JoinPair, PlanLoad, Tree, list_directions, list_halfway_joins, list_joins
 
 
 def allocate_equal_hj(load: PlanLoad, mu: float) -> dict[Tree, float]:

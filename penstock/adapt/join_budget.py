@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from penstock.adapt.allocate import Allocation, allocate
 from penstock.adapt.freshness import compute_renewal_rates
-from penstock.cql.catalog import Stream
-from penstock.join.operator import JoinOperator
-from penstock.join.shedding.load_shedding import LoadShedding
-from penstock.plan.input_paths import PlanLoad
-from penstock.plan.physical import JoinPlan
-from penstock.plan.tree import Leaf, Tree, rename_leaves, require_tree
+from penstock.cql import Stream
+from penstock.join import JoinOperator, LoadShedding
+from penstock.plan import JoinPlan, Leaf, PlanLoad, Tree, rename_leaves, require_tree
 
 _TRIAL_SHARE = 0.02
 """The part of a budget that is divided equally among all half-way joins, so that each is measured."""

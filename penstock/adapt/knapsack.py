@@ -8,8 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from penstock.plan.input_paths import InputPath, PlanLoad, list_halfway_joins
-from penstock.plan.tree import Tree
+from penstock.plan import InputPath, PlanLoad, Tree, list_halfway_joins
 
 _MAX_BUDGET_UNITS = 1 << 14
 

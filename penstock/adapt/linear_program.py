@@ -14,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.adapt.freshness import RefreshRates
-from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import JoinPair, Tree, list_joins
-from penstock.state.sorted_index import F64
+from penstock.plan import JoinPair, PlanLoad, Tree, list_directions, list_joins
+from penstock.state import F64
 
 
 class LinearProgram:

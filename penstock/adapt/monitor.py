@@ -16,15 +16,9 @@ import numpy as np
 
 from penstock.adapt.join_budget import ticks_per_second
 from penstock.adapt.protocols import ObservedBudgets, Q
-from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing.slices import measure_windows
-from penstock.plan.cost import Statistics
-from penstock.plan.join_graph import JoinGraph
-from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
-from penstock.plan.tree import PlanShape
-from penstock.state.kernels import I32
+from penstock.join import JoinNode, JoinOperator, LeafStore, measure_windows
+from penstock.plan import JoinGraph, PlanShape, Rates, SharedWindows, SliceChain, Statistics
+from penstock.state import I32
 
 MAX_COMPARED = 1024
 """How many tuples of a window are compared."""

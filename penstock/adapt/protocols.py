@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from penstock.adapt.join_budget import JoinBudget
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator
 
 
 class ObservedQuery(Protocol):

@@ -13,8 +13,8 @@ from time import perf_counter
 from penstock.adapt.join_budget import ticks_per_second
 from penstock.adapt.monitor import JoinSample, PushStats, compute_horizon, sample_join
 from penstock.adapt.protocols import ObservedBudgets, Q
-from penstock.join.operator import JoinOperator
-from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.join import JoinOperator
+from penstock.state import ALWAYS, FOREVER
 
 _SAMPLES_PER_WINDOW = 4
 """How often a join is sampled within its shortest window."""

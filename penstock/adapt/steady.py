@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import Tree, list_joins
+from penstock.plan import PlanLoad, Tree, list_directions, list_joins
 
 _MAX_SWEEPS = 6
 _MAX_STEPS = 12

@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from typer.core import TyperGroup
 
 from penstock import lab as labs
-from penstock.cql.script import Script, read_script
+from penstock.cql import Script, read_script
 from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
 from penstock.spark.sinks import from_connector
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from penstock.cql.script import Script
+from penstock.cql import Script
 from penstock.spark.run import Run
 from penstock.spark.script_pipeline import build_pipeline
 from penstock.spark.session import create_log_file, local_session

@@ -1,19 +1,55 @@
 """CQL text → bound queries, with every name and type resolved."""
 
 from penstock.cql.bind import bind_query, bind_script
-from penstock.cql.catalog import Catalog
-from penstock.cql.durations import parse_duration
+from penstock.cql.bound import (
+    BareQuery,
+    CreateStreamAs,
+    Emit,
+    InsertInto,
+    Query,
+    QueryBody,
+    Select,
+    SeqMode,
+    SetOperation,
+    Source,
+)
+from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
+from penstock.cql.durations import format_duration, parse_duration
 from penstock.cql.errors import CqlError, CqlUnsupportedError
-from penstock.cql.types import build_schema, find_time_column, to_arrow_type
+from penstock.cql.script import Script, read_script
+from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type
+from penstock.cql.windows import UNBOUNDED, Range, Window
 
 __all__ = [
+    "UNBOUNDED",
+    "BareQuery",
     "Catalog",
+    "Connector",
     "CqlError",
     "CqlUnsupportedError",
+    "CreateStreamAs",
+    "Emit",
+    "InsertInto",
+    "NameMap",
+    "Query",
+    "QueryBody",
+    "Range",
+    "Script",
+    "Select",
+    "SeqMode",
+    "SetOperation",
+    "Source",
+    "Stream",
+    "Table",
+    "Timestamps",
+    "Window",
     "bind_query",
     "bind_script",
     "build_schema",
     "find_time_column",
+    "format_duration",
+    "format_type",
     "parse_duration",
+    "read_script",
     "to_arrow_type",
 ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
 from penstock.cql.windows import Window
-from penstock.expr.nodes import Expr
+from penstock.expr import Expr
 
 Emit = Literal["istream", "dstream", "rstream"]
 SeqMode = Literal["recent", "chronicle"]

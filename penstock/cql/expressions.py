@@ -16,10 +16,24 @@ from penstock.cql.operands import Operand, OperandTyper, type_null
 from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
 from penstock.errors import QueryError
-from penstock.expr.aggregates import AGGREGATES
-from penstock.expr.functions import FUNCTIONS, NAMED_FUNCTIONS
-from penstock.expr.nodes import BOOL, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Expr, Literal, Op
-from penstock.expr.types import NULL, classify_type, is_instant
+from penstock.expr import (
+    AGGREGATES,
+    BOOL,
+    FUNCTIONS,
+    INT,
+    INTERVAL,
+    NAMED_FUNCTIONS,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Aggregate,
+    Call,
+    Expr,
+    Literal,
+    Op,
+    classify_type,
+    is_instant,
+)
 
 _ARITHMETIC: dict[type[exp.Expr], Op] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS: dict[type[exp.Expr], Op] = {

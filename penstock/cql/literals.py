@@ -7,8 +7,7 @@ from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 
-from penstock.expr.nodes import DOUBLE, INT, STRING, Literal
-from penstock.expr.types import MAX_PRECISION, classify_type
+from penstock.expr import DOUBLE, INT, MAX_PRECISION, STRING, Literal, classify_type
 
 _WIDE_CONTEXT = Context(prec=2 * MAX_PRECISION)
 _BOOLEANS = {"true": True, "false": False}

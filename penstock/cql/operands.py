@@ -13,11 +13,23 @@ from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin
 from penstock.cql.literals import cast_literal
 from penstock.cql.types import format_type
-from penstock.expr.aggregates import AggregateFunction
-from penstock.expr.functions import Function
-from penstock.expr.nodes import BOOL, INT, INTERVAL, Aggregate, Call, Expr, Literal
-from penstock.expr.type_rules import Mismatch, Signature, unify
-from penstock.expr.types import NULL, classify_type, is_instant
+from penstock.expr import (
+    BOOL,
+    INT,
+    INTERVAL,
+    NULL,
+    Aggregate,
+    AggregateFunction,
+    Call,
+    Expr,
+    Function,
+    Literal,
+    Mismatch,
+    Signature,
+    classify_type,
+    is_instant,
+    unify,
+)
 
 
 class Operand(NamedTuple):

@@ -11,7 +11,7 @@ from penstock.cql.bound import SelectItem
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin
 from penstock.cql.scope import Scope, column_names, find_column
-from penstock.expr.nodes import Aggregate, Call, Column, Expr
+from penstock.expr import Aggregate, Call, Column, Expr
 
 TIMESTAMP_COLUMN = "_ts"
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
-from penstock.expr.nodes import Column
+from penstock.expr import Column
 
 
 def column_names(source: Source) -> list[str]:

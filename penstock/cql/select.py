@@ -17,8 +17,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.sources import bind_sources
 from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
 from penstock.cql.types import format_type
-from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, split_conjuncts, walk
-from penstock.expr.types import classify_type, find_common_type
+from penstock.expr import Aggregate, Call, Column, Expr, Literal, classify_type, find_common_type, split_conjuncts, walk
 
 
 def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError
-from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP
-from penstock.expr.types import MAX_PRECISION, classify_type
+from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
 
 _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from penstock.adapt.decide import Decision, Rules
+from penstock.adapt import Decision, Rules
 from penstock.demo import streams
 from penstock.demo.results import ResultTables, concat_results
 from penstock.engine import Engine
@@ -31,7 +31,7 @@ from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.session import SHORT_RUN_SETTINGS, local_session
-from penstock.state.arrow import flatten_column
+from penstock.state import flatten_column
 
 MINUTES = 24
 CELLS = 2

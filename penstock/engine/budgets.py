@@ -10,16 +10,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from penstock.adapt.budget import Budget, BudgetScope, Timer
-from penstock.adapt.join_budget import JoinBudget
+from penstock.adapt import Budget, BudgetScope, JoinBudget, Timer
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.query import RunningQuery
 from penstock.engine.registry import QueryRegistry
 from penstock.errors import UnsupportedError
-from penstock.join.operator import JoinOperator, make_eddy_budget_error
-from penstock.plan.physical import EddyPlan
-from penstock.plan.query import DifferencePart, DistinctPart, GroupPart, JoinPart, PlanPart, UnionPart, list_join_parts
-from penstock.plan.tree import Tree
+from penstock.join import JoinOperator, make_eddy_budget_error
+from penstock.plan import (
+    DifferencePart,
+    DistinctPart,
+    EddyPlan,
+    GroupPart,
+    JoinPart,
+    PlanPart,
+    Tree,
+    UnionPart,
+    list_join_parts,
+)
 
 _EXEMPT = object()
 """The scope of queries that are exempt from the budget of the engine."""

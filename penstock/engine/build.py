@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.cql import bind_query
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Stream
+from penstock.cql import Query, Stream, bind_query
+from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import Compiler
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import JoinPlacement, RestoredJoins
 from penstock.engine.parts import DumpedJoins
 from penstock.engine.query import RunningQuery
-from penstock.engine.checked_query import CheckedQuery
 from penstock.errors import QueryError
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import JoinOperator
-from penstock.ops.protocol import SavedState
-from penstock.plan.rules import PlanningContext, plan_body
+from penstock.join import DemandFilter, JoinOperator
+from penstock.ops import SavedState
+from penstock.plan import PlanningContext, plan_body
 
 
 @dataclass(frozen=True)

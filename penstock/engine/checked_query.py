@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Stream
-from penstock.join.demand.gate import DemandFilter
-from penstock.plan.query import PlanPart
+from penstock.cql import Query, Stream
+from penstock.join import DemandFilter
+from penstock.plan import PlanPart
 
 
 @dataclass(frozen=True)

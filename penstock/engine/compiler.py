@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Stream
+from penstock.cql import Source, Stream
+from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
 from penstock.engine.parts import (
     BufferedJoinPart,
@@ -23,36 +23,40 @@ from penstock.engine.parts import (
     ReadablePart,
 )
 from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput
-from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.relations import Relations
 from penstock.engine.streams import StreamNode
-from penstock.expr.nodes import Expr
-from penstock.graph.buffers import Buffer, Reader
-from penstock.graph.graph import Graph, Node
-from penstock.join.join_inputs import JoinInput
-from penstock.join.operator import JoinOperator, JoinSpec
-from penstock.join.sharing.member import Member, WritingMember
-from penstock.join.sharing.shared_needs import StartPoint
-from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
-from penstock.ops.difference import DifferenceOperator
-from penstock.ops.distinct import DistinctOperator
-from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
-from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import CHANGES, INSERTS, OutputMode
-from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
-from penstock.ops.union import UnionOperator
-from penstock.plan.join_sharing import JoinRequirement, derive_requirement
-from penstock.plan.query import (
+from penstock.expr import Expr
+from penstock.graph import Buffer, Graph, Node, Reader
+from penstock.join import JoinInput, JoinOperator, JoinSpec, Member, StartPoint, WritingMember
+from penstock.ops import (
+    CHANGES,
+    INSERTS,
+    AggregateOperator,
+    DerivedStreamOperator,
+    DifferenceOperator,
+    DistinctOperator,
+    DStreamOperator,
+    IStreamOperator,
+    OperatorId,
+    OutputMode,
+    RStreamOperator,
+    SequenceInput,
+    SequenceOperator,
+    SlidingAggregateOperator,
+    UnionOperator,
+)
+from penstock.plan import (
     DifferencePart,
     DistinctPart,
     GroupPart,
     JoinPart,
+    JoinRequirement,
     PlanPart,
     SequencePart,
     UnionPart,
+    derive_requirement,
 )
-from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import Maintenance
+from penstock.state import ALWAYS, Maintenance
 
 MakeOperator = Callable[[str, list[Reader], Buffer], PartOperator]
 """Creates an operator, given its name in the graph, the readers of its inputs and its outlet."""

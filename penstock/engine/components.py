@@ -10,7 +10,7 @@ from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.options import EngineOptions
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Relations
-from penstock.graph.graph import Graph
+from penstock.graph import Graph
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,8 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock.adapt.budget import Timer, as_budget
-from penstock.adapt.decide import Decision, Rules, as_rules
-from penstock.adapt.join_budget import JoinBudget
-from penstock.adapt.monitor import JoinSample
-from penstock.adapt.sampler import Sampler
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Stream, Timestamps
+from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
+from penstock.cql import Query, Stream, Timestamps
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
@@ -36,15 +31,10 @@ from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.steering import Steering
 from penstock.engine.streams import Clock
 from penstock.errors import QueryError, require_known
-from penstock.graph.graph import Graph
-from penstock.graph.rules import STRATEGIES
-from penstock.graph.scheduler import GraphScheduler
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.running_trees import Migration
-from penstock.join.sharing.slices import Slicing
-from penstock.plan.explain import ExplainNode
-from penstock.state.kernels import FOREVER
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.graph import STRATEGIES, Graph, GraphScheduler
+from penstock.join import DemandFilter, Migration, Slicing
+from penstock.plan import ExplainNode
+from penstock.state import FOREVER, SHIPPED, Maintenance
 
 
 @guard_calls(

@@ -8,9 +8,9 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.errors import DataError
-from penstock.state.arrow import flatten_column
+from penstock.state import flatten_column
 
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:

@@ -10,13 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from penstock.graph.graph import Node
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing.slices import Slicing
-from penstock.plan.join_sharing import find_nested_renaming, find_shared_renaming
-from penstock.plan.query import JoinPart
-from penstock.plan.tree import list_joins, rename_leaves, require_tree
+from penstock.graph import Node
+from penstock.join import DemandFilter, JoinOperator, Slicing
+from penstock.plan import JoinPart, find_nested_renaming, find_shared_renaming, list_joins, rename_leaves, require_tree
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from penstock.errors import QueryError, require_known
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.sharing.slices import Slicing
-from penstock.join.state_policy import POLICIES
-from penstock.state.maintenance import Maintenance
+from penstock.join import POLICIES, DemandFilter, Slicing
+from penstock.state import Maintenance
 
 DEMAND_FILTERS = get_args(DemandFilter)
 

@@ -14,28 +14,25 @@ from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.saved_arcs import dump_arcs, restore_arcs
 from penstock.engine.saved_join import dump_join, restore_join
 from penstock.errors import QueryError
-from penstock.graph.buffers import Buffer, Reader
-from penstock.graph.graph import Graph, Node
-from penstock.join.join_metrics import describe_nodes
-from penstock.join.operator import JoinOperator
-from penstock.join.running_trees import Migration
-from penstock.join.sharing.member import Member
-from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Changes, Operator, SavedState, as_changes
-from penstock.plan.explain import ExplainNode, Properties, describe_join
-from penstock.plan.physical import JoinPlan
-from penstock.plan.query import JoinPart
-from penstock.plan.tree import (
+from penstock.graph import Buffer, Graph, Node, Reader
+from penstock.join import JoinOperator, Member, Migration, describe_nodes
+from penstock.ops import Changes, Operator, OperatorId, SavedState, as_changes
+from penstock.plan import (
     Eddy,
+    ExplainNode,
+    JoinPart,
+    JoinPlan,
     PlanShape,
+    Properties,
     Tree,
+    describe_join,
     list_joins,
     list_leaves,
     rename_leaves,
     replace_subtree,
     require_tree,
 )
-from penstock.state.kernels import ALWAYS
+from penstock.state import ALWAYS
 
 DumpedJoins = dict[tuple[JoinOperator, frozenset[str] | None], int]
 """The numbers of the joins dumped so far. The queries that read one node of a join are saved as a join of their own."""

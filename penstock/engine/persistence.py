@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from penstock.adapt.decide import Rules
+from penstock.adapt import Rules
 from penstock.engine.build import QueryRequest, list_join_ids
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import RestoredJoins
@@ -18,8 +18,8 @@ from penstock.engine.query_output import DerivedOutput
 from penstock.engine.saved_arcs import dump_outlet, restore_outlet
 from penstock.engine.snapshot import SavedQuery, SavedSource, Snapshot
 from penstock.engine.steering import Steering
-from penstock.ops.source import SourceOperator
-from penstock.state.maintenance import Maintenance
+from penstock.ops import SourceOperator
+from penstock.state import Maintenance
 
 
 class Persistence:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.adapt.commands import CommandedEngine
+from penstock.adapt import CommandedEngine
 from penstock.engine.components import EngineComponents
 from penstock.engine.results import Results
 from penstock.engine.steering import Steering
-from penstock.graph.scheduler import GraphScheduler
+from penstock.graph import GraphScheduler
 
 
 class PushCycle:

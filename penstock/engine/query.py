@@ -6,21 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Stream
+from penstock.cql import Query, Stream
+from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import CompiledQuery
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.parts import DumpedJoins, JoinQueryPart, QueryPart
 from penstock.engine.query_output import Matches
 from penstock.engine.query_plan import RunningPlan
-from penstock.engine.checked_query import CheckedQuery
 from penstock.errors import QueryError
-from penstock.graph.graph import Graph, Node
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.operator import JoinOperator
-from penstock.join.state_policy import POLICIES
-from penstock.ops.protocol import Changes, SavedState
-from penstock.state.instants import as_times
+from penstock.graph import Graph, Node
+from penstock.join import POLICIES, DemandFilter, JoinOperator
+from penstock.ops import Changes, SavedState
+from penstock.state import as_times
 
 
 class RunningQuery:

@@ -6,15 +6,13 @@ results depend on. Queries that read a node of another query's join may have got
 
 from __future__ import annotations
 
-from penstock.adapt.budget import Budget
+from penstock.adapt import Budget
 from penstock.engine.build import QueryBuilder, QueryRequest
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import JoinPlacement
 from penstock.engine.query_output import DerivedOutput
 from penstock.errors import QueryError, ResourceError
-from penstock.join.demand.gate import DemandFilter
-from penstock.join.running_trees import Migration
-from penstock.join.sharing.slices import Slicing
+from penstock.join import DemandFilter, Migration, Slicing
 
 
 class QueryChanges:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from penstock.engine.parts import JoinQueryPart
 from penstock.engine.streams import StreamNode
-from penstock.graph.buffers import Reader
-from penstock.join.match_batch import MatchBatch
-from penstock.join.operator import JoinOperator
-from penstock.ops.protocol import Batch
-from penstock.state.kernels import FOREVER
+from penstock.graph import Reader
+from penstock.join import JoinOperator, MatchBatch
+from penstock.ops import Batch
+from penstock.state import FOREVER
 
 Matches = Mapping[JoinOperator, Sequence[MatchBatch]]
 """What each join found in a push, for the queries that read their results in it."""

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 from penstock.engine.compiler import CompiledQuery
 from penstock.engine.parts import JoinQueryPart
 from penstock.errors import QueryError
-from penstock.join.operator import JoinOperator
-from penstock.join.running_trees import Migration
-from penstock.plan.explain import ExplainNode
-from penstock.plan.explain_query import describe_query
-from penstock.plan.query import JoinPart, PlanPart, list_difference_parts, list_join_parts, list_planned_joins
-from penstock.plan.shapes import replan
-from penstock.plan.tree import Tree, rename_leaves
+from penstock.join import JoinOperator, Migration
+from penstock.plan import (
+    ExplainNode,
+    JoinPart,
+    PlanPart,
+    Tree,
+    describe_query,
+    list_difference_parts,
+    list_join_parts,
+    list_planned_joins,
+    rename_leaves,
+    replan,
+)
 
 
 class RunningPlan:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
-from penstock.cql.catalog import NameMap
+from penstock.cql import NameMap
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
 from penstock.engine.query_output import BufferedOutput, DerivedOutput
 from penstock.engine.relations import require_name
 from penstock.engine.results import Results
 from penstock.errors import QueryError
-from penstock.graph.graph import Graph, Node
-from penstock.join.operator import JoinOperator
+from penstock.graph import Graph, Node
+from penstock.join import JoinOperator
 
 
 class QueryRegistry:

@@ -8,16 +8,14 @@ from typing import get_args
 
 import pyarrow as pa
 
-from penstock.cql import build_schema, find_time_column, parse_duration
-from penstock.cql.catalog import Catalog, Stream, Table, Timestamps
+from penstock.cql import Catalog, Stream, Table, Timestamps, build_schema, find_time_column, parse_duration
 from penstock.engine.guard import Guard
 from penstock.engine.ingest import fit_columns
 from penstock.engine.streams import Clock, StreamNode, StreamRegistry
 from penstock.errors import DataError, QueryError, require_known
-from penstock.expr.aggregates import AGGREGATES
-from penstock.expr.functions import NAMED_FUNCTIONS
-from penstock.graph.graph import Graph
-from penstock.ops.aggregate.user import check_aggregate_class
+from penstock.expr import AGGREGATES, NAMED_FUNCTIONS
+from penstock.graph import Graph
+from penstock.ops import check_aggregate_class
 
 Duration = str | int | timedelta
 

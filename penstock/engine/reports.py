@@ -7,8 +7,8 @@ import pyarrow as pa
 from penstock.engine.components import EngineComponents
 from penstock.engine.sharing_report import build_slice_table, format_sharing
 from penstock.errors import QueryError
-from penstock.graph.timestamps import find_awaited_time
-from penstock.plan.explain import ExplainNode, as_mermaid, as_text
+from penstock.graph import find_awaited_time
+from penstock.plan import ExplainNode, as_mermaid, as_text
 
 
 class Reports:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.buffers import Buffer, Reader
-from penstock.ops.changelog import as_batch, as_table, undo
-from penstock.ops.protocol import Changes, SavedState, as_changes
+from penstock.graph import Buffer, Reader
+from penstock.ops import Changes, SavedState, as_batch, as_changes, as_table, undo
 
 
 def dump_outlet(outlet: Buffer) -> SavedState:

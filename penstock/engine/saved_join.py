@@ -11,12 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing.member import Member
-from penstock.join.sharing.shared_needs import StartPoint
-from penstock.join.state_policy import StatePolicy
-from penstock.plan.join_sharing import rename_terms
-from penstock.plan.query import JoinPart
+from penstock.join import JoinOperator, Member, StartPoint, StatePolicy
+from penstock.plan import JoinPart, rename_terms
 
 
 def dump_join(join: JoinOperator, first: Member, part: JoinPart) -> tuple[dict[str, Any], dict[str, pa.Table]]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.cql.durations import format_duration
+from penstock.cql import format_duration
 from penstock.engine.parts import JoinQueryPart
-from penstock.join.sharing.slices import Slice, list_slices
-from penstock.ops.operator_id import OperatorId
-from penstock.plan.tree import rename_leaves
+from penstock.join import Slice, list_slices
+from penstock.ops import OperatorId
+from penstock.plan import rename_leaves
 
 _MAX_LISTED = 10
 

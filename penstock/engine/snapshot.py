@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.errors import DataError
-from penstock.graph.graph import RunSettings
-from penstock.join.demand.gate import DemandFilter
-from penstock.ops.protocol import SavedState
-from penstock.state.arrow import decode_table, encode_table
+from penstock.graph import RunSettings
+from penstock.join import DemandFilter
+from penstock.ops import SavedState
+from penstock.state import decode_table, encode_table
 
 _VERSION = 7
 _INDEX = "index.json"

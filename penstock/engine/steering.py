@@ -6,10 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from penstock.adapt.budget import Timer
-from penstock.adapt.commands import CommandedEngine
-from penstock.adapt.controller import Controller, DecisionReplay
-from penstock.adapt.decide import Decision, Rules
+from penstock.adapt import CommandedEngine, Controller, Decision, DecisionReplay, Rules, Timer
 from penstock.engine.components import EngineComponents
 from penstock.errors import QueryError
 

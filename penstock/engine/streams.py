@@ -10,17 +10,12 @@ from time import time_ns
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.catalog import Catalog, Stream
+from penstock.cql import Catalog, Stream
 from penstock.engine.ingest import fit_columns, split_null_times, to_tick
 from penstock.errors import DataError, QueryError
-from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Graph, Node
-from penstock.ops.operator_id import make_stream_id
-from penstock.ops.protocol import StreamWriter
-from penstock.ops.source import ClockedSource, LatentSource, SourceOperator
-from penstock.state.code_set import Mask
-from penstock.state.instants import to_ticks
-from penstock.state.kernels import ALWAYS, FOREVER, I64
+from penstock.graph import Buffer, Graph, Node
+from penstock.ops import ClockedSource, LatentSource, SourceOperator, StreamWriter, make_stream_id
+from penstock.state import ALWAYS, FOREVER, I64, Mask, to_ticks
 
 Clock = Callable[[], int | datetime]
 

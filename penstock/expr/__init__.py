@@ -1,6 +1,9 @@
 """Typed expressions: nodes, the registries of functions and aggregates, vectorised evaluation and SQL text."""
 
+from penstock.expr.aggregates import AGGREGATES, AggregateFunction
+from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
+from penstock.expr.functions import FUNCTIONS, NAMED_FUNCTIONS, Function
 from penstock.expr.nodes import (
     BOOL,
     COMPARISONS,
@@ -23,31 +26,46 @@ from penstock.expr.nodes import (
     walk,
 )
 from penstock.expr.sql import quote_name, to_sql
-from penstock.expr.types import format_spark_type
+from penstock.expr.type_rules import Mismatch, Signature, unify
+from penstock.expr.types import MAX_PRECISION, NULL, classify_type, find_common_type, format_spark_type, is_instant
 
 __all__ = [
+    "AGGREGATES",
     "BOOL",
     "COMPARISONS",
     "DOUBLE",
+    "FUNCTIONS",
     "INT",
     "INTERVAL",
+    "MAX_PRECISION",
+    "NAMED_FUNCTIONS",
+    "NULL",
     "STRING",
     "TIMESTAMP",
     "Aggregate",
+    "AggregateFunction",
     "Call",
     "Column",
     "Expr",
+    "Function",
     "Literal",
+    "Mismatch",
     "Op",
+    "Signature",
     "children",
+    "classify_type",
     "compute_mask",
     "evaluate",
     "find_aliases",
     "find_columns",
+    "find_common_type",
     "format_spark_type",
+    "is_instant",
     "quote_name",
     "rewrite",
     "split_conjuncts",
     "to_sql",
+    "try_cast",
+    "unify",
     "walk",
 ]

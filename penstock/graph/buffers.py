@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.ops.protocol import Batch, concat
-from penstock.state.kernels import ALWAYS, I64
+from penstock.ops import Batch, concat
+from penstock.state import ALWAYS, I64
 
 
 class Buffer:

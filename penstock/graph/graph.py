@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from penstock.graph.buffers import Buffer, Reader
 from penstock.graph.state_table import StateTable, build_state_table
-from penstock.ops.protocol import FrontierBypass, FrontierGenerator, Operator, TimerOperator
+from penstock.ops import FrontierBypass, FrontierGenerator, Operator, TimerOperator
 
 
 class RunSettings(TypedDict):

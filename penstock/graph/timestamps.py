@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Node
-from penstock.ops.protocol import FrontierBypass
+from penstock.ops import FrontierBypass
 
 
 def list_reached(node: Node) -> Iterator[str]:

@@ -5,3 +5,55 @@
 - `leaf_store` holds one window: `stored_rows`, `leaf_indexes`, `expiry_order`, `column_gaps`.
 - `demand/` is JIT, `completion/` JISC, `sharing/` State-Slice, `shedding/` the probe budgets of JAQPOT.
 """
+
+from penstock.join.completion.parallel_track import ParallelTrack
+from penstock.join.demand.gate import DemandFilter
+from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
+from penstock.join.join_inputs import JoinInput
+from penstock.join.join_metrics import describe_nodes
+from penstock.join.join_rows import JoinRows, concat_rows
+from penstock.join.leaf_node import LeafNode
+from penstock.join.leaf_store import LeafStore
+from penstock.join.match_batch import MatchBatch
+from penstock.join.node import JoinNode, TreeNode
+from penstock.join.operator import JoinOperator, JoinSpec, make_eddy_budget_error
+from penstock.join.running_trees import Migration
+from penstock.join.sharing.member import Member, WritingMember
+from penstock.join.sharing.shared_needs import StartPoint
+from penstock.join.sharing.slices import SLICE_OVERHEAD, Slice, Slicing, list_slices, measure_windows
+from penstock.join.shedding.load_shedding import LoadShedding
+from penstock.join.state_policy import POLICIES, StatePolicy
+from penstock.join.tree import JoinTree
+
+__all__ = [
+    "BATCH_COST",
+    "POLICIES",
+    "REQUEST_COST",
+    "SLICE_OVERHEAD",
+    "TEST_COST",
+    "DemandFilter",
+    "JoinInput",
+    "JoinNode",
+    "JoinOperator",
+    "JoinRows",
+    "JoinSpec",
+    "JoinTree",
+    "LeafNode",
+    "LeafStore",
+    "LoadShedding",
+    "MatchBatch",
+    "Member",
+    "Migration",
+    "ParallelTrack",
+    "Slice",
+    "Slicing",
+    "StartPoint",
+    "StatePolicy",
+    "TreeNode",
+    "WritingMember",
+    "concat_rows",
+    "describe_nodes",
+    "list_slices",
+    "make_eddy_budget_error",
+    "measure_windows",
+]

@@ -11,8 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 import numpy as np
 
 from penstock.join.stored_rows import StoredRows
-from penstock.state.kernels import ALWAYS
-from penstock.state.renumbering import Renumbering
+from penstock.state import ALWAYS, Renumbering
 
 
 class ColumnGaps:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_store import LeafStore
-from penstock.ops.protocol import Batch, Inlet
-from penstock.state.kernels import ALWAYS
-from penstock.state.renumbering import Renumbering
+from penstock.ops import Batch, Inlet
+from penstock.state import ALWAYS, Renumbering
 
 
 @dataclass

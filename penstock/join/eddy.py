@@ -25,8 +25,7 @@ from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import EddyPlan, Key, NodePlan
-from penstock.plan.routing import EddyRoute, choose_route
+from penstock.plan import EddyPlan, EddyRoute, Key, NodePlan, choose_route
 
 _DECAY = 0.5
 """The factor by which each batch reduces the weight of earlier batches."""

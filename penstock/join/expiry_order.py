@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from penstock.join.sharing.kernels import is_ascending
 from penstock.join.stored_rows import StoredRows
-from penstock.state.columns import ring_read
-from penstock.state.kernels import ALWAYS, I64
-from penstock.state.maintenance import Maintenance
+from penstock.state import ALWAYS, I64, Maintenance, ring_read
 
 
 class ExpiryOrder:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from penstock.join.early_reader import EarlyReader
 from penstock.join.leaf_store import LeafStore
-from penstock.ops.protocol import Batch, Inlet
-from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state.kernels import ALWAYS
+from penstock.ops import Batch, Inlet, compute_bound, find_cut, has_ready
+from penstock.state import ALWAYS
 
 
 @dataclass(frozen=True)

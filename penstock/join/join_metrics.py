@@ -8,8 +8,7 @@ from penstock.join.eddy import EddyNode
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.tree import JoinTree
-from penstock.plan.explain import Properties
-from penstock.plan.tree import rename_leaves
+from penstock.plan import Properties, rename_leaves
 
 
 def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.join.match_batch import MatchBatch
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
-from penstock.ops.protocol import Batch
+from penstock.ops import Batch
 
 
 class JoinOutput:

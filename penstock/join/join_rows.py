@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.alloc import concat_arrays, gather
-from penstock.state.kernels import I32, I64
+from penstock.state import I32, I64, concat_arrays, gather
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from penstock.join.sharing.interest import NO_INTEREST, Interest, compute_ends
 from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.join.tree import JoinTree
-from penstock.state.kernels import ALWAYS
+from penstock.state import ALWAYS
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,26 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from penstock.expr.nodes import Column
+from penstock.expr import Column
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.sharing.kernels import probe_with_interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
-from penstock.plan.physical import Key
-from penstock.state.chain_index import ChainIndex
-from penstock.state.kernels import I32, I64, probe_chain
-from penstock.state.key_space import KeySpace
-from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
-from penstock.state.sorted_index import F64, SortedIndex, to_floats
+from penstock.plan import Key
+from penstock.state import (
+    F64,
+    I32,
+    I64,
+    NO_AGE_LIMIT,
+    ChainIndex,
+    KeySpace,
+    PairBlock,
+    ProbeBuffer,
+    ProbeTarget,
+    SortedIndex,
+    probe_chain,
+    to_floats,
+)
 
 _NO_FRESH_MARKS = np.empty(0, np.uint8)
 

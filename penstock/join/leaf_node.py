@@ -13,9 +13,8 @@ from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import LeafPlan
-from penstock.plan.ranges import RangeCondition
-from penstock.state.kernels import I32, I64
+from penstock.plan import LeafPlan, RangeCondition
+from penstock.state import I32, I64
 
 
 class LeafNode:

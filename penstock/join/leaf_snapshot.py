@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.join.leaf_store import LeafStore
-from penstock.state.key_space import KeySpace
+from penstock.state import KeySpace
 
 
 def dump_leaf(store: LeafStore, keys: KeySpace, bound: int, end: int | None = None) -> pa.Table:

@@ -24,13 +24,24 @@ from penstock.join.sharing.interest import NO_INTEREST
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
 from penstock.join.tuple_selection import select_tuples
-from penstock.plan.physical import LeafPlan
-from penstock.state.columns import make_ring_column, ring_read, ring_write
-from penstock.state.kernels import ALWAYS, I32, I64, NONE, collect_living_rows, skip_dead_rows
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.renumbering import Renumbering
-from penstock.state.windows import RowsWindow, compute_expirations
+from penstock.plan import LeafPlan
+from penstock.state import (
+    ALWAYS,
+    I32,
+    I64,
+    NONE,
+    SHIPPED,
+    KeySpace,
+    Maintenance,
+    Renumbering,
+    RowsWindow,
+    collect_living_rows,
+    compute_expirations,
+    make_ring_column,
+    ring_read,
+    ring_write,
+    skip_dead_rows,
+)
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,13 @@ from functools import cached_property, reduce
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.nodes import Column, Expr
+from penstock.expr import Column, Expr
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_CODES, compute_ages
 from penstock.join.sharing.kernels import select_by_age
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.state.alloc import allocate, gather
-from penstock.state.code_set import Mask
-from penstock.state.columns import RingColumn
-from penstock.state.kernels import FOREVER, I32, I64
-from penstock.state.maintenance import Maintenance
+from penstock.state import FOREVER, I32, I64, Maintenance, Mask, RingColumn, allocate, gather
 
 ColumnRef = tuple[str, str]
 """A column: the alias of its leaf, and its name."""

@@ -16,7 +16,7 @@ from itertools import chain
 
 import numpy as np
 
-from penstock.expr.evaluate import compute_mask
+from penstock.expr import compute_mask
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.resume import demand_from_lazy
 from penstock.join.demand.suppression import filter_demanded
@@ -29,10 +29,8 @@ from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes, make_full_intervals
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import Key, NodePlan
-from penstock.plan.ranges import RangeCondition
-from penstock.state.kernels import I32, I64
-from penstock.state.renumbering import Renumbering
+from penstock.plan import Key, NodePlan, RangeCondition
+from penstock.state import I32, I64, Renumbering
 
 
 class JoinNode:

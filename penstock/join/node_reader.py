@@ -8,8 +8,8 @@ import numpy as np
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import NodePlan
-from penstock.state.kernels import I32
+from penstock.plan import NodePlan
+from penstock.state import I32
 
 
 class NodeReader:

@@ -17,12 +17,8 @@ from penstock.join.node_reader import NodeReader
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_table import RowTable
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import Key, NodePlan
-from penstock.plan.ranges import RangeCondition
-from penstock.state.code_set import CodeSet, Mask
-from penstock.state.kernels import I32
-from penstock.state.renumbering import Renumbering
-from penstock.state.sorted_index import F64, to_floats
+from penstock.plan import Key, NodePlan, RangeCondition
+from penstock.state import F64, I32, CodeSet, Mask, Renumbering, to_floats
 
 
 class NodeState:

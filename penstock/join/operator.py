@@ -35,12 +35,9 @@ from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import get_policy
 from penstock.join.tree import JoinTree
-from penstock.ops.protocol import Batch, concat
-from penstock.ops.time_merge import compute_bound, find_cut
-from penstock.plan.physical import EddyPlan, JoinPlan
-from penstock.plan.query import JoinPart
-from penstock.plan.tree import PlanShape, Tree, rename_leaves
-from penstock.state.maintenance import Maintenance
+from penstock.ops import Batch, compute_bound, concat, find_cut
+from penstock.plan import EddyPlan, JoinPart, JoinPlan, PlanShape, Tree, rename_leaves
+from penstock.state import Maintenance
 
 
 @dataclass(frozen=True)

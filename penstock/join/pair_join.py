@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.expr.evaluate import compute_mask
+from penstock.expr import compute_mask
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import NodePlan
-from penstock.plan.ranges import RangeCondition, find_range_condition
-from penstock.state.alloc import concat_arrays, gather
-from penstock.state.kernels import I32, I64
-from penstock.state.probe_blocks import find_equal_pairs
-from penstock.state.sorted_index import F64, compute_ranges, to_floats
+from penstock.plan import NodePlan, RangeCondition, find_range_condition
+from penstock.state import F64, I32, I64, compute_ranges, concat_arrays, find_equal_pairs, gather, to_floats
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode

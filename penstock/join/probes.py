@@ -9,8 +9,7 @@ import numpy as np
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.sorted_index import F64
+from penstock.state import ALWAYS, F64, FOREVER, I32, I64
 
 
 @dataclass(frozen=True)

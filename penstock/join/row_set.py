@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.code_set import Mask
-from penstock.state.interning import empty_codes
-from penstock.state.kernels import rowset_add
+from penstock.state import Mask, empty_codes, rowset_add
 
 
 class RowSet:

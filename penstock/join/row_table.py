@@ -16,12 +16,23 @@ from numpy.typing import NDArray
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.row_set import RowSet
-from penstock.state.code_set import Mask
-from penstock.state.interning import empty_codes
-from penstock.state.kernels import I32, I64, NONE, U8, chain_append, probe_chain
-from penstock.state.maintenance import Maintenance
-from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget
-from penstock.state.sorted_index import F64, SortedIndex
+from penstock.state import (
+    F64,
+    I32,
+    I64,
+    NO_AGE_LIMIT,
+    NONE,
+    U8,
+    Maintenance,
+    Mask,
+    PairBlock,
+    ProbeBuffer,
+    ProbeTarget,
+    SortedIndex,
+    chain_append,
+    empty_codes,
+    probe_chain,
+)
 
 _NO_RING = -1  # as a mask it keeps every position
 

@@ -10,9 +10,8 @@ from penstock.join.join_rows import JoinRows
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
-from penstock.plan.physical import JoinPlan
-from penstock.plan.tree import PlanShape
-from penstock.state.renumbering import Renumbering
+from penstock.plan import JoinPlan, PlanShape
+from penstock.state import Renumbering
 
 Migration = Literal["jisc", "moving-state", "parallel-track"]
 

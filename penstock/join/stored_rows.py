@@ -16,9 +16,13 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.code_set import Mask
-from penstock.state.columns import (
+from penstock.state import (
+    ALWAYS,
+    I32,
+    I64,
+    Mask,
     RingColumn,
+    empty_codes,
     make_ring_column,
     ring_move,
     ring_read,
@@ -26,8 +30,6 @@ from penstock.state.columns import (
     ring_take,
     ring_write,
 )
-from penstock.state.interning import empty_codes
-from penstock.state.kernels import ALWAYS, I32, I64
 
 
 class ColumnViewer(Protocol):

@@ -29,14 +29,8 @@ from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.state_policy import POLICIES, StatePolicy
 from penstock.join.tree_context import TreeContext
-from penstock.plan.migration import classify_states
-from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, SubPlan
-from penstock.plan.tree import require_tree
-from penstock.state.kernels import ALWAYS, FOREVER, I32
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.probe_blocks import ProbeBuffer
-from penstock.state.renumbering import Renumbering
+from penstock.plan import Branch, EddyPlan, JoinPlan, Key, LeafPlan, SubPlan, classify_states, require_tree
+from penstock.state import ALWAYS, FOREVER, I32, SHIPPED, KeySpace, Maintenance, ProbeBuffer, Renumbering
 
 
 class JoinTree:

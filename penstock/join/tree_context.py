@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.expr.nodes import Column
+from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.shedding.load_shedding import LoadShedding
-from penstock.plan.physical import SubPlan
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import Maintenance
-from penstock.state.probe_blocks import ProbeBuffer
+from penstock.plan import SubPlan
+from penstock.state import KeySpace, Maintenance, ProbeBuffer
 
 
 @dataclass

@@ -13,13 +13,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column
+from penstock.expr import Column, compute_mask, evaluate
 from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.plan.physical import LeafPlan
-from penstock.state.code_set import Mask
-from penstock.state.kernels import I32, I64
-from penstock.state.key_space import KeySpace
+from penstock.plan import LeafPlan
+from penstock.state import I32, I64, KeySpace, Mask
 
 _NO_NULL_CODES: Mapping[int, int] = {}
 

@@ -1,1 +1,80 @@
 """Operators of the query graph, one a file. They depend only on the protocol in `protocol`."""
+
+from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.aggregate.user import check_aggregate_class
+from penstock.ops.changelog import as_batch, as_table, undo
+from penstock.ops.difference import DifferenceOperator
+from penstock.ops.distinct import DistinctOperator
+from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
+from penstock.ops.expirations import Expirations
+from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops.operator_id import OperatorId, make_stream_id
+from penstock.ops.protocol import (
+    CHANGES,
+    INSERTS,
+    Batch,
+    Changes,
+    FrontierBypass,
+    FrontierGenerator,
+    Inlet,
+    Operator,
+    Outlet,
+    OutputMode,
+    SavedState,
+    StreamWriter,
+    TimerOperator,
+    as_changes,
+    concat,
+    merge_changes,
+)
+from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
+from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
+from penstock.ops.time_merge import compute_bound, find_cut, has_ready
+from penstock.ops.union import UnionOperator
+
+__all__ = [
+    "CHANGES",
+    "INSERTS",
+    "AggregateOperator",
+    "Batch",
+    "Changes",
+    "ClockedSource",
+    "DStreamOperator",
+    "DerivedStreamOperator",
+    "DifferenceOperator",
+    "DistinctOperator",
+    "Expirations",
+    "FrontierBypass",
+    "FrontierGenerator",
+    "IStreamOperator",
+    "Inlet",
+    "LatentSource",
+    "Operator",
+    "OperatorId",
+    "Outlet",
+    "OutputMode",
+    "RStreamOperator",
+    "SavedState",
+    "SequenceInput",
+    "SequenceOperator",
+    "SlidingAggregateOperator",
+    "SourceOperator",
+    "StreamWriter",
+    "TimerOperator",
+    "UnionOperator",
+    "as_batch",
+    "as_changes",
+    "as_table",
+    "check_aggregate_class",
+    "compute_bound",
+    "compute_clock_frontier",
+    "concat",
+    "find_cut",
+    "find_frontier",
+    "has_ready",
+    "make_stream_id",
+    "mark_late",
+    "merge_changes",
+    "stamp_times",
+    "undo",
+]

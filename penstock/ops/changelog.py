@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from penstock.ops.protocol import Batch, Changes, StreamRows, concat
 from penstock.ops.row_groups import RowGroups
-from penstock.state.arrow import flatten_table
-from penstock.state.kernels import ALWAYS
+from penstock.state import ALWAYS, flatten_table
 
 _TIME, _SIGN, _NUMBER = "_time", "_sign", "_number"
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state import ALWAYS, SHIPPED, Maintenance
 
 
 class DifferenceOperator(QueryOperator):

@@ -24,8 +24,7 @@ from penstock.ops.protocol import (
     concat,
 )
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
-from penstock.state.kernels import ALWAYS, FOREVER
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state import ALWAYS, FOREVER, SHIPPED, Maintenance
 
 
 class DistinctOperator(QueryOperator, FrontierBypass):

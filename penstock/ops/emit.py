@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.ops.operator_id import make_stream_id
 from penstock.ops.protocol import (
     Batch,
@@ -27,8 +27,7 @@ from penstock.ops.protocol import (
     as_changes,
     concat,
 )
-from penstock.state.instants import as_times
-from penstock.state.kernels import FOREVER
+from penstock.state import FOREVER, as_times
 
 
 class _BatchMapper(QueryOperator, FrontierBypass):

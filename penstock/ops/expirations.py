@@ -15,8 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.ops.protocol import Changes
-from penstock.state.kernels import FOREVER, I64
-from penstock.state.renumbering import Renumbering
+from penstock.state import FOREVER, I64, Renumbering
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from penstock.state.kernels import I32, I64, NONE, U8
+from penstock.state import I32, I64, NONE, U8
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cql.catalog import Stream
-from penstock.state.code_set import Mask
-from penstock.state.kernels import I64
+from penstock.cql import Stream
+from penstock.state import I64, Mask
 
 
 def mark_late(times: I64, frontier: int) -> Mask:

@@ -20,9 +20,9 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.errors import InternalError, QueryError
-from penstock.state.kernels import I64
+from penstock.state import I64
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
 

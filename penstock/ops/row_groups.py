@@ -18,10 +18,8 @@ import pyarrow.compute as pc
 
 from penstock.ops.kernels import count_group_rows
 from penstock.ops.protocol import I8, Changes
-from penstock.plan.physical import Key
-from penstock.state.kernels import I32, I64, NONE
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.plan import Key
+from penstock.state import I32, I64, NONE, SHIPPED, KeySpace, Maintenance
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 

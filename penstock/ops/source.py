@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.ops.changelog import as_batch, as_table
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.protocol import Changes, Outlet, SavedState, StreamRows, as_stream_rows, concat
 from penstock.ops.rejects import RejectedRows
 from penstock.ops.time_merge import clamp_time
-from penstock.state.kernels import ALWAYS, FOREVER, I64
+from penstock.state import ALWAYS, FOREVER, I64
 
 
 class SourceOperator:

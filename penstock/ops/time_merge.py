@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.ops.protocol import Inlet
-from penstock.state.kernels import ALWAYS, FOREVER
+from penstock.state import ALWAYS, FOREVER
 
 _FIRST_INSTANT = int(ALWAYS) + 1
 _LAST_INSTANT = int(FOREVER) - 1

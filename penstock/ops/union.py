@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state.kernels import ALWAYS, I64
+from penstock.state import ALWAYS, I64
 
 
 class UnionOperator(QueryOperator):

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Stream
-from penstock.expr.nodes import find_aliases
+from penstock.cql import Source, Stream
+from penstock.expr import find_aliases
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import Leaf, Tree, list_leaves
 

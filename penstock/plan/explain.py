@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Stream
-from penstock.expr.sql import to_sql
+from penstock.cql import Source, Stream
+from penstock.expr import to_sql
 from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, SubPlan
 
 Properties = tuple[tuple[str, str], ...]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Stream
-from penstock.cql.durations import format_duration
-from penstock.expr.nodes import Expr
-from penstock.expr.sql import to_sql
+from penstock.cql import Source, Stream, format_duration
+from penstock.expr import Expr, to_sql
 from penstock.plan.explain import ExplainNode, Properties, format_source
 from penstock.plan.query import (
     DifferencePart,

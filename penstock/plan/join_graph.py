@@ -13,7 +13,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from penstock.expr.nodes import BOOL, Call, Expr, find_aliases
+from penstock.expr import BOOL, Call, Expr, find_aliases
 
 
 @dataclass(frozen=True)

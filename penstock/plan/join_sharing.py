@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 
-from penstock.cql.bound import Source
-from penstock.cql.windows import UNBOUNDED, Range, Window
-from penstock.expr.nodes import Column, Expr, find_columns, rewrite
+from penstock.cql import UNBOUNDED, Range, Source, Window
+from penstock.expr import Column, Expr, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves

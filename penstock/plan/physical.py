@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 
-from penstock.cql.bound import Source
-from penstock.expr.nodes import Expr, find_aliases, find_columns
+from penstock.cql import Source
+from penstock.expr import Expr, find_aliases, find_columns
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.tree import Eddy, JoinPair, Leaf, PlanShape, Tree
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import SeqMode, Source
+from penstock.cql import SeqMode, Source
 from penstock.errors import InternalError
-from penstock.expr.nodes import Aggregate, Call, Column, Expr, find_columns, walk
+from penstock.expr import Aggregate, Call, Column, Expr, find_columns, walk
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import PlanShape, parse_tree

@@ -13,7 +13,7 @@ from math import inf
 
 import pyarrow as pa
 
-from penstock.expr.nodes import Call, Column, Expr, Literal
+from penstock.expr import Call, Column, Expr, Literal
 from penstock.plan.physical import NodePlan
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.cql.bound import QueryBody, Select, SetOperation
+from penstock.cql import QueryBody, Select, SetOperation
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.join_order import choose_tree

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.cql.bound import Select, SeqMode
-from penstock.expr.nodes import Call, Expr, find_aliases
+from penstock.cql import Select, SeqMode
+from penstock.expr import Call, Expr, find_aliases
 from penstock.plan.query import Outputs, SequencePart, SequenceStep
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.cql.bound import Query, Select, Source
-from penstock.expr.nodes import Column, Expr, find_columns
-from penstock.plan.join_graph import build_join_graph
+from penstock.cql import Query, Select, Source
+from penstock.expr import Column, Expr, find_columns
+from penstock.plan import build_join_graph
 from penstock.spark.grid import find_grouping_keys, find_sequence_key, is_covered
 from penstock.spark.placement import Placement, choose_cell, find_pin_reason, list_streams, pin_streams, place_query
 from penstock.spark.route import HashCoordinate, Route, RouteDimension, strip_alias

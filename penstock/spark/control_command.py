@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.adapt.commands import Command, TimeCommand, decode_command, encode_command
+from penstock.adapt import Command, TimeCommand, decode_command, encode_command
 from penstock.errors import InternalError, QueryError
 
 

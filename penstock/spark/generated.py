@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.state.arrow import encode_table
+from penstock.state import encode_table
 
 MakeChunk = Callable[[int], pa.Table]
 """Returns the rows of a chunk, by its number."""

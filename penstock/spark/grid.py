@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.cql.bound import QueryBody, Select, Source
-from penstock.expr.nodes import Expr, find_columns
-from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
+from penstock.cql import QueryBody, Select, Source
+from penstock.expr import Expr, find_columns
+from penstock.plan import EqualityClass, JoinGraph, build_join_graph, match_equality
 from penstock.spark.route import HashCoordinate, strip_alias
 
 

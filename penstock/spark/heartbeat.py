@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 
-from penstock.cql.catalog import Stream
-from penstock.ops.source import compute_clock_frontier
+from penstock.cql import Stream
+from penstock.ops import compute_clock_frontier
 from penstock.spark.layout import ALWAYS
 
 _MIN_INTERVAL = 0.2

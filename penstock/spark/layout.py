@@ -15,13 +15,10 @@ from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql.bound import Query, QueryBody, Select, Source
-from penstock.cql.catalog import Stream
-from penstock.cql.windows import Window
+from penstock.cql import Query, QueryBody, Select, Source, Stream, Window
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr.nodes import Expr, find_columns
-from penstock.expr.sql import to_sql
-from penstock.plan.join_graph import JoinGraph, build_join_graph
+from penstock.expr import Expr, find_columns, to_sql
+from penstock.plan import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
 from penstock.spark.grid import list_selects
 from penstock.spark.pipeline_config import QuerySpec

@@ -16,14 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.adapt.commands import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, SetPolicy
-from penstock.adapt.decide import Rules, as_rules
-from penstock.cql import build_schema
-from penstock.cql.catalog import NameMap, Stream, Timestamps
-from penstock.cql.script import read_script
-from penstock.engine.relations import Duration, describe_stream
+from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
+from penstock.cql import NameMap, Stream, Timestamps, build_schema, read_script
+from penstock.engine import Duration, describe_stream
 from penstock.errors import DataError, QueryError, UnsupportedError
-from penstock.expr.sql import quote_name
+from penstock.expr import quote_name
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
@@ -42,7 +39,7 @@ from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
 from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state import SHIPPED, Maintenance
 
 
 class Pipeline:

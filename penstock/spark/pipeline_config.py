@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from penstock.adapt.commands import (
+from penstock.adapt import (
     AddQuery,
     DeriveStream,
     DropQuery,

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from penstock.cql.bound import Query, QueryBody, Select, Source
-from penstock.plan.join_graph import build_join_graph
+from penstock.cql import Query, QueryBody, Select, Source
+from penstock.plan import build_join_graph
 from penstock.spark.grid import (
     can_partition,
     find_except_dimensions,

@@ -25,8 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from penstock.cql import build_schema
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream, build_schema
 from penstock.errors import DataError, InternalError, QueryError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.cell_keys import find_cell_keys
@@ -41,7 +40,7 @@ from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.spark.worker.pack import route_rows
 from penstock.spark.worker.processor import OUTPUT_TYPE, open_segment_state
 from penstock.spark.worker.segments import build_segment
-from penstock.state.arrow import decode_table, encode_table, flatten_table
+from penstock.state import decode_table, encode_table, flatten_table
 
 _STATE_FOLDER = "seed"
 _FIRST_VERSION = 1

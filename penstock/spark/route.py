@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from penstock.expr.nodes import Column, Expr, rewrite
+from penstock.expr import Column, Expr, rewrite
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.adapt.commands import (
+from penstock.adapt import (
     AdaptCommand,
     AddQuery,
     AdvanceStream,
+    Decision,
     DropQuery,
     EndStreams,
     Migrate,
@@ -19,9 +20,8 @@ from penstock.adapt.commands import (
     SetSchedule,
     decode_order,
 )
-from penstock.adapt.decide import Decision
 from penstock.cql import bind_query
-from penstock.engine.ingest import to_tick
+from penstock.engine import to_tick
 from penstock.errors import DataError, UnsupportedError
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.batch_sink import EffectCallback, Listener

@@ -6,12 +6,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from penstock.cql.bound import BareQuery, CreateStreamAs, InsertInto
-from penstock.cql.catalog import Connector, Stream, Table
-from penstock.cql.script import Script
+from penstock.cql import BareQuery, Connector, CreateStreamAs, InsertInto, Script, Stream, Table
 from penstock.errors import DataError, QueryError
-from penstock.expr.sql import quote_name
-from penstock.expr.types import format_spark_type
+from penstock.expr import format_spark_type, quote_name
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, console, from_connector

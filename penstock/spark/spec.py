@@ -11,14 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.adapt.commands import EngineOrder
-from penstock.cql import Catalog, bind_query
-from penstock.cql.bound import Query
-from penstock.cql.catalog import Stream, Table
-from penstock.cql.types import format_type
+from penstock.adapt import EngineOrder
+from penstock.cql import Catalog, Query, Stream, Table, bind_query, format_type
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.state.arrow import encode_table
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state import SHIPPED, Maintenance, encode_table
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,88 @@
 """The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""
+
+from penstock.state.alloc import allocate, concat_arrays, gather
+from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table
+from penstock.state.bloom import BloomFilter
+from penstock.state.chain_index import ChainIndex
+from penstock.state.code_set import CodeSet, Mask
+from penstock.state.columns import (
+    RingColumn,
+    make_ring_column,
+    ring_move,
+    ring_read,
+    ring_resize,
+    ring_take,
+    ring_write,
+)
+from penstock.state.instants import as_times, to_ticks
+from penstock.state.interning import CodeTable, empty_codes
+from penstock.state.kernels import (
+    ALWAYS,
+    FOREVER,
+    I32,
+    I64,
+    NONE,
+    U8,
+    chain_append,
+    collect_living_rows,
+    probe_chain,
+    rowset_add,
+    skip_dead_rows,
+)
+from penstock.state.key_space import KeySpace
+from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, find_equal_pairs
+from penstock.state.renumbering import Renumbering
+from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
+from penstock.state.windows import RowsWindow, compute_expirations
+
+__all__ = [
+    "ALWAYS",
+    "F64",
+    "FOREVER",
+    "I32",
+    "I64",
+    "NONE",
+    "NO_AGE_LIMIT",
+    "SHIPPED",
+    "U8",
+    "BloomFilter",
+    "ChainIndex",
+    "CodeSet",
+    "CodeTable",
+    "KeySpace",
+    "Maintenance",
+    "Mask",
+    "PairBlock",
+    "ProbeBuffer",
+    "ProbeTarget",
+    "Renumbering",
+    "RingColumn",
+    "RowsWindow",
+    "SortedIndex",
+    "allocate",
+    "as_times",
+    "chain_append",
+    "collect_living_rows",
+    "compute_expirations",
+    "compute_ranges",
+    "concat_arrays",
+    "decode_table",
+    "empty_codes",
+    "encode_table",
+    "find_equal_pairs",
+    "flatten_column",
+    "flatten_table",
+    "gather",
+    "make_ring_column",
+    "probe_chain",
+    "ring_move",
+    "ring_read",
+    "ring_resize",
+    "ring_take",
+    "ring_write",
+    "rowset_add",
+    "skip_dead_rows",
+    "to_floats",
+    "to_ticks",
+]

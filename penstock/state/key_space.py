@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.plan.physical import Key
+from penstock.plan import Key
 from penstock.state.interning import CodeTable, Interner, NullableInterner, empty_codes, make_interner
 from penstock.state.kernels import I32, I64, U8
 from penstock.state.maintenance import SHIPPED, Maintenance

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing.case import Advance, Push, Step
 from penstock.testing.row_evaluator import EPOCH
 

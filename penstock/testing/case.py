@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing.oracle import expected
 from penstock.testing.row_evaluator import EPOCH, to_plain
 

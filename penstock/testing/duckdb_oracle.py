@@ -17,11 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
-from penstock.cql.catalog import Stream
-from penstock.cql.windows import Window
+from penstock.cql import Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Window
 from penstock.errors import UnsupportedError
-from penstock.expr.nodes import Aggregate, Column, find_aliases, walk
+from penstock.expr import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
 from penstock.testing.duckdb_sql import (
     Resolve,

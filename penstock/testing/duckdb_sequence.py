@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.bound import Select, SeqMode
-from penstock.expr.nodes import Call, Expr, find_aliases
+from penstock.cql import Select, SeqMode
+from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.oracle import Combination, compute_lifetimes
 from penstock.testing.row_evaluator import Env, Evaluator, compile_expr, to_comparison_key
 

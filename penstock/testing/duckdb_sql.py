@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
-from penstock.expr.nodes import COMPARISONS, Aggregate, Call, Column, Expr, Literal
+from penstock.expr import COMPARISONS, Aggregate, Call, Column, Expr, Literal
 from penstock.testing.row_evaluator import DAY, to_plain
 
 Resolve = Callable[[Column | Aggregate], str]

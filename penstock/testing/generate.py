@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing.arrivals import COLUMN_TYPES, Arrival, ArrivalTiming, ValueGenerator, build_steps, draw_arrivals
 from penstock.testing.case import Case
 from penstock.testing.oracle import TooManyRows, expected

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.cql.bound import Select
+from penstock.cql import Select
 from penstock.errors import UnsupportedError
-from penstock.expr.nodes import Aggregate, Column, Expr, rewrite, walk
+from penstock.expr import Aggregate, Column, Expr, rewrite, walk
 from penstock.testing.row_evaluator import (
     WIDE_CONTEXT,
     Env,

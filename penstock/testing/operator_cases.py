@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.types as pt
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing.case import Case
 from penstock.testing.generate import random_case
 from penstock.testing.oracle import TooManyRows, expected

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, SeqMode, Source
-from penstock.cql.catalog import Catalog, Stream, Table
+from penstock.cql import Catalog, Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Table
 from penstock.errors import QueryError
-from penstock.expr.nodes import Call, Expr, find_aliases
+from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.interval_operators import (
     ALWAYS,
     FOREVER,

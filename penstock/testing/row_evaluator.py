@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.expr.nodes import INT, Aggregate, Call, Column, Expr, Literal
+from penstock.expr import INT, Aggregate, Call, Column, Expr, Literal
 
 Row = Mapping[str, Any]
 Env = Mapping[str, Row]  # alias -> row

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing.case import Advance, Case
 from penstock.testing.row_evaluator import to_plain
 

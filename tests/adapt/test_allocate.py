@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.adapt.allocate import HEURISTICS, POLICIES, allocate
-from penstock.adapt.freshness import RefreshRate, compute_refresh_rates, compute_renewal_rates
+from penstock.adapt import HEURISTICS, POLICIES, allocate, compute_refresh_rates
+from penstock.adapt.freshness import RefreshRate, compute_renewal_rates
 from penstock.lab.papers.jaqpot.plans import TOLERANCE, compute_cover_ratio, generate_problem
-from penstock.plan.input_paths import PlanLoad, list_halfway_joins, list_susceptible_joins
-from penstock.plan.tree import JoinPair, Leaf, parse_tree
+from penstock.plan import JoinPair, Leaf, PlanLoad, list_halfway_joins, parse_tree
+from penstock.plan.input_paths import list_susceptible_joins
 
 A, B, C, D = map(Leaf, "ABCD")
 AB, CD = JoinPair(A, B), JoinPair(C, D)

@@ -25,17 +25,20 @@ from inspect_engine import (
 )
 
 import penstock as ps
-from penstock.adapt.commands import (
+from penstock.adapt import (
     AddQuery,
     AdvanceStream,
     Begin,
     Command,
+    Decision,
     DeriveStream,
     DropQuery,
     EndStreams,
+    JoinSample,
     Migrate,
+    PushStats,
     QueryCommand,
-    Reslice,
+    Rules,
     SetBudget,
     SetPolicy,
     SetSchedule,
@@ -43,22 +46,27 @@ from penstock.adapt.commands import (
     decode_command,
     encode_command,
 )
+from penstock.adapt.commands import Reslice
 from penstock.adapt.decide import (
-    Decision,
     DecisionHistory,
-    Rules,
     decide,
     propose_budget,
     propose_join_order,
     propose_slices,
     propose_state_policy,
 )
-from penstock.adapt.monitor import JoinSample, Observation, PushStats, SliceSample, observe
-from penstock.expr.nodes import Column
-from penstock.plan.cost import Statistics, estimate_state_rows
-from penstock.plan.join_graph import EqualityClass, JoinGraph
-from penstock.plan.slice_cost import Rates, SharedWindows, SliceChain
-from penstock.plan.tree import parse_tree
+from penstock.adapt.monitor import Observation, SliceSample, observe
+from penstock.expr import Column
+from penstock.plan import (
+    EqualityClass,
+    JoinGraph,
+    Rates,
+    SharedWindows,
+    SliceChain,
+    Statistics,
+    estimate_state_rows,
+    parse_tree,
+)
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 20], B [RANGE 20], C [RANGE 20] WHERE A.x = B.x AND B.y = C.y"
 EAGER = Rules(wait=True, effort=1.0, least=100.0)

@@ -19,7 +19,7 @@ from penstock.cli import app
 from penstock.cli.pictures import draw_svg
 from penstock.errors import InternalError
 from penstock.lab import LABS
-from penstock.plan.explain import ExplainNode
+from penstock.plan import ExplainNode
 from penstock.progress import show_progress
 
 ROOT = Path(__file__).parents[2]

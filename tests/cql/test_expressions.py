@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from cql_catalog import build_catalog
 
-from penstock.cql import bind_query
-from penstock.cql.types import format_type
-from penstock.expr.nodes import Aggregate, Call, Column, Expr
+from penstock.cql import bind_query, format_type
+from penstock.expr import Aggregate, Call, Column, Expr
 
 CATALOG = build_catalog()
 

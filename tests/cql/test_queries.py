@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 from cql_catalog import build_catalog
 
-from penstock.cql import bind_query
-from penstock.cql.bound import Select, SetOperation
-from penstock.cql.windows import NOW, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
-from penstock.expr.nodes import Aggregate, Call, Column
+from penstock.cql import UNBOUNDED, Range, Select, SetOperation, Window, bind_query
+from penstock.cql.windows import NOW, STATIC, PartitionedRows, Rows
+from penstock.expr import Aggregate, Call, Column
 
 CATALOG = build_catalog()
 MINUTE = 60_000_000

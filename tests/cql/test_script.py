@@ -6,9 +6,20 @@ import pyarrow as pa
 import pytest
 from cql_catalog import DECLARATIONS, INTERFACE_SCRIPT, build_catalog
 
-from penstock.cql import Catalog, CqlError, bind_query, bind_script
-from penstock.cql.bound import BareQuery, CreateSink, CreateStream, CreateStreamAs, CreateTable, InsertInto, Select
-from penstock.cql.catalog import Connector, Stream, Table
+from penstock.cql import (
+    BareQuery,
+    Catalog,
+    Connector,
+    CqlError,
+    CreateStreamAs,
+    InsertInto,
+    Select,
+    Stream,
+    Table,
+    bind_query,
+    bind_script,
+)
+from penstock.cql.bound import CreateSink, CreateStream, CreateTable
 
 
 def test_interface_example() -> None:

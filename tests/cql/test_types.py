@@ -10,7 +10,8 @@ import pytest
 
 from penstock.cql import build_schema, find_time_column, parse_duration, to_arrow_type
 from penstock.errors import QueryError
-from penstock.expr.types import find_arithmetic_type, find_common_type
+from penstock.expr import find_common_type
+from penstock.expr.types import find_arithmetic_type
 
 US = pa.timestamp("us")
 D = pa.decimal128

@@ -3,10 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bind import bind_query
-from penstock.cql.bound import Select
-from penstock.cql.catalog import Catalog, Stream, Table
-from penstock.cql.windows import NOW, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
+from penstock.cql import UNBOUNDED, Catalog, Range, Select, Stream, Table, Window, bind_query
+from penstock.cql.windows import NOW, STATIC, PartitionedRows, Rows
 
 TICKS = pa.int64()
 TIMES = pa.timestamp("us")

@@ -11,10 +11,9 @@ import pytest
 from inspect_engine import budgets_of, partners_found
 
 import penstock as ps
-from penstock.adapt.allocate import POLICIES
-from penstock.adapt.budget import as_budget
-from penstock.join.shedding.load_shedding import LoadShedding
-from penstock.plan.tree import JoinPair, Leaf
+from penstock.adapt import POLICIES, as_budget
+from penstock.join import LoadShedding
+from penstock.plan import JoinPair, Leaf
 
 CHAIN = "SELECT A.x, B.y FROM A [RANGE 10], B [RANGE 10], C [RANGE 10] WHERE A.x = B.x AND B.y = C.y"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.adapt.decide import Rules
+from penstock.adapt import Rules
 
 ROWS, PUSHES, LATENESS = 5, 60, 10_000
 JOIN = "SELECT A.x AS a, B.x AS b FROM A [RANGE 40], B [RANGE 40] WHERE A.x % 7 = B.x % 7"

@@ -45,9 +45,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr import BOOL, COMPARISONS, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, compute_mask, evaluate
+from penstock.expr import (
+    BOOL,
+    COMPARISONS,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    Aggregate,
+    Column,
+    Expr,
+    Literal,
+    Op,
+    compute_mask,
+    evaluate,
+)
 from penstock.expr.logic import choose_comparison
-from penstock.expr.nodes import Aggregate, Column, Expr, Literal, Op
 
 
 def test_nan_constants_are_equal() -> None:

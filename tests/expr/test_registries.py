@@ -7,13 +7,10 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.cql import Catalog, CqlError, bind_query, bind_script
-from penstock.expr import INT, Aggregate, Column, evaluate, sql_formats, to_sql
-from penstock.expr.aggregates import AGGREGATES
-from penstock.expr.functions import FUNCTIONS, Function
-from penstock.expr.nodes import STRING
+from penstock.expr import AGGREGATES, FUNCTIONS, INT, STRING, Aggregate, Column, Function, evaluate, sql_formats, to_sql
 from penstock.expr.type_rules import refuse_call, type_signed
 from penstock.ops.aggregate.accumulators import ACCUMULATORS, make_accumulator
-from penstock.state.maintenance import SHIPPED
+from penstock.state import SHIPPED
 
 
 def test_every_aggregate_has_an_accumulator() -> None:

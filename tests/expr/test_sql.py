@@ -14,8 +14,22 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from penstock.errors import UnsupportedError
-from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, format_spark_type, to_sql
-from penstock.expr.nodes import Aggregate, Call, Column, Expr, Literal, Op
+from penstock.expr import (
+    BOOL,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Op,
+    format_spark_type,
+    to_sql,
+)
 
 A, B, C = (Column("t", name, INT) for name in "abc")
 P, Q, R = (Column("t", name, BOOL) for name in "pqr")

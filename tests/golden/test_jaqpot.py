@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from penstock.adapt.allocate import allocate
+from penstock.adapt import allocate
 from penstock.adapt.knapsack import KnapsackItem, solve_greedy, solve_optimal
-from penstock.plan.input_paths import PlanLoad, list_susceptible_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, build_right_deep, parse_tree
+from penstock.plan import JoinPair, Leaf, PlanLoad, Tree, build_left_deep, parse_tree
+from penstock.plan.input_paths import list_susceptible_joins
+from penstock.plan.tree import build_right_deep
 
 A, B, C = Leaf("A"), Leaf("B"), Leaf("C")
 AB = JoinPair(A, B)

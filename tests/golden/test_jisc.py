@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from penstock.join.state_policy import POLICIES
-from penstock.join.tree import JoinTree
+from penstock.join import POLICIES, JoinTree
 from penstock.lab.papers.jisc.proposition import (
     compute_formula,
     count_complete_after_swap,
@@ -17,8 +16,8 @@ from penstock.lab.papers.jisc.proposition import (
 )
 from penstock.lab.papers.jisc.rivals import ingest_ticks
 from penstock.lab.papers.jisc.streams import RoundRobinStreams
-from penstock.plan.migration import LeafSet, StateReuse, classify_states, list_states
-from penstock.plan.tree import JoinPair, Leaf, Tree, parse_tree
+from penstock.plan import JoinPair, Leaf, Tree, classify_states, list_states, parse_tree
+from penstock.plan.migration import LeafSet, StateReuse
 
 
 def tree(text: str) -> Tree:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Engine
-from penstock.plan.slice_cost import Rates, SharedWindows, choose_cpu_opt_chain, choose_mem_opt_chain
+from penstock.plan import Rates, SharedWindows, choose_cpu_opt_chain, choose_mem_opt_chain
 
 
 @dataclass(frozen=True)

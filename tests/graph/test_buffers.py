@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from inspect_engine import stored_batches
 
-from penstock.graph.buffers import Buffer
-from penstock.ops.protocol import Batch
+from penstock.graph import Buffer
+from penstock.ops import Batch
 
 
 def batch(*times: int) -> Batch:

@@ -10,10 +10,10 @@ import pytest
 from inspect_engine import source_of
 
 from penstock import Engine
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.errors import QueryError
-from penstock.ops.source import compute_clock_frontier
-from penstock.state.kernels import ALWAYS
+from penstock.ops import compute_clock_frontier
+from penstock.state import ALWAYS
 from penstock.testing import VirtualClock
 
 SCHEMA = {"ts": "bigint", "x": "bigint"}

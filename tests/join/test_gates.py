@@ -10,19 +10,9 @@ import pytest
 from inspect_engine import demand_of
 
 import penstock as ps
-from penstock.join.demand.gate_cost import (
-    BATCH_COST,
-    KEY_COST,
-    MARGIN,
-    REQUEST_COST,
-    TEST_COST,
-    GateReview,
-    GateSample,
-    GateWork,
-    may_pay_off,
-    pays_off,
-)
-from penstock.state.maintenance import Maintenance
+from penstock.join import BATCH_COST, REQUEST_COST, TEST_COST
+from penstock.join.demand.gate_cost import KEY_COST, MARGIN, GateReview, GateSample, GateWork, may_pay_off, pays_off
+from penstock.state import Maintenance
 
 
 def test_work_difference_and_cost_in_rows() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from inspect_engine import joins_of
 
 import penstock as ps
-from penstock.join.node import JoinNode
+from penstock.join import JoinNode
 
 BURST = range(20, 25)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.adapt.commands import SetPolicy, ShedLoad
-from penstock.adapt.decide import Decision
+from penstock.adapt import Decision, SetPolicy, ShedLoad
 from penstock.lab.adapt.experiments import (
     NAMES,
     AdaptScale,

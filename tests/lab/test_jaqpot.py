@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.adapt.allocate import HEURISTICS, allocate
-from penstock.adapt.steady import allocate_steady, compute_completeness
+from penstock.adapt import HEURISTICS, allocate, allocate_steady, compute_completeness
 from penstock.lab.papers.jaqpot.experiments import JaqpotScale, run
 from penstock.lab.papers.jaqpot.model import CountModel
 from penstock.lab.papers.jaqpot.plans import build_tree, generate_load
 from penstock.lab.papers.jaqpot.streams import RATES, SELECTIVITIES, WINDOWS
-from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves, parse_tree
+from penstock.plan import (
+    JoinPair,
+    Leaf,
+    PlanLoad,
+    Tree,
+    list_directions,
+    list_halfway_joins,
+    list_joins,
+    list_leaves,
+    parse_tree,
+)
 
 TINY = JaqpotScale(
     minute=0.5, levels=(30, 60), selectivities=("SEL1",), seconds=5, sensor_hours=0.2, freshness=(3,), settings=1,

@@ -6,7 +6,8 @@ import law_support
 import pytest
 from invariants import check_after_each_batch
 
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state import SHIPPED
+from penstock.state.maintenance import SMALLEST
 
 MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
 OWN_THRESHOLDS = ("tests.law.test_mutants", "tests.law.test_maintenance_mutants")

@@ -12,7 +12,7 @@ import pytest
 from budget_cases import AMPLE_BUDGET, STATES, draw_budget_case, draw_scarce_budget_case
 from law_support import FIRST, make_engine
 
-from penstock.adapt.allocate import POLICIES
+from penstock.adapt import POLICIES
 from penstock.testing.query_text import random_plan
 
 CHUNKS = range(FIRST, FIRST + 60, 5)

@@ -22,11 +22,9 @@ from inspect_engine import purged_until, tree_of
 from lattice import Lattice, classify_mns, identify_mns
 from law_support import CHUNKS, list_seeds, make_engine
 
+from penstock.join import JoinNode, JoinRows, JoinTree, TreeNode
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.suppression import read_codes
-from penstock.join.join_rows import JoinRows
-from penstock.join.node import JoinNode, TreeNode
-from penstock.join.tree import JoinTree
 from penstock.testing.query_text import random_plan
 
 COLUMNS = ("k0", "k1", "k2")

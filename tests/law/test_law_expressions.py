@@ -10,8 +10,8 @@ from math import inf, nan
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import Select
-from penstock.expr.nodes import Expr
+from penstock.cql import Select
+from penstock.expr import Expr
 from penstock.testing import same_rows
 from penstock.testing.oracle import bind_text
 from penstock.testing.row_evaluator import compile_expr, from_plain, to_plain
@@ -105,7 +105,7 @@ def bound(table: pa.Table, text: str) -> Expr:
 
 @pytest.mark.parametrize("chunk", range(20))
 def test_evaluators_agree(chunk: int) -> None:
-    from penstock.expr.evaluate import evaluate
+    from penstock.expr import evaluate
 
     rng = random.Random(chunk)
     table = pa.table({name: pa.array(rng.choices(pool, k=80), kind) for name, (kind, pool) in POOLS.items()})

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.expr.nodes import DOUBLE, INT, Aggregate, Column
+from penstock.expr import DOUBLE, INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import make_accumulator
 from penstock.ops.kernels import compute_sequence_limits, limbs_to_double
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
-from penstock.state.maintenance import Maintenance
+from penstock.state import Maintenance
 from penstock.testing.interval_operators import sum_exactly
 from penstock.testing.row_evaluator import to_comparison_key, to_plain
 

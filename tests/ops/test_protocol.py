@@ -9,13 +9,21 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.cql.catalog import Stream
-from penstock.graph.buffers import Buffer
-from penstock.ops.emit import IStreamOperator
-from penstock.ops.lateness import find_frontier, mark_late, stamp_times
-from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Changes, StreamRows, concat
-from penstock.ops.source import LatentSource, SourceOperator
+from penstock.cql import Stream
+from penstock.graph import Buffer
+from penstock.ops import (
+    Batch,
+    Changes,
+    IStreamOperator,
+    LatentSource,
+    OperatorId,
+    SourceOperator,
+    concat,
+    find_frontier,
+    mark_late,
+    stamp_times,
+)
+from penstock.ops.protocol import StreamRows
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.graph.buffers import Buffer, Reader
-from penstock.ops.protocol import Batch, Changes, StreamRows
-from penstock.ops.union import UnionOperator
+from penstock.graph import Buffer, Reader
+from penstock.ops import Batch, Changes, UnionOperator
+from penstock.ops.protocol import StreamRows
 
 FOREVER = 2**63 - 1
 

@@ -7,25 +7,32 @@ from itertools import permutations
 
 import pytest
 
-from penstock.cql import Catalog, bind_query, build_schema
-from penstock.cql.bound import Select
-from penstock.cql.catalog import Stream
+from penstock.cql import Catalog, Select, Stream, bind_query, build_schema
 from penstock.errors import QueryError
-from penstock.expr.sql import to_sql
-from penstock.plan.cost import (
+from penstock.expr import to_sql
+from penstock.plan import (
+    JoinGraph,
+    JoinPlan,
+    RangeCondition,
     Statistics,
-    assume_statistics,
+    Tree,
+    as_mermaid,
+    as_text,
+    build_join_graph,
+    build_left_deep,
+    choose_route,
+    choose_tree,
     compute_tree_cost,
+    describe_join,
     estimate_output_rate,
     estimate_state_rows,
+    find_range_condition,
+    list_leaves,
+    parse_tree,
+    plan_join,
 )
-from penstock.plan.explain import as_mermaid, as_text, describe_join
-from penstock.plan.join_graph import JoinGraph, build_join_graph
-from penstock.plan.join_order import choose_tree
-from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.ranges import RangeCondition, find_range_condition
-from penstock.plan.routing import choose_route
-from penstock.plan.tree import Tree, build_left_deep, build_right_deep, list_leaves, parse_tree
+from penstock.plan.cost import assume_statistics
+from penstock.plan.tree import build_right_deep
 
 COLUMNS = build_schema({"ts": "bigint", "x": "bigint", "y": "bigint", "v": "double", "i": "int"})
 

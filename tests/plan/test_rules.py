@@ -22,15 +22,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cql import Catalog, bind_query, bind_script
-from penstock.cql.bound import Select
-from penstock.expr.sql import to_sql
-from penstock.plan.explain import as_text, describe_join
-from penstock.plan.explain_query import describe_query
+from penstock.cql import Catalog, Select, bind_query, bind_script
+from penstock.expr import to_sql
+from penstock.plan import (
+    JoinPart,
+    PlanningContext,
+    PlanPart,
+    as_text,
+    describe_join,
+    describe_query,
+    find_nested_renaming,
+    find_shared_renaming,
+    list_join_parts,
+    plan_body,
+)
 from penstock.plan.join_graph import WHERE_RULES, SortedWhere
-from penstock.plan.join_sharing import SHARING_CONDITIONS, find_nested_renaming, find_shared_renaming
-from penstock.plan.query import JoinPart, PlanPart, list_join_parts
-from penstock.plan.rules import PLAN_RULES, PlanningContext, plan_body, translate
+from penstock.plan.join_sharing import SHARING_CONDITIONS
+from penstock.plan.rules import PLAN_RULES, translate
 
 FIXTURES = Path(__file__).parent / "fixtures"
 WRITE = os.environ.get("PENSTOCK_WRITE_FIXTURES") == "1"

@@ -7,16 +7,16 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from penstock.plan.slice_cost import (
+from penstock.plan import (
     Rates,
     SharedWindows,
-    SharingCost,
     choose_cpu_opt_chain,
     choose_mem_opt_chain,
     compute_pull_up_cost,
     compute_push_down_cost,
     compute_slice_cost,
 )
+from penstock.plan.slice_cost import SharingCost
 
 
 def test_costs_of_two_queries_match_equations_1_to_3() -> None:

@@ -17,13 +17,10 @@ from drift import CHAIN, PLAN, SCHEMA, make_rows, run_embedded
 from spark_support import wait_until
 
 import penstock as ps
-from penstock.adapt.commands import ACTIONS, AdaptCommand, Migrate
-from penstock.adapt.decide import Rules
-from penstock.adapt.monitor import JoinSample, PushStats
-from penstock.adapt.sample_merger import SampleMerger, merge_samples
-from penstock.cql.catalog import Stream
-from penstock.plan.join_graph import JoinGraph
-from penstock.plan.tree import parse_tree
+from penstock.adapt import ACTIONS, AdaptCommand, JoinSample, Migrate, PushStats, Rules, SampleMerger
+from penstock.adapt.sample_merger import merge_samples
+from penstock.cql import Stream
+from penstock.plan import JoinGraph, parse_tree
 from penstock.spark import sinks
 from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata

@@ -10,7 +10,7 @@ from cell_runs import CHUNKS, check, list_pushes, push_until_committed
 from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.spark.worker.cell_state import OutputRow
 from penstock.testing import Case, Push, random_case, random_operators_text
 

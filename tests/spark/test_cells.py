@@ -19,7 +19,7 @@ from cell_support import Cluster, build_spec
 from inspect_spark import cached_engines
 from spark_support import run_embedded
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.spark.worker.cell_state import OutputRow
 from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, Push
@@ -79,7 +79,7 @@ def test_broken_engine_is_not_reused(chunk: int, monkeypatch: pytest.MonkeyPatch
 
 def test_segments_stay_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
-    from penstock.cql.catalog import Stream
+    from penstock.cql import Stream
     from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
@@ -99,7 +99,7 @@ def test_segments_stay_small() -> None:
 
 def test_long_lived_rows_do_not_keep_others() -> None:
     """Each segment has a few rows that never expire and many rows of a short window."""
-    from penstock.cql.catalog import Stream
+    from penstock.cql import Stream
     from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])

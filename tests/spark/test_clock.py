@@ -18,7 +18,7 @@ from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.batch import read_batch
 from penstock.spark.worker.pack import Packer
-from penstock.state.arrow import encode_table
+from penstock.state import encode_table
 
 X = pa.schema([("x", pa.int64())])
 TICKS = pa.schema([("ts", pa.int64()), ("x", pa.int64())])

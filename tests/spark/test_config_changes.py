@@ -11,18 +11,9 @@ from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
 import penstock as ps
-from penstock.adapt.commands import (
-    AddQuery,
-    DropQuery,
-    Migrate,
-    QueryCommand,
-    Reslice,
-    SetBudget,
-    SetPolicy,
-    SetSchedule,
-    ShedLoad,
-)
-from penstock.cql.catalog import Stream
+from penstock.adapt import AddQuery, DropQuery, Migrate, QueryCommand, SetBudget, SetPolicy, SetSchedule, ShedLoad
+from penstock.adapt.commands import Reslice
+from penstock.cql import Stream
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
 from penstock.spark.worker.cell_state import CellCache, OutputRow

@@ -14,7 +14,7 @@ from cell_support import Cluster
 from spark_support import read_stream, write_file
 
 import penstock as ps
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.spark import sinks
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec

@@ -15,7 +15,7 @@ from penstock.lab.join_workloads import build_one_key
 from penstock.lab.spark_runs import run_penstock, run_spark
 from penstock.spark import sinks
 from penstock.spark.generated import ChunkReader, generate_stream
-from penstock.state.arrow import decode_table
+from penstock.state import decode_table
 from penstock.testing import difference
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.spark.heartbeat import Heartbeat, compute_heartbeats
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us"))])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from cell_support import Cluster
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec

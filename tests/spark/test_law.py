@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from spark_support import build_pipeline, drain, merge_pushes, run_embedded, write_case
 
-from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
+from penstock.state import SHIPPED, Maintenance
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))

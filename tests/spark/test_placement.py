@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.cql import Catalog, bind_query
-from penstock.cql.catalog import Stream, Table
-from penstock.expr.nodes import Column, find_columns
+from penstock.cql import Catalog, Stream, Table, bind_query
+from penstock.expr import Column, find_columns
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.placement import Placement, place_query

@@ -16,9 +16,8 @@ import pytest
 from inspect_spark import deliver_to_waiting_batch, last_command_number
 
 import penstock as ps
-from penstock.adapt.commands import AdaptCommand, DropQuery, Migrate, QueryCommand
-from penstock.adapt.decide import Decision, Rules
-from penstock.cql.catalog import Stream
+from penstock.adapt import AdaptCommand, Decision, DropQuery, Migrate, QueryCommand, Rules
+from penstock.cql import Stream
 from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata

@@ -19,17 +19,30 @@ from penstock.join.sharing.kernels import (
     is_ascending,
     select_by_age,
 )
-from penstock.state import bloom, kernels
-from penstock.state.alloc import allocate, concat_arrays, copy_array, gather
-from penstock.state.bloom import BloomFilter
-from penstock.state.code_set import CodeSet
-from penstock.state.columns import make_ring_column
-from penstock.state.interning import CodeTable, make_interner
-from penstock.state.kernels import FOREVER, NONE, chain_append, chain_retract, rows_window_append
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import SHIPPED
-from penstock.state.probe_blocks import ProbeBuffer, ProbeTarget, find_equal_pairs
-from penstock.state.sorted_index import SortedIndex, compute_ranges
+from penstock.state import (
+    FOREVER,
+    NONE,
+    SHIPPED,
+    BloomFilter,
+    CodeSet,
+    CodeTable,
+    KeySpace,
+    ProbeBuffer,
+    ProbeTarget,
+    SortedIndex,
+    allocate,
+    bloom,
+    chain_append,
+    compute_ranges,
+    concat_arrays,
+    find_equal_pairs,
+    gather,
+    kernels,
+    make_ring_column,
+)
+from penstock.state.alloc import copy_array
+from penstock.state.interning import make_interner
+from penstock.state.kernels import chain_retract, rows_window_append
 
 RANDOM = np.random.default_rng
 

@@ -9,7 +9,8 @@ import pytest
 from inspect_engine import maintenance_of
 
 import penstock as ps
-from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
+from penstock.state import SHIPPED, Maintenance
+from penstock.state.maintenance import SMALLEST
 
 
 def test_smallest_is_at_most_shipped() -> None:

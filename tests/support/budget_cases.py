@@ -18,7 +18,7 @@ import pyarrow as pa
 from inspect_engine import running_query
 from migration_runs import EQUALITIES
 
-from penstock.adapt.allocate import POLICIES
+from penstock.adapt import POLICIES
 from penstock.testing import Case, Push, random_case, random_plan
 from penstock.testing.compare import _count_rows
 from penstock.testing.row_evaluator import to_plain

@@ -13,15 +13,13 @@ from cell_support import Cluster
 from spark_support import merge_pushes, run_embedded
 
 from penstock.engine import Engine
-from penstock.join.leaf_store import LeafStore
+from penstock.join import JoinOperator, JoinTree, LeafStore, Member
 from penstock.join.match_batch import PayloadView
-from penstock.join.operator import JoinOperator
-from penstock.join.sharing.member import Member
 from penstock.join.sharing.result_counts import ResultCounts
-from penstock.join.tree import JoinTree
-from penstock.ops.source import SourceOperator
+from penstock.ops import SourceOperator
 from penstock.spark.worker.cell_state import CellCache, OutputRow
-from penstock.state.maintenance import SHIPPED, SMALLEST, Maintenance
+from penstock.state import SHIPPED, Maintenance
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, Push, another_query, difference, random_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))

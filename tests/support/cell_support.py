@@ -16,7 +16,7 @@ from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS, CellCache, CellState, OutputRow
 from penstock.spark.worker.pack import COMMAND, Packer
-from penstock.state.arrow import decode_table
+from penstock.state import decode_table
 from penstock.testing import Case, Push
 
 StageHook = Callable[[str, int, int], None]

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, evaluate
-from penstock.expr.nodes import Call, Column, Expr, Literal, Op
+from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Call, Column, Expr, Literal, Op, evaluate
 
 LEAST, MOST = -(2**63), 2**63 - 1
 NAN, INF = math.nan, math.inf

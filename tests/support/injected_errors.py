@@ -8,10 +8,8 @@ import pytest
 
 from penstock.adapt import decision_thread, sampler
 from penstock.engine import build
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator, JoinTree, Member
 from penstock.join.sharing import admission
-from penstock.join.sharing.member import Member
-from penstock.join.tree import JoinTree
 
 POINTS: dict[str, tuple[Any, str]] = {
     "bind query": (build, "bind_query"),

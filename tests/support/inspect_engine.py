@@ -11,15 +11,13 @@ from threading import Thread
 from typing import Any
 
 import penstock as ps
-from penstock.adapt.controller import Controller
-from penstock.adapt.decide import Decision
+from penstock.adapt import Controller, Decision
 from penstock.engine.budgets import Budgets
 from penstock.engine.query import RunningQuery
-from penstock.graph.buffers import Buffer
-from penstock.join.operator import JoinOperator
-from penstock.join.tree import JoinTree
-from penstock.ops.source import SourceOperator
-from penstock.state.maintenance import Maintenance
+from penstock.graph import Buffer
+from penstock.join import JoinOperator, JoinTree
+from penstock.ops import SourceOperator
+from penstock.state import Maintenance
 
 
 def joins_of(engine: ps.Engine) -> list[JoinOperator]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.adapt.decide import Decision
+from penstock.adapt import Decision
 from penstock.spark import session
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.control import CommandLog

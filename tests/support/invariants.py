@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode
-from penstock.join.tree import JoinTree
-from penstock.state.kernels import ALWAYS
+from penstock.join import JoinNode, JoinTree, LeafStore
+from penstock.state import ALWAYS
 
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.adapt.decide import Rules
-from penstock.state.maintenance import SHIPPED
+from penstock.adapt import Rules
+from penstock.state import SHIPPED
 from penstock.testing import Case, difference, run, shrink
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "100"))

@@ -11,24 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.join import JoinNode, JoinTree, LeafStore
 from penstock.join.completion.completion import CompletionTracker, MissingRows
 from penstock.join.demand.gate import Gate
 from penstock.join.early_reader import PendingRows
 from penstock.join.leaf_indexes import LeafIndexes
-from penstock.join.leaf_store import LeafStore
-from penstock.join.node import JoinNode
 from penstock.join.node_state import NodeState
 from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.stored_rows import StoredRows
-from penstock.join.tree import JoinTree
+from penstock.ops import Expirations
 from penstock.ops.aggregate.extremes import ExtremeAccumulator, LabelEncoder
-from penstock.ops.expirations import Expirations
 from penstock.ops.row_groups import RowGroups
 from penstock.ops.sequence.buffer import SequenceBuffer
-from penstock.state import kernels
-from penstock.state.key_space import KeySpace
-from penstock.state.renumbering import Renumbering
-from penstock.state.windows import RowsWindow
+from penstock.state import KeySpace, Renumbering, RowsWindow, kernels
 
 
 def _do_nothing(*_args: Any, **_options: Any) -> None:

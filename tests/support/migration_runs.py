@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.join import DemandFilter
 from penstock.join import tree as join_tree
 from penstock.join.demand import gate_cost as gating
-from penstock.join.demand.gate import DemandFilter
-from penstock.state.maintenance import SMALLEST, Maintenance
+from penstock.state import Maintenance
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")

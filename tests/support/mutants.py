@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.join import JoinNode, JoinTree
 from penstock.join.completion import completion
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.demand import resume
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
-from penstock.join.node import JoinNode
 from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.row_table import RowTable
-from penstock.join.tree import JoinTree
-from penstock.state.code_set import CodeSet
+from penstock.state import CodeSet
 
 
 def mark_key_complete_after_lookup(patch: pytest.MonkeyPatch) -> None:

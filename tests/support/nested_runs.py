@@ -15,7 +15,7 @@ from law_support import make_engine
 from sharing_runs import Happens, push_all
 
 import penstock as ps
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator
 from penstock.testing import difference
 
 STREAMS = "ABCD"

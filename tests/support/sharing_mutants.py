@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.join import JoinNode, Member
 from penstock.join.early_reader import EarlyReader, PendingRows
-from penstock.join.node import JoinNode
 from penstock.join.node_state import NodeState
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.join.sharing.member import Member
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.stored_rows import StoredRows
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing import Advance, Case, Push, another_query, difference, expected, random_case, run, shrink
 from penstock.testing.oracle import bind_text
 from penstock.testing.query_text import SHAPES, WINDOWS

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import Emit, Query, QueryBody, Select, SelectItem, SetOperation, Source
-from penstock.cql.catalog import Stream, Table
-from penstock.cql.windows import NOW, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
+from penstock.cql import UNBOUNDED, Emit, Query, QueryBody, Range, Select, SetOperation, Source, Stream, Table, Window
+from penstock.cql.bound import SelectItem
+from penstock.cql.windows import NOW, STATIC, PartitionedRows, Rows
 from penstock.errors import QueryError
-from penstock.expr.nodes import BOOL, INT, Aggregate, Call, Column
+from penstock.expr import BOOL, INT, Aggregate, Call, Column
 from penstock.testing import TooManyRows, expected
 from penstock.testing.oracle import guess_time_column
 

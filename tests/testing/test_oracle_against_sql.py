@@ -10,10 +10,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from penstock.cql.bound import Query, Select, SelectItem, Source
-from penstock.cql.catalog import Stream, Table
-from penstock.cql.windows import NOW, UNBOUNDED, PartitionedRows, Range, Rows, Window
-from penstock.expr.nodes import BOOL, INT, TIMESTAMP, Call, Column, Expr
+from penstock.cql import UNBOUNDED, Query, Range, Select, Source, Stream, Table, Window
+from penstock.cql.bound import SelectItem
+from penstock.cql.windows import NOW, PartitionedRows, Rows
+from penstock.expr import BOOL, INT, TIMESTAMP, Call, Column, Expr
 from penstock.testing import expected, same_rows
 
 NEVER = 2**62

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Column, Expr, Literal
+from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Aggregate, Call, Column, Expr, Literal
 from penstock.testing.row_evaluator import compile_expr, from_plain, to_plain
 
 NAN = math.nan

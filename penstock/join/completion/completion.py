@@ -15,10 +15,8 @@ import numpy as np
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode
-from penstock.plan.tree import Tree
-from penstock.state.code_set import CodeSet
-from penstock.state.kernels import I32
-from penstock.state.renumbering import Renumbering
+from penstock.plan import Tree
+from penstock.state import I32, CodeSet, Renumbering
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import UnsupportedError
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.tree import JoinTree
-from penstock.plan.physical import JoinPlan, LeafPlan
+from penstock.plan import JoinPlan, LeafPlan
 
 
 class ParallelTrack:

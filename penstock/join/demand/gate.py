@@ -17,12 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from penstock.plan.physical import Key
-from penstock.state.bloom import BloomFilter
-from penstock.state.code_set import CodeSet, Mask
-from penstock.state.kernels import I32
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import Maintenance
+from penstock.plan import Key
+from penstock.state import I32, BloomFilter, CodeSet, KeySpace, Maintenance, Mask
 
 CodeReader = Callable[[int], I32]
 """The codes of some rows in a class."""

@@ -19,7 +19,7 @@ from penstock.join.demand.suppression import read_codes
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree_context import TreeContext
-from penstock.plan.physical import SubPlan
+from penstock.plan import SubPlan
 
 
 class GateControl:

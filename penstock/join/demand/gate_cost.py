@@ -22,7 +22,7 @@ from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode, walk_joins, walk_nodes
-from penstock.state.kernels import I32, I64
+from penstock.state import I32, I64
 
 Stores = Mapping[str, LeafStore]
 

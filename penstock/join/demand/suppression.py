@@ -8,8 +8,8 @@ from typing import Protocol
 
 from penstock.join.demand.gate import Gate
 from penstock.join.join_rows import JoinRows
-from penstock.plan.physical import SubPlan
-from penstock.state.kernels import I32
+from penstock.plan import SubPlan
+from penstock.state import I32
 
 
 class GatedNode(Protocol):

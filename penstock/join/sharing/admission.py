@@ -12,15 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.expr.evaluate import compute_mask
-from penstock.expr.nodes import Expr
-from penstock.expr.sql import to_sql
+from penstock.expr import Expr, compute_mask, to_sql
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.member import EVALUATION_ERRORS, make_evaluation_error
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops.protocol import Batch
-from penstock.state.code_set import Mask
-from penstock.state.kernels import I32
+from penstock.ops import Batch
+from penstock.state import I32, Mask
 
 
 @dataclass(frozen=True)

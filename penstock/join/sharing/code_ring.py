@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.columns import ring_move, ring_resize, ring_take, ring_write
-from penstock.state.kernels import I32, I64
+from penstock.state import I32, I64, ring_move, ring_resize, ring_take, ring_write
 
 
 class CodeRing:

@@ -12,15 +12,14 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import compute_mask
-from penstock.expr.nodes import Column, find_columns
+from penstock.expr import Column, compute_mask, find_columns
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.interest import NO_INTEREST, Interest
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds, StartPoint
 from penstock.join.sharing.slices import subtract_time
-from penstock.plan.join_sharing import JoinRequirement
-from penstock.state.kernels import ALWAYS, I32, I64
+from penstock.plan import JoinRequirement
+from penstock.state import ALWAYS, I32, I64
 
 Stores = Mapping[str, LeafStore]
 

@@ -21,11 +21,7 @@ from operator import or_
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.state.alloc import allocate
-from penstock.state.code_set import Mask
-from penstock.state.interning import CodeTable
-from penstock.state.kernels import FOREVER, I32, I64, U8
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state import FOREVER, I32, I64, SHIPPED, U8, CodeTable, Maintenance, Mask, allocate
 
 NO_INTEREST = 0
 NO_CODES: I32 = np.empty(0, np.int32)

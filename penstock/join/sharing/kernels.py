@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from penstock.state.kernels import I32, I64, NONE
+from penstock.state import I32, I64, NONE
 
 _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 

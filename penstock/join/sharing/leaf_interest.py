@@ -18,7 +18,7 @@ from penstock.join.sharing.code_ring import CodeRing
 from penstock.join.sharing.interest import NO_INTEREST, Interest
 from penstock.join.sharing.kernels import clip_expirations, compute_window_ends, intersect_codes
 from penstock.join.stored_rows import StoredRows
-from penstock.state.kernels import I32, I64
+from penstock.state import I32, I64
 
 
 class LeafInterest:

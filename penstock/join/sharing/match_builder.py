@@ -13,8 +13,8 @@ from penstock.join.running_trees import RunningTrees
 from penstock.join.sharing.interest import Interest
 from penstock.join.sharing.row_interest import RowInterest
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
-from penstock.plan.physical import SubPlan
-from penstock.state.code_set import Mask
+from penstock.plan import SubPlan
+from penstock.state import Mask
 
 
 class MatchBuilder:

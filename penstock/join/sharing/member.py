@@ -16,19 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column
+from penstock.expr import Column, compute_mask, evaluate
 from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops.expirations import Expirations
-from penstock.ops.operator_id import OperatorId
-from penstock.ops.protocol import Batch, Changes, Outlet, merge_changes
-from penstock.plan.join_sharing import JoinRequirement
-from penstock.state.alloc import gather
-from penstock.state.code_set import Mask
-from penstock.state.kernels import ALWAYS, I64
-from penstock.state.renumbering import Renumbering
+from penstock.ops import Batch, Changes, Expirations, OperatorId, Outlet, merge_changes
+from penstock.plan import JoinRequirement
+from penstock.state import ALWAYS, I64, Mask, Renumbering, gather
 
 EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
 """What evaluating an expression may raise. Some of Arrow's errors are also a MemoryError, which is not the query's."""

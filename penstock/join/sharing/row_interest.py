@@ -15,8 +15,8 @@ import numpy as np
 from penstock.join.join_rows import JoinRows
 from penstock.join.sharing.interest import NO_INTEREST, Interest
 from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.plan.physical import LeafPlan, SubPlan
-from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
+from penstock.plan import LeafPlan, SubPlan
+from penstock.state import ALWAYS, FOREVER, I32, I64
 
 
 class RowInterest:

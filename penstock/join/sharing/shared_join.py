@@ -23,11 +23,9 @@ from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds, StartPo
 from penstock.join.sharing.slices import Slicing, choose_slice_ends
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
-from penstock.ops.expirations import Expirations
-from penstock.plan.join_sharing import JoinRequirement
-from penstock.plan.query import JoinPart
-from penstock.state.kernels import ALWAYS, FOREVER, I64
-from penstock.state.maintenance import Maintenance
+from penstock.ops import Expirations
+from penstock.plan import JoinPart, JoinRequirement
+from penstock.state import ALWAYS, FOREVER, I64, Maintenance
 
 
 class SharedJoin:

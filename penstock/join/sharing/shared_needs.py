@@ -14,15 +14,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.errors import QueryError
-from penstock.expr.nodes import Column, Expr, find_aliases, find_columns
+from penstock.expr import Column, Expr, find_aliases, find_columns
 from penstock.join.sharing.interest import GroupWindows, Interest
-from penstock.plan.join_graph import JoinGraph
-from penstock.plan.join_sharing import UNLIMITED, JoinRequirement, widen_window
-from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.query import JoinPart
-from penstock.plan.tree import PlanShape
-from penstock.state.kernels import ALWAYS
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.plan import UNLIMITED, JoinGraph, JoinPart, JoinPlan, JoinRequirement, PlanShape, plan_join, widen_window
+from penstock.state import ALWAYS, SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from penstock.state.kernels import I64
+from penstock.state import I64
 
 
 class SliceCounts:

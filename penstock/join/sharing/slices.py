@@ -15,9 +15,9 @@ import numpy as np
 from penstock.join.leaf_store import LeafStore
 from penstock.join.sharing.shared_needs import SharedNeeds
 from penstock.join.tree import JoinTree
-from penstock.ops.operator_id import OperatorId
-from penstock.plan.slice_cost import Rates, SharedWindows, choose_cpu_opt_chain
-from penstock.state.kernels import ALWAYS
+from penstock.ops import OperatorId
+from penstock.plan import Rates, SharedWindows, choose_cpu_opt_chain
+from penstock.state import ALWAYS
 
 if TYPE_CHECKING:
     from penstock.join.sharing.shared_join import SharedJoin

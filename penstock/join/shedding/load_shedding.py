@@ -24,9 +24,18 @@ from math import exp, inf
 import numpy as np
 
 from penstock.join.join_rows import JoinRows
-from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
-from penstock.state.kernels import I64
+from penstock.plan import (
+    Allowances,
+    JoinPair,
+    Leaf,
+    PlanLoad,
+    Tree,
+    list_directions,
+    list_halfway_joins,
+    list_joins,
+    list_leaves,
+)
+from penstock.state import I64
 
 _MIN_PROBES, _MIN_PARTNERS = 100.0, 50.0
 """The fewest probes, or partners found, over which a selectivity is averaged, however old they are."""

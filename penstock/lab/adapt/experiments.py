@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.adapt.decide import Decision, Rules
+from penstock.adapt import Decision, Rules
 from penstock.engine import Engine
 from penstock.lab.adapt.figures import draw_timeline
 from penstock.lab.report import Check, Report, ReportRow, Section, check_at_most, check_equals

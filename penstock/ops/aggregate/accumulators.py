@@ -19,14 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.cast import try_cast
-from penstock.expr.nodes import DOUBLE, Aggregate
+from penstock.expr import DOUBLE, Aggregate, try_cast
 from penstock.ops.aggregate.extremes import ExtremeAccumulator
 from penstock.ops.kernels import limbs_to_double, sum_group_values
 from penstock.ops.protocol import I8
 from penstock.ops.row_groups import ChangePoints, GroupCounts, Mask, grow, zero_null_weights
-from penstock.state.kernels import I64
-from penstock.state.maintenance import Maintenance
+from penstock.state import I64, Maintenance
 
 F64 = np.ndarray[tuple[int], np.dtype[np.float64]]
 

@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.nodes import DOUBLE
+from penstock.expr import DOUBLE
 from penstock.ops.kernels import find_group_minimum
 from penstock.ops.protocol import I8
 from penstock.ops.row_groups import ChangePoints, Mask, grow, zero_null_weights
-from penstock.state.kernels import I64, NONE, U8
-from penstock.state.maintenance import Maintenance
+from penstock.state import I64, NONE, U8, Maintenance
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import INT, Aggregate, Column
+from penstock.expr import INT, Aggregate, Column, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
 from penstock.ops.aggregate.user import AggregateError, UserAggregate
 from penstock.ops.kernels import compute_distinct_weights
@@ -48,9 +47,8 @@ from penstock.ops.row_groups import (
     zero_null_weights,
 )
 from penstock.ops.time_merge import clamp_time
-from penstock.plan.query import GroupPlan
-from penstock.state.kernels import ALWAYS, FOREVER, I32, I64
-from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.plan import GroupPlan
+from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
 
 _COUNT_STAR = Aggregate("count", (), False, INT)
 """COUNT(*): counted for every group, because a group without rows is not in the answer."""

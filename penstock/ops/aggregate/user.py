@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.errors import QueryError
 from penstock.ops.protocol import I8
 from penstock.ops.row_groups import ChangePoints
-from penstock.state.kernels import I32, I64
+from penstock.state import I32, I64
 
 Arguments = tuple[Any, ...]
 

@@ -19,10 +19,7 @@ from penstock.ops.kernels import (
     match_sequence,
     remove_from_queues,
 )
-from penstock.state.columns import make_ring_column
-from penstock.state.kernels import I32, I64, NONE, U8
-from penstock.state.key_space import KeySpace
-from penstock.state.maintenance import Maintenance
+from penstock.state import I32, I64, NONE, U8, KeySpace, Maintenance, make_ring_column
 
 
 class SequenceBuffer:

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.nodes import Column, Expr
+from penstock.expr import Column, Expr, compute_mask, evaluate
 from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import pick_sequence_pairs
 from penstock.ops.protocol import (
@@ -39,11 +38,17 @@ from penstock.ops.protocol import (
 )
 from penstock.ops.sequence.buffer import SequenceBuffer
 from penstock.ops.time_merge import clamp_time, find_cut, has_ready
-from penstock.plan.query import SequenceStep
-from penstock.state.arrow import flatten_column, flatten_table
-from penstock.state.kernels import ALWAYS, FOREVER, I64
-from penstock.state.maintenance import SHIPPED, Maintenance
-from penstock.state.windows import compute_expirations
+from penstock.plan import SequenceStep
+from penstock.state import (
+    ALWAYS,
+    FOREVER,
+    I64,
+    SHIPPED,
+    Maintenance,
+    compute_expirations,
+    flatten_column,
+    flatten_table,
+)
 
 _DIES = "_dies"
 

@@ -15,12 +15,18 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from penstock.adapt.commands import Action, AdaptCommand
-from penstock.adapt.controller import LOG_SIZE
-from penstock.adapt.decide import Decision, Rules
-from penstock.adapt.decision_thread import DecisionThread, make_analysis
-from penstock.adapt.monitor import JoinSample, PushStats
-from penstock.adapt.sample_merger import SampleMerger
+from penstock.adapt import (
+    LOG_SIZE,
+    Action,
+    AdaptCommand,
+    Decision,
+    DecisionThread,
+    JoinSample,
+    PushStats,
+    Rules,
+    SampleMerger,
+    make_analysis,
+)
 
 _MIN_ENGINE_SHARE = 0.2
 """The smallest part of the time for a micro-batch that engines get, however long Spark's own work takes."""

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand
-from penstock.adapt.monitor import JoinSample
+from penstock.adapt import AddQuery, DropQuery, JoinSample, QueryCommand
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import BatchReport
@@ -24,7 +23,7 @@ from penstock.spark.layout import Layout
 from penstock.spark.sinks import Sink, open_sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
-from penstock.state.arrow import decode_table
+from penstock.state import decode_table
 
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]

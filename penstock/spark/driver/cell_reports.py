@@ -8,7 +8,7 @@ from dataclasses import asdict
 from time import time_ns
 from typing import Any
 
-from penstock.adapt.commands import SetBudget
+from penstock.adapt import SetBudget
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.worker.cell import SUMMED_METRICS

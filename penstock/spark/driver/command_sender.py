@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from penstock.adapt.commands import AddQuery, DropQuery, QueryCommand, TimeCommand
+from penstock.adapt import AddQuery, DropQuery, QueryCommand, TimeCommand
 from penstock.errors import PenstockError, QueryError
 from penstock.spark.driver.batch_sink import EffectCallback
 from penstock.spark.driver.failures import translate_error

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.adapt.commands import Begin, Command
+from penstock.adapt import Begin, Command
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import ALWAYS

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.adapt.commands import Action
-from penstock.adapt.decide import Rules
+from penstock.adapt import Action, Rules
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.control import CommandLog

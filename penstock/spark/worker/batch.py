@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops import find_frontier, mark_late, stamp_times
 from penstock.spark.control_command import ControlCommand, read_frontiers
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
 from penstock.spark.worker.pack import BAD_ROWS, COMMAND, OWN_COLUMN
-from penstock.state.arrow import decode_table, flatten_column
-from penstock.state.instants import to_ticks
+from penstock.state import decode_table, flatten_column, to_ticks
 
 PackedRow = tuple[int, int, int, int, int, bytes | None]
 """stream, inlet, part, seq, top, data: a packed row without its cell."""

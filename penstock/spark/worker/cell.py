@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from penstock.adapt.commands import AddQuery, DeriveStream, QueryCommand
-from penstock.adapt.monitor import JoinSample, compare_codes
-from penstock.adapt.sampler import Sampler
+from penstock.adapt import AddQuery, DeriveStream, JoinSample, QueryCommand, Sampler, compare_codes
 from penstock.engine import Engine
 from penstock.errors import InternalError, UnsupportedError
 from penstock.spark.layout import Layout, StreamInlet

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.adapt.monitor import JoinSample
+from penstock.adapt import JoinSample
 from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
@@ -31,7 +31,7 @@ from penstock.spark.worker.batch import CellBatch, PackedRow, read_batch
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.key_stats import TopKey, find_top_key
 from penstock.spark.worker.segments import Segment, build_segment, choose_rewrite, drop_dead_rows, find_needed_inlets
-from penstock.state.arrow import decode_table, encode_table
+from penstock.state import decode_table, encode_table
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
 OutputRow = tuple[int, str, str, int, bytes]

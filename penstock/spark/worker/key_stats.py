@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.evaluate import evaluate
-from penstock.expr.nodes import Column
-from penstock.expr.sql import to_sql
+from penstock.expr import Column, evaluate, to_sql
 from penstock.spark.layout import Layout, StreamInlet
-from penstock.state.arrow import flatten_column
+from penstock.state import flatten_column
 
 _SAMPLE_ROWS = 256
 _DECAY = 0.9

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.cql.catalog import Stream
-from penstock.engine.ingest import fit_columns
-from penstock.expr.evaluate import compute_mask, evaluate
+from penstock.cql import Stream
+from penstock.engine import fit_columns
+from penstock.expr import compute_mask, evaluate
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
 from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.setup import freeze_gc, get_task_context, read_task_spec
-from penstock.state.arrow import decode_table, encode_table, flatten_column
+from penstock.state import decode_table, encode_table, flatten_column
 
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""

@@ -15,9 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.spark.layout import StreamInlet
-from penstock.state.arrow import flatten_column, flatten_table
-from penstock.state.instants import to_ticks
-from penstock.state.maintenance import Maintenance
+from penstock.state import Maintenance, flatten_column, flatten_table, to_ticks
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ import random
 import pyarrow as pa
 from cell_support import Cluster
 
-from penstock.adapt.commands import (
+from penstock.adapt import (
     AddQuery,
     AdvanceStream,
     DropQuery,
     EndStreams,
     Migrate,
     QueryCommand,
-    Reslice,
     SetBudget,
     SetPolicy,
     SetSchedule,
     TimeCommand,
 )
+from penstock.adapt.commands import Reslice
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import Layout
@@ -30,8 +30,8 @@ from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, CellCache
-from penstock.state.arrow import decode_table
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state import SHIPPED, decode_table
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Advance, Push
 from penstock.testing.case import to_ticks
 from storm.embedded_run import QueryPeriod, StormRun

@@ -11,8 +11,9 @@ import pyarrow as pa
 from law_support import STRESS_RULES
 
 import penstock as ps
-from penstock.plan.tree import list_joins, parse_tree, require_tree
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.plan import list_joins, parse_tree, require_tree
+from penstock.state import SHIPPED
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Advance, Step
 from penstock.testing.runner import declare
 from storm.query_texts import QueryText

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state import SHIPPED
+from penstock.state.maintenance import SMALLEST
 
 Check = Callable[[int], object]
 

@@ -14,7 +14,8 @@ from spark_support import declare_pipeline, merge_pushes, write_case
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
-from penstock.state.maintenance import SHIPPED, SMALLEST
+from penstock.state import SHIPPED
+from penstock.state.maintenance import SMALLEST
 from penstock.testing import Push
 from storm.embedded_run import QueryPeriod
 from storm.oracle_check import find_fault

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.catalog import Stream
+from penstock.cql import Stream
 from penstock.testing import Advance, Push, Step
 from penstock.testing.row_evaluator import EPOCH
 

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from penstock.adapt.allocate import allocate
-from penstock.adapt.freshness import RefreshRates, compute_refresh_rates
-from penstock.adapt.steady import allocate_steady, compute_completeness
+from penstock.adapt import RefreshRates, allocate, allocate_steady, compute_completeness, compute_refresh_rates
 from penstock.lab.papers.jaqpot import figures, plans
 from penstock.lab.papers.jaqpot.model import CountModel
 from penstock.lab.papers.jaqpot.plans import MARGINS, PAPER_HEURISTICS, build_tree, compute_freshness, generate_load
@@ -32,8 +30,7 @@ from penstock.lab.report import (
     check_at_most,
     check_equals,
 )
-from penstock.plan.input_paths import PlanLoad, list_directions
-from penstock.plan.tree import list_joins
+from penstock.plan import PlanLoad, list_directions, list_joins
 from penstock.progress import ProgressStep, show_progress
 
 OWN_POLICIES = ("steady", "lp", "jaqpot", "grepp")

@@ -15,8 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.plan.input_paths import Allowances, PlanLoad, list_directions, list_halfway_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, list_joins, list_leaves
+from penstock.plan import (
+    Allowances,
+    JoinPair,
+    Leaf,
+    PlanLoad,
+    Tree,
+    list_directions,
+    list_halfway_joins,
+    list_joins,
+    list_leaves,
+)
 
 ArrivalTimes = NDArray[np.float64]
 """The arrival time of each part of a row: a column for each leaf of the tree, NaN where the row has no such part."""

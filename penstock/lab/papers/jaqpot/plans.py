@@ -13,13 +13,32 @@ from time import process_time
 
 from scipy.optimize import linprog
 
-from penstock.adapt.allocate import HEURISTICS, POLICIES, Allocation, allocate
-from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_greedy_cover, limit_to_supply
+from penstock.adapt import (
+    HEURISTICS,
+    POLICIES,
+    Allocation,
+    RefreshRates,
+    allocate,
+    compute_refresh_rates,
+    find_greedy_cover,
+    limit_to_supply,
+)
 from penstock.lab.papers.jaqpot import figures
 from penstock.lab.papers.jaqpot.streams import PLANS
 from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
-from penstock.plan.input_paths import PlanLoad, list_directions, list_halfway_joins
-from penstock.plan.tree import JoinPair, Leaf, Tree, build_left_deep, list_joins, list_leaves, parse_tree, require_tree
+from penstock.plan import (
+    JoinPair,
+    Leaf,
+    PlanLoad,
+    Tree,
+    build_left_deep,
+    list_directions,
+    list_halfway_joins,
+    list_joins,
+    list_leaves,
+    parse_tree,
+    require_tree,
+)
 
 PAPER_HEURISTICS = ("equal-hj", "global-hjpr", "ebest-hjp", "sbest-hjp")
 """The paper's four heuristics."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.engine import Engine
 from penstock.lab.papers.jaqpot.streams import PUSHES_PER_SECOND, Workload
-from penstock.plan.input_paths import PlanLoad
+from penstock.plan import PlanLoad
 
 
 @dataclass(frozen=True)

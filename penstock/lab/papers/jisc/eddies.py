@@ -13,11 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.join.join_rows import JoinRows, concat_rows
-from penstock.join.leaf_node import LeafNode
-from penstock.join.node import TreeNode
-from penstock.join.state_policy import POLICIES
-from penstock.join.tree import JoinTree
+from penstock.join import POLICIES, JoinRows, JoinTree, LeafNode, TreeNode, concat_rows
 from penstock.lab.papers.jisc.rivals import Jisc, complete_at_once, ingest_ticks
 from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
 from penstock.lab.workloads import Integers

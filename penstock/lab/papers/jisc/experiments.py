@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.join.state_policy import POLICIES
+from penstock.join import POLICIES
 from penstock.lab.papers.jisc import figures
 from penstock.lab.papers.jisc.eddies import Cacq, JiscOnStairs, Stairs
 from penstock.lab.papers.jisc.proposition import compute_formula, simulate_moments, sum_moments

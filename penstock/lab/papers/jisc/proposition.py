@@ -11,8 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from penstock.plan.migration import classify_states, list_states
-from penstock.plan.tree import build_left_deep
+from penstock.plan import build_left_deep, classify_states, list_states
 
 
 @dataclass(frozen=True)

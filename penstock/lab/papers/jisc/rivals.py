@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.join.completion.parallel_track import ParallelTrack
-from penstock.join.state_policy import POLICIES, StatePolicy
-from penstock.join.tree import JoinTree
+from penstock.join import POLICIES, JoinTree, ParallelTrack, StatePolicy
 from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
 
 

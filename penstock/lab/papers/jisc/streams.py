@@ -15,13 +15,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql import Catalog, bind_query
-from penstock.cql.bound import Select
-from penstock.cql.catalog import Stream
+from penstock.cql import Catalog, Select, Stream, bind_query
 from penstock.lab.workloads import Integers
-from penstock.plan.join_graph import build_join_graph
-from penstock.plan.physical import JoinPlan, plan_join
-from penstock.plan.tree import Tree, build_left_deep
+from penstock.plan import JoinPlan, Tree, build_join_graph, build_left_deep, plan_join
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 

@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from penstock.graph.graph import Node
+from penstock.graph import Node
 from penstock.lab.papers.query_graph import figures
 from penstock.lab.papers.query_graph.graphs import (
     ETS_ARCS,

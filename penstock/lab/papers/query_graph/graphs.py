@@ -15,15 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.cql.catalog import Stream
-from penstock.graph.buffers import Buffer
-from penstock.graph.graph import Graph, Node
+from penstock.cql import Stream
+from penstock.graph import Buffer, Graph, Node
 from penstock.lab.papers.query_graph.virtual_time import Event, StepCost, VirtualRunner
 from penstock.lab.workloads import SECOND, Integers
-from penstock.ops.protocol import Batch, FrontierBypass, Inlet, Outlet
-from penstock.ops.source import ClockedSource, SourceOperator
-from penstock.ops.union import UnionOperator
-from penstock.state.kernels import ALWAYS
+from penstock.ops import Batch, ClockedSource, FrontierBypass, Inlet, Outlet, SourceOperator, UnionOperator
+from penstock.state import ALWAYS
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("v", pa.float64())])
 

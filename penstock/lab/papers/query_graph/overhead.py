@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InternalError
-from penstock.graph.graph import Graph
-from penstock.graph.scheduler import GraphScheduler
-from penstock.join.operator import JoinOperator
+from penstock.graph import Graph, GraphScheduler
+from penstock.join import JoinOperator
 from penstock.lab.papers.query_graph.graphs import BY_DATA, SCHEMA, GraphBuilder, build_simple_union
 from penstock.lab.report import Report, ReportRow, Section, check_at_most
 from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import build_steady
-from penstock.ops.source import SourceOperator
+from penstock.ops import SourceOperator
 
 PUSH_ROWS = 4096
 TURN_ROWS = 4 * PUSH_ROWS

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.graph.buffers import Reader
-from penstock.graph.graph import Graph, Node
-from penstock.graph.scheduler import GraphScheduler
+from penstock.graph import Graph, GraphScheduler, Node, Reader
 
 StepCost = Callable[[Node, int], int]
 

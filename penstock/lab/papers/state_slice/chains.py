@@ -13,13 +13,7 @@ from penstock.lab.papers.state_slice.scale import SliceScale
 from penstock.lab.papers.state_slice.streams import SECOND, PoissonStreams, SliceQuery, build_engine
 from penstock.lab.report import Report, ReportRow, Section, check_at_least_unless, check_at_most
 from penstock.lab.timing import TurnTimer
-from penstock.plan.slice_cost import (
-    Rates,
-    SharedWindows,
-    choose_cpu_opt_chain,
-    choose_mem_opt_chain,
-    compute_slice_cost,
-)
+from penstock.plan import Rates, SharedWindows, choose_cpu_opt_chain, choose_mem_opt_chain, compute_slice_cost
 from penstock.progress import ProgressStep
 
 TABLE_4: dict[str, tuple[float, ...]] = {

@@ -23,7 +23,7 @@ from penstock.lab.papers.state_slice.scale import FULL, QUICK, SliceScale
 from penstock.lab.papers.state_slice.streams import SECOND, PoissonStreams, SliceQuery
 from penstock.lab.report import Check, Report, ReportRow, Section, check_at_least, check_at_most, check_equals
 from penstock.lab.workloads import PushTables
-from penstock.plan.slice_cost import (
+from penstock.plan import (
     Rates,
     SharedWindows,
     choose_mem_opt_chain,

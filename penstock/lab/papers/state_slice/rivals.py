@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.engine import Engine
-from penstock.join.operator import JoinOperator
+from penstock.join import JoinOperator
 from penstock.lab.papers.state_slice.streams import SliceQuery, build_engine, build_select
 from penstock.lab.workloads import Integers, PushTables
 
