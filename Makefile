@@ -40,10 +40,11 @@ mutants: $(READY) ## break every rule of just-in-time state and of maintenance a
 faults: $(READY) ## fifty seeded faults on Spark: tasks, workers, sinks, Java and commands; results exact each time
 	$(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_faults.py
 
-check: $(READY) ## lint, format and types
+check: $(READY) ## lint, format, types and the imports between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 soak: $(READY) ## the long tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m soak

@@ -14,6 +14,7 @@ from penstock.cql.bound import (
     Source,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
+from penstock.cql.declarations import Duration, describe_stream
 from penstock.cql.durations import format_duration, parse_duration
 from penstock.cql.errors import CqlError, CqlUnsupportedError
 from penstock.cql.script import Script, read_script
@@ -28,6 +29,7 @@ __all__ = [
     "CqlError",
     "CqlUnsupportedError",
     "CreateStreamAs",
+    "Duration",
     "Emit",
     "InsertInto",
     "NameMap",
@@ -46,6 +48,7 @@ __all__ = [
     "bind_query",
     "bind_script",
     "build_schema",
+    "describe_stream",
     "find_time_column",
     "format_duration",
     "format_type",

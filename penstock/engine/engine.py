@@ -13,7 +13,7 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
-from penstock.cql import Query, Stream, Timestamps
+from penstock.cql import Duration, Query, Stream, Timestamps, describe_stream
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
@@ -24,7 +24,7 @@ from penstock.engine.persistence import Persistence, read_options
 from penstock.engine.push_cycle import PushCycle
 from penstock.engine.query_changes import QueryChanges
 from penstock.engine.registry import QueryRegistry
-from penstock.engine.relations import Duration, Relations, describe_stream
+from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
 from penstock.engine.results import Results
 from penstock.engine.snapshot import Snapshot, refuse_bad_content

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import get_args
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream, Table, Timestamps, build_schema, find_time_column, parse_duration
+from penstock.cql import Catalog, Stream, Table, build_schema
 from penstock.engine.guard import Guard
-from penstock.engine.ingest import fit_columns
 from penstock.engine.streams import Clock, StreamNode, StreamRegistry
-from penstock.errors import DataError, QueryError, require_known
+from penstock.errors import DataError, QueryError
 from penstock.expr import AGGREGATES, NAMED_FUNCTIONS
 from penstock.graph import Graph
-from penstock.ops import check_aggregate_class
-
-Duration = str | int | timedelta
+from penstock.ops import check_aggregate_class, fit_columns
 
 
 def require_name(name: object) -> None:
     """Refuse a name that is empty or not a string."""
     if not isinstance(name, str) or not name:
         raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
-
-
-def describe_stream(
-    name: str,
-    schema: Mapping[str, str] | pa.Schema,
-    time: str,
-    lateness: Duration = 0,
-    timestamps: Timestamps = "external",
-    skew: Duration = 0,
-    idle_after: Duration | None = None,
-) -> Stream:
-    """The declaration of a stream, with canonical types and durations in units of its time column."""
-    require_known(timestamps, get_args(Timestamps), "kind of timestamps")
-    columns = build_schema(schema)
-    time = find_time_column(columns, time)
-    unit = columns.field(time).type
-    idle = None if idle_after is None else parse_duration(idle_after, unit)
-    return Stream(name, columns, time, parse_duration(lateness, unit), timestamps, parse_duration(skew, unit), idle)
 
 
 class Relations:

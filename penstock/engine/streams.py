@@ -11,10 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql import Catalog, Stream
-from penstock.engine.ingest import fit_columns, split_null_times, to_tick
 from penstock.errors import DataError, QueryError
 from penstock.graph import Buffer, Graph, Node
-from penstock.ops import ClockedSource, LatentSource, SourceOperator, StreamWriter, make_stream_id
+from penstock.ops import (
+    ClockedSource,
+    LatentSource,
+    SourceOperator,
+    StreamWriter,
+    fit_columns,
+    make_stream_id,
+    split_null_times,
+    to_tick,
+)
 from penstock.state import ALWAYS, FOREVER, I64, Mask, to_ticks
 
 Clock = Callable[[], int | datetime]

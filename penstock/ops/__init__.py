@@ -7,6 +7,7 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.expirations import Expirations
+from penstock.ops.ingest import fit_columns, split_null_times, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.operator_id import OperatorId, make_stream_id
 from penstock.ops.protocol import (
@@ -71,10 +72,13 @@ __all__ = [
     "concat",
     "find_cut",
     "find_frontier",
+    "fit_columns",
     "has_ready",
     "make_stream_id",
     "mark_late",
     "merge_changes",
+    "split_null_times",
     "stamp_times",
+    "to_tick",
     "undo",
 ]

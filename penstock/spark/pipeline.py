@@ -17,8 +17,7 @@ from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
-from penstock.cql import NameMap, Stream, Timestamps, build_schema, read_script
-from penstock.engine import Duration, describe_stream
+from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr import quote_name
 from penstock.spark.driver.adaptive import BatchTiming

@@ -21,8 +21,8 @@ from penstock.adapt import (
     decode_order,
 )
 from penstock.cql import bind_query
-from penstock.engine import to_tick
 from penstock.errors import DataError, UnsupportedError
+from penstock.ops import to_tick
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.batch_sink import EffectCallback, Listener
 from penstock.spark.driver.command_sender import ChangeablePipeline, CommandSender

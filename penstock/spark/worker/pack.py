@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.cql import Stream
-from penstock.engine import fit_columns
 from penstock.expr import compute_mask, evaluate
+from penstock.ops import fit_columns
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
