@@ -17,41 +17,15 @@ from penstock.engine.registry import QueryRegistry
 from penstock.errors import UnsupportedError
 from penstock.join import JoinOperator, make_eddy_budget_error
 from penstock.plan import (
-    DifferencePart,
-    DistinctPart,
     EddyPlan,
-    GroupPart,
-    JoinPart,
     PlanPart,
     Tree,
-    UnionPart,
+    find_distortion,
     list_join_parts,
 )
 
 _EXEMPT = object()
 """The scope of queries that are exempt from the budget of the engine."""
-
-
-def find_distortion(part: PlanPart) -> str | None:
-    """What above a join is wrong, not partial, if rows of the join are missing; None if nothing is."""
-    match part:
-        case GroupPart() if _has_probing_join(part.input):
-            return "an aggregate"
-        case DistinctPart() if _has_probing_join(part.input):
-            return "DISTINCT"
-        case DifferencePart() if any(map(_has_probing_join, part.inputs)):
-            return "EXCEPT"
-        case UnionPart():
-            return next(filter(None, map(find_distortion, part.inputs)), None)
-    return None
-
-
-def _has_probing_join(part: PlanPart) -> bool:
-    return any(_is_probing(join) for join in list_join_parts(part))
-
-
-def _is_probing(join: JoinPart) -> bool:
-    return len(join.sources) > 1
 
 
 class Budgets:
@@ -137,7 +111,7 @@ class Budgets:
     def check_admission(self, name: str, part: PlanPart, *, derives: bool) -> None:
         """Refuse a query with a new text that its budget, its own or the engine's, cannot bind."""
         if self._query_scopes.get(name, self._engine_scope) is not None:
-            if any(_is_probing(join) and isinstance(join.plan.root, EddyPlan) for join in list_join_parts(part)):
+            if any(join.probes and isinstance(join.plan.root, EddyPlan) for join in list_join_parts(part)):
                 raise make_eddy_budget_error(name)
             _check_part(name, part, derives=derives)
 
@@ -233,7 +207,7 @@ def has_freshness(running: RunningQuery) -> bool:
 
 def _check_sharers(only: RunningQuery, chosen: Sequence[RunningQuery]) -> None:
     """Refuse a budget for a query that does not probe, or that shares a join with one without FRESHNESS."""
-    if not any(map(_is_probing, list_join_parts(only.plan.logical_plan))):
+    if not any(join.probes for join in list_join_parts(only.plan.logical_plan)):
         message = f"{only.name} joins nothing: it does not probe, so a budget has no effect"
         raise UnsupportedError("NOTHING_TO_BUDGET", message, query=only.name)
     others = sorted(each.name for each in chosen if each is not only and not has_freshness(each))
@@ -257,7 +231,7 @@ def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:
     above = find_distortion(part)
     if above is not None:
         why = f"{name} has {above} above a join: without some rows its results are wrong, not fewer"
-    elif derives and _has_probing_join(part):
+    elif derives and any(join.probes for join in list_join_parts(part)):
         why = f"{name} is a stream derived from a join: without some tuples its readers are wrong"
     else:
         return

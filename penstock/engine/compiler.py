@@ -25,6 +25,7 @@ from penstock.engine.parts import (
 from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput
 from penstock.engine.relations import Relations
 from penstock.engine.streams import StreamNode
+from penstock.errors import InternalError
 from penstock.expr import Expr
 from penstock.graph import Buffer, Graph, Node, Reader
 from penstock.join import JoinInput, JoinOperator, JoinSpec, Member, StartPoint, WritingMember
@@ -125,29 +126,31 @@ class Compiler:
                 return self._append_operator(
                     "union", below, lambda id_, arcs, outlet: UnionOperator(id_, arcs, outlet, names, whole=mode.whole)
                 )
-        changing = self._compile_changing(part)
+            case DifferencePart():
+                return self._compile_inserts(self._compile_difference(part), mode)
+            case DistinctPart():
+                return self._compile_inserts(self._compile_distinct(part), mode)
+            case GroupPart():
+                return self._compile_inserts(self._compile_group(part), mode)
+        raise InternalError("UNKNOWN_PART", f"the compiler has no operator for a {type(part).__name__}")
+
+    # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
+
+    def _compile_inserts(self, changing: ReadablePart, mode: OutputMode) -> ReadablePart:
+        """Leave out the ends where the reader does not need them."""
         if mode.ends:
             return changing
         return self._append_operator(
             "istream", [changing], lambda id_, arcs, outlet: IStreamOperator(id_, arcs[0], outlet)
         )
 
-    # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
-
-    def _compile_changing(self, part: GroupPart | DistinctPart | DifferencePart) -> ReadablePart:
-        match part:
-            case DifferencePart():
-                return self._compile_difference(part)
-            case DistinctPart():
-                below = [self._compile_part(part.input, CHANGES)]
-                columns = dict(part.columns)
-                return self._append_operator(
-                    "distinct",
-                    below,
-                    lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, columns, self.maintenance),
-                )
-            case GroupPart():
-                return self._compile_group(part)
+    def _compile_distinct(self, part: DistinctPart) -> ReadablePart:
+        below, columns = [self._compile_part(part.input, CHANGES)], dict(part.columns)
+        return self._append_operator(
+            "distinct",
+            below,
+            lambda id_, arcs, outlet: DistinctOperator(id_, arcs[0], outlet, columns, self.maintenance),
+        )
 
     def _compile_difference(self, part: DifferencePart) -> ReadablePart:
         sides = [self._compile_part(side, CHANGES) for side in part.inputs]

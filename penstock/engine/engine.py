@@ -253,7 +253,7 @@ class Engine:
         """Set a virtual break node behind an operator, or a query's last: operators behind it are scheduled apart."""
         self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id)
 
-    def mend_after(self, operator: str) -> None:
+    def clear_break(self, operator: str) -> None:
         """Remove a virtual break node."""
         self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id, broken=False)
 

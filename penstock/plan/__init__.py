@@ -2,7 +2,6 @@
 
 from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
 from penstock.plan.explain import ExplainNode, Properties, as_mermaid, as_text, describe_join
-from penstock.plan.explain_query import describe_query
 from penstock.plan.input_paths import Allowances, InputPath, PlanLoad, list_directions, list_halfway_joins
 from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
 from penstock.plan.join_order import choose_tree
@@ -27,6 +26,8 @@ from penstock.plan.query import (
     SequencePart,
     SequenceStep,
     UnionPart,
+    describe_query,
+    find_distortion,
     list_difference_parts,
     list_join_parts,
     list_planned_joins,
@@ -116,6 +117,7 @@ __all__ = [
     "describe_query",
     "estimate_output_rate",
     "estimate_state_rows",
+    "find_distortion",
     "find_nested_renaming",
     "find_range_condition",
     "find_shared_renaming",

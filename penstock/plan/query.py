@@ -1,17 +1,25 @@
-"""The plan of a whole query as a tree of frozen parts: joins and sequences below, groups and set operations above."""
+"""The plan of a whole query as a tree of frozen parts: joins and sequences below, groups and set operations above.
+
+A part says what the planner needs to know of it: its inputs, how it is explained, how plan strings change it, and what
+becomes wrong above a join that sheds rows. The compiler of the engine chooses its operator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from penstock.cql import SeqMode, Source
+from penstock.cql import SeqMode, Source, Stream, format_duration
 from penstock.errors import InternalError
-from penstock.expr import Aggregate, Call, Column, Expr, find_columns, walk
+from penstock.expr import Aggregate, Call, Column, Expr, find_columns, to_sql, walk
+from penstock.plan.explain import ExplainNode, Properties, describe_join, format_source
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import PlanShape, parse_tree
@@ -19,8 +27,37 @@ from penstock.plan.tree import PlanShape, parse_tree
 Outputs = tuple[tuple[str, Expr], ...]
 
 
+class PlanPart(ABC):
+    """A part of a plan. The defaults hold for a part whose plan is that of its inputs."""
+
+    distorted_as: ClassVar[str | None] = None
+    """What is wrong, not partial, if a join below sheds rows: the name of the construct; None if nothing is."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[PlanPart, ...]:
+        """The parts below, in the order of the text."""
+
+    @property
+    def planned_inputs(self) -> tuple[PlanPart, ...]:
+        """The parts below, in the order of the plan string."""
+        return self.inputs
+
+    @abstractmethod
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        """The same part over other inputs, which have the types of the old ones."""
+
+    @abstractmethod
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        """The part as an explained node, given its inputs in the order of the plan."""
+
+    def replan(self, shapes: deque[str]) -> PlanPart:
+        """The part with joins in other shapes; takes one shape for each join from the left."""
+        return self.with_inputs([each.replan(shapes) for each in self.inputs])
+
+
 @dataclass(frozen=True)
-class JoinPart:
+class JoinPart(PlanPart):
     """A join of one or more FROM items, and its output columns."""
 
     sources: tuple[Source, ...]
@@ -28,9 +65,27 @@ class JoinPart:
     outputs: Outputs
     plan: JoinPlan
 
-    def replan(self, text: str) -> JoinPlan:
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:  # noqa: ARG002 - a join reads streams and tables
+        return self
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:  # noqa: ARG002
+        return describe_join(self.plan, {})
+
+    def replan(self, shapes: deque[str]) -> PlanPart:
+        return replace(self, plan=self.plan_text(shapes.popleft()))
+
+    def plan_text(self, text: str) -> JoinPlan:
         """The same join in the shape of a plan string."""
         return self.plan_shape(parse_tree(text, self.graph.aliases))
+
+    @property
+    def probes(self) -> bool:
+        """Whether the join has more than one input, so that tuples probe."""
+        return len(self.sources) > 1
 
     def plan_shape(self, shape: PlanShape) -> JoinPlan:
         """The same join in another shape."""
@@ -62,13 +117,27 @@ class SequenceStep:
 
 
 @dataclass(frozen=True)
-class SequencePart:
+class SequencePart(PlanPart):
     """FROM SEQ(...): the items, the conditions over one item, and the steps between items."""
 
     mode: SeqMode
     sources: tuple[Source, ...]
     filters: tuple[tuple[Expr, ...], ...]
     steps: tuple[SequenceStep, ...]
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:  # noqa: ARG002 - a sequence reads streams
+        return self
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:  # noqa: ARG002
+        node = _describe_source(self.sources[0], self.filters[0])
+        for step, source, filters in zip(self.steps, self.sources[1:], self.filters[1:], strict=True):
+            right = _describe_source(source, filters)
+            node = ExplainNode(f"sequence {self.mode.upper()}", _describe_step(step), (node, right))
+        return node
 
 
 @dataclass(frozen=True)
@@ -113,66 +182,111 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
-class GroupPart:
+class GroupPart(PlanPart):
     """GROUP BY over the rows of a join or sequence."""
 
+    distorted_as = "an aggregate"
     input: JoinPart | SequencePart
     plan: GroupPlan
 
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode("aggregate", _describe_group(self), inputs)
+
 
 @dataclass(frozen=True)
-class DistinctPart:
+class DistinctPart(PlanPart):
     """DISTINCT over the rows of another part."""
 
+    distorted_as = "DISTINCT"
     input: JoinPart | SequencePart | GroupPart
     columns: tuple[tuple[str, pa.DataType], ...]
 
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode("distinct", (), inputs)
+
 
 @dataclass(frozen=True)
-class UnionPart:
+class UnionPart(PlanPart):
     """UNION ALL of any number of parts."""
 
-    inputs: tuple[PlanPart, ...]
+    sides: tuple[PlanPart, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return self.sides
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, sides=tuple(inputs))
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode("union all", (), inputs)
 
 
 @dataclass(frozen=True)
-class DifferencePart:
-    """EXCEPT: the first part without the others. `order` has the positions of the others, in the order of tests."""
+class DifferencePart(PlanPart):
+    """EXCEPT: the first side without the others. `order` has the positions of the others, in the order of tests."""
 
-    inputs: tuple[PlanPart, ...]
+    distorted_as = "EXCEPT"
+    sides: tuple[PlanPart, ...]
     columns: tuple[tuple[str, pa.DataType], ...]
     order: tuple[int, ...]
 
     @property
-    def subtrahends(self) -> tuple[PlanPart, ...]:
-        """The parts that are subtracted, in the order of the plan."""
-        return tuple(self.inputs[place] for place in self.order)
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return self.sides
+
+    @property
+    def planned_inputs(self) -> tuple[PlanPart, ...]:
+        return (self.sides[0], *(self.sides[place] for place in self.order))
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, sides=tuple(inputs))
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode("except", (), inputs)
+
+    def replan(self, shapes: deque[str]) -> PlanPart:
+        """A shape names the streams that it joins, so the order of the shapes gives the order of the subtrahends."""
+        sides, order = [self.sides[0].replan(shapes), *self.sides[1:]], []
+        left = list(range(1, len(sides)))
+        while left:
+            place = next((place for place in left if _matches_shapes(sides[place], shapes)), left[0])
+            sides[place] = sides[place].replan(shapes)
+            order.append(place)
+            left.remove(place)
+        return replace(self, sides=tuple(sides), order=tuple(order))
 
 
-PlanPart = JoinPart | SequencePart | GroupPart | DistinctPart | UnionPart | DifferencePart
+# ── walks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def walk_parts(part: PlanPart) -> Iterator[PlanPart]:
     """A part and all parts below it, inputs first."""
-    match part:
-        case GroupPart(input=below) | DistinctPart(input=below):
-            yield from walk_parts(below)
-        case UnionPart(inputs=inputs) | DifferencePart(inputs=inputs):
-            for each in inputs:
-                yield from walk_parts(each)
+    for each in part.inputs:
+        yield from walk_parts(each)
     yield part
 
 
 def map_parts(part: PlanPart, change: Callable[[PlanPart], PlanPart]) -> PlanPart:
     """The plan with `change` applied to every part, inputs first. A part below a group or DISTINCT keeps its type."""
-    match part:
-        case GroupPart() | DistinctPart():
-            below: Any = map_parts(part.input, change)
-            part = part if below is part.input else replace(part, input=below)
-        case UnionPart() | DifferencePart():
-            part = replace(part, inputs=tuple(map_parts(each, change) for each in part.inputs))
-    return change(part)
+    below = [map_parts(each, change) for each in part.inputs]
+    same = all(new is old for new, old in zip(below, part.inputs, strict=True))
+    return change(part if same else part.with_inputs(below))
 
 
 def list_join_parts(part: PlanPart) -> tuple[JoinPart, ...]:
@@ -187,14 +301,58 @@ def list_difference_parts(part: PlanPart) -> tuple[DifferencePart, ...]:
 
 def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
     """The joins of a plan, in the order of its plan string: subtrahends of EXCEPT are in the order of the plan."""
-    match part:
-        case JoinPart():
-            return (part,)
-        case SequencePart():
-            return ()
-        case GroupPart(input=below) | DistinctPart(input=below):
-            return list_planned_joins(below)
-        case UnionPart(inputs=inputs):
-            return tuple(join for each in inputs for join in list_planned_joins(each))
-        case DifferencePart():
-            return tuple(join for each in (part.inputs[0], *part.subtrahends) for join in list_planned_joins(each))
+    if isinstance(part, JoinPart):
+        return (part,)
+    return tuple(join for each in part.planned_inputs for join in list_planned_joins(each))
+
+
+def describe_query(part: PlanPart, joins: Mapping[int, ExplainNode]) -> ExplainNode:
+    """The explained plan. `joins` has the running joins, by the identity of their parts."""
+    if id(part) in joins:
+        return joins[id(part)]
+    return part.describe(tuple(describe_query(each, joins) for each in part.planned_inputs))
+
+
+def find_distortion(part: PlanPart) -> str | None:
+    """What above a join is wrong, not partial, if rows of the join are missing; None if nothing is."""
+    for each in walk_parts(part):
+        if each.distorted_as is not None and any(join.probes for join in list_join_parts(each)):
+            return each.distorted_as
+    return None
+
+
+def _matches_shapes(part: PlanPart, shapes: Iterable[str]) -> bool:
+    """Whether the next shapes are over the streams of this part."""
+    pairs = zip(list_planned_joins(part), shapes, strict=False)
+    return all({name.casefold() for name in join.graph.aliases} == _parse_aliases(shape) for join, shape in pairs)
+
+
+def _parse_aliases(shape: str) -> set[str]:
+    return {word.casefold() for word in re.findall(r"[^\s(),{}]+", shape)}
+
+
+# ── explain ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _describe_group(part: GroupPart) -> Properties:
+    plan = part.plan
+    keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
+    shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
+    having = () if plan.having is None else (("having", to_sql(plan.having)),)
+    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input.sources))),)
+    return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
+
+
+def _find_time_type(sources: tuple[Source, ...]) -> object:
+    return next(source.relation.time_type for source in sources if isinstance(source.relation, Stream))
+
+
+def _describe_step(step: SequenceStep) -> Properties:
+    equal = " and ".join(f"{to_sql(left)} = {to_sql(right)}" for left, right in step.keys)
+    where = " AND ".join(to_sql(term) for term in step.residuals)
+    return (*((("on", equal),) if equal else ()), *((("where", where),) if where else ()))
+
+
+def _describe_source(source: Source, filters: tuple[Expr, ...]) -> ExplainNode:
+    where = (("filter", " AND ".join(to_sql(term) for term in filters)),) if filters else ()
+    return ExplainNode(format_source(source), where)

@@ -84,7 +84,7 @@ def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:
         if not isinstance(part, UnionPart):
             return part
         sides = (each.inputs if isinstance(each, UnionPart) else (each,) for each in part.inputs)
-        return replace(part, inputs=tuple(each for side in sides for each in side))
+        return part.with_inputs([each for side in sides for each in side])
 
     return map_parts(part, flatten)
 
@@ -96,7 +96,7 @@ def flatten_differences(part: PlanPart, _context: PlanningContext) -> PlanPart:
         if not isinstance(part, DifferencePart) or not isinstance(part.inputs[0], DifferencePart):
             return part
         inputs = (*part.inputs[0].inputs, *part.inputs[1:])
-        return replace(part, inputs=inputs, order=tuple(range(1, len(inputs))))
+        return replace(part, sides=inputs, order=tuple(range(1, len(inputs))))
 
     return map_parts(part, flatten)
 

@@ -55,7 +55,7 @@ def test_schedule_parts_and_break_nodes_at_runtime() -> None:
     assert table[0] == ["source A", "-", "-", "DFS-Source-Sink"]
     assert table[2] == ["pairs: join", "-", "-", "RR-Source-Sink"]
     eng.push({"B": rows(2)})
-    eng.mend_after("source A")
+    eng.clear_break("source A")
     eng.schedule("dfs")
     assert lines(eng.explain("pairs", format="table"))[2][3] == "DFS-Sink"
     assert eng.flush()["pairs"].to_pylist() == [{"x": 7, "_ts": 2}]

@@ -32,7 +32,7 @@ def edit_graph(rng: random.Random, current: Any, text: str) -> None:
         case 2:
             current.break_after(rng.choice(operators))
         case 3:
-            current.mend_after(rng.choice(operators))
+            current.clear_break(rng.choice(operators))
         case 4 if "other" not in query_names(current):
             current.query("other", text)
         case 5 if "other" in query_names(current):

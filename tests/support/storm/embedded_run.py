@@ -192,7 +192,7 @@ class EmbeddedRun(StormRun):
         self.engine.break_after(event.query)
 
     def _mend(self, event: Event, _number: int) -> None:
-        self.engine.mend_after(event.query)
+        self.engine.clear_break(event.query)
 
     def _budget(self, event: Event, _number: int) -> None:
         probes, policy, sample = event.args
