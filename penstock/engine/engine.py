@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
 from penstock.cql import Duration, Query, Stream, Timestamps, describe_stream
+from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
@@ -28,7 +29,6 @@ from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
 from penstock.engine.results import Results
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
-from penstock.engine.steering import Steering
 from penstock.engine.streams import Clock
 from penstock.errors import QueryError, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
@@ -91,10 +91,10 @@ class Engine:
             options, self._guard, self._graph, self._relations, self._join_registry, self._registry, self._budgets
         )
         self._changes = QueryChanges(self._components, QueryBuilder(self._components))
-        self._steering = Steering(rules, timer)
-        self._cycle = PushCycle(self._components, self._scheduler, self._steering)
+        self._adaptation = Adaptation(rules, timer)
+        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation)
         self._reports = Reports(self._components)
-        self._persistence = Persistence(self._components, self._changes, self._cycle, self._steering)
+        self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
         self.schedule(schedule)
 
     @property
@@ -278,11 +278,11 @@ class Engine:
 
         A decision that could not be executed has an `error`.
         """
-        return self._steering.decisions
+        return self._adaptation.decisions
 
     def replay(self, decisions: Iterable[Decision]) -> None:
         """Repeat the decisions of another engine, each after the same number of pushes."""
-        self._steering.replay(decisions)
+        self._adaptation.replay(decisions)
 
     def awaits(self, name: str) -> int | None:
         """The time of the first tuple that a query holds and may not process yet; None if it holds none."""
@@ -294,7 +294,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop adapting. Queries keep running."""
-        self._steering.close()
+        self._adaptation.close()
 
     def overloads(self, name: str) -> list[JoinBudget]:
         """The joins of a query under a budget, with their measurements and allocation."""

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock.adapt import Rules
+from penstock.engine.adaptation import Adaptation
 from penstock.engine.build import QueryRequest, list_join_ids
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import RestoredJoins
@@ -17,7 +18,6 @@ from penstock.engine.query_changes import QueryChanges
 from penstock.engine.query_output import DerivedOutput
 from penstock.engine.saved_arcs import dump_outlet, restore_outlet
 from penstock.engine.snapshot import SavedQuery, SavedSource, Snapshot
-from penstock.engine.steering import Steering
 from penstock.ops import SourceOperator
 from penstock.state import Maintenance
 
@@ -26,12 +26,12 @@ class Persistence:
     """Takes snapshots of one engine, and restores one into an engine that was just created."""
 
     def __init__(
-        self, components: EngineComponents, changes: QueryChanges, cycle: PushCycle, steering: Steering
+        self, components: EngineComponents, changes: QueryChanges, cycle: PushCycle, adaptation: Adaptation
     ) -> None:
         self._components = components
         self._changes = changes
         self._cycle = cycle
-        self._steering = steering
+        self._adaptation = adaptation
 
     # ── taking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -40,9 +40,9 @@ class Persistence:
         relations, dumped = self._components.relations, DumpedJoins()
         return Snapshot(
             options=asdict(self._components.options) | {"schedule": self._components.graph.strategy},
-            adapt=self._steering.dump_rules(),
+            adapt=self._adaptation.dump_rules(),
             pushes=self._cycle.pushes,
-            budgets=self._components.budgets.dump(self._steering.budgeted_queries),
+            budgets=self._components.budgets.dump(self._adaptation.budgeted_queries),
             stream_order=tuple(relations.stream_order),
             aggregates=tuple(relations.catalog.aggregates),
             tables=dict(relations.tables),

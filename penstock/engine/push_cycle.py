@@ -1,35 +1,35 @@
-"""One push: steering, then the cycle of the graph under the budgets, then the results."""
+"""One push: adaptation, then the cycle of the graph under the budgets, then the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from penstock.adapt import CommandedEngine
+from penstock.engine.adaptation import Adaptation
 from penstock.engine.components import EngineComponents
 from penstock.engine.results import Results
-from penstock.engine.steering import Steering
 from penstock.graph import GraphScheduler
 
 
 class PushCycle:
     """Runs the graph of one engine, after rows or frontiers have arrived at its sources."""
 
-    def __init__(self, components: EngineComponents, scheduler: GraphScheduler, steering: Steering) -> None:
+    def __init__(self, components: EngineComponents, scheduler: GraphScheduler, adaptation: Adaptation) -> None:
         self._components = components
         self._scheduler = scheduler
-        self._steering = steering
+        self._adaptation = adaptation
         self.pushes = 0
 
     def run(self, engine: CommandedEngine) -> Results:
-        """Run until nothing moves. `engine` is what steering changes, through its public methods."""
+        """Run until nothing moves. `engine` is what adaptation changes, through its public methods."""
         components = self._components
-        for step in self._steering.iter_steps():
+        for step in self._adaptation.iter_steps():
             self._steer(step, engine)
         components.budgets.begin()
         self._scheduler.run()
         components.budgets.end()
         self.pushes += 1
-        self._steering.after_push(components)
+        self._adaptation.after_push(components)
         joins = list(components.joins)
         components.queries.warn_failures(joins)
         return components.queries.collect_results(joins)

@@ -9,6 +9,7 @@ State: RSTREAM keeps the answer. Cost: RSTREAM O(output), the others O(changes).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,8 +56,9 @@ class _BatchMapper(QueryOperator, FrontierBypass):
     def metrics(self) -> dict[str, object]:
         return {"emitted": self._emitted}
 
+    @abstractmethod
     def _map_batch(self, batch: Batch) -> Batch:
-        raise NotImplementedError
+        """The rows that a batch becomes."""
 
 
 class IStreamOperator(_BatchMapper):

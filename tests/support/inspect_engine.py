@@ -98,17 +98,17 @@ def partners_found(engine: ps.Engine, query: str) -> int:
 
 
 def controller_of(engine: ps.Engine) -> Controller | None:
-    return engine._steering.controller
+    return engine._adaptation.controller
 
 
 def decision_thread_of(engine: ps.Engine) -> Thread | None:
-    controller = engine._steering.controller
+    controller = engine._adaptation.controller
     return None if controller is None else controller.decision_thread.thread
 
 
 def deliver_decisions(engine: ps.Engine, decisions: Sequence[Decision]) -> None:
     """Give the controller decisions as if its thread had made them; the next push carries them out."""
-    controller = engine._steering.controller
+    controller = engine._adaptation.controller
     assert controller is not None
     controller._outbox.put((list(decisions), 0.0))
     controller._pending = True

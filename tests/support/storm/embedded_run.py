@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class QueryPeriod:
     answers: list[pa.Table] = field(default_factory=list)
 
 
-class StormRun:
+class StormRun(ABC):
     """A run of a storm on any engine: the events before each step, and the results of every query."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -67,11 +68,13 @@ class StormRun:
             step = steps[number] if number < len(steps) else None
             yield step
 
+    @abstractmethod
     def _run_steps(self) -> None:
-        raise NotImplementedError
+        """Run all steps."""
 
+    @abstractmethod
     def _apply_event(self, event: Event, number: int) -> None:
-        raise NotImplementedError
+        """Apply an event before step `number`."""
 
 
 class EmbeddedRun(StormRun):

@@ -11,7 +11,7 @@ from penstock.engine.components import EngineComponents
 from penstock.errors import QueryError
 
 
-class Steering:
+class Adaptation:
     """The controller of an engine that adapts, and the replay of one that does not."""
 
     def __init__(self, rules: Rules | None, timer: Timer) -> None:
