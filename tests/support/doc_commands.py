@@ -75,6 +75,9 @@ def _run_part(program: str, arguments: list[str], *, shown_error: bool) -> str |
         check_target(arguments)
     elif program == "pip":
         check_extras(arguments)
+    elif program == "pytest":
+        for argument in arguments:
+            assert "/" not in argument or (ROOT / argument).exists(), f"no path {argument}"
     elif program.startswith("python"):
         return _run_python(arguments)
     elif program not in {*UNCHECKED, "venv"}:

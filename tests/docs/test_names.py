@@ -1,0 +1,76 @@
+"""Names in the documentation exist: paths, tests, modules, methods and error conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+
+import pytest
+from doc_blocks import ROOT, list_pages
+
+import penstock as ps
+
+PAGES = [path for path in list_pages() if path.name != "CHANGELOG.md"]  # the changelog also has former names
+CODE = re.compile(r"`([^`\n]+)`")
+ROOMS = sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py"))
+PATH = re.compile(rf"^(?:penstock|tests|scripts|docs|examples|{'|'.join(ROOMS)})/[\w/.]*$")
+OF_SPARK = {"MULTIPLE_EVENT_TIME_COLUMNS"}
+
+
+@cache
+def read_sources(folder: str) -> str:
+    return "\n".join(path.read_text() for path in sorted((ROOT / folder).rglob("*.py")))
+
+
+def find_missing(exists: Callable[[str], bool], pattern: str) -> list[str]:
+    return [f"{place}: {name}" for place, name in iter_names(pattern) if not exists(name)]
+
+
+def iter_names(pattern: str) -> Iterator[tuple[str, str]]:
+    """The matches of a pattern in inline code, with their pages."""
+    for path in PAGES:
+        for code in CODE.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)):
+            yield from ((str(path.relative_to(ROOT)), name) for name in re.findall(pattern, code))
+
+
+def test_paths_exist() -> None:
+    def exists(name: str) -> bool:
+        return not PATH.match(name) or any((folder / name).exists() for folder in (ROOT, ROOT / "penstock"))
+
+    assert not find_missing(exists, r"^[\w/.]+$")
+
+
+def test_tests_exist() -> None:
+    sources = read_sources("tests")
+    assert not find_missing(lambda name: f"def {name}(" in sources, r"^test_\w+$")
+
+
+def test_conditions_exist() -> None:
+    sources = read_sources("penstock") + read_sources("tests")
+    assert not find_missing(lambda name: name in OF_SPARK or name in sources, r"^[A-Z]+(?:_[A-Z]+)+$")
+
+
+def test_modules_exist() -> None:
+    assert not find_missing(can_import, r"^penstock(?:\.\w+)+")
+
+
+def can_import(name: str) -> bool:
+    """Whether a dotted name is a module, or a name in a module."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        module, _, last = name.rpartition(".")
+        return module != "" and hasattr(import_module(module), last)
+    return True
+
+
+@pytest.mark.parametrize(("variable", "owner"), [("eng", "Engine"), ("pipe", "Pipeline"), ("run", "Run")])
+def test_methods_exist(variable: str, owner: str) -> None:
+    if owner == "Run":
+        pytest.importorskip("pyspark")
+        from penstock.spark.run import Run as kind
+    else:
+        kind = getattr(ps, owner)
+    assert not find_missing(lambda name: hasattr(kind, name), rf"(?<![\w.]){variable}\.(\w+)")
