@@ -10,8 +10,6 @@ from importlib import import_module
 import pytest
 from doc_blocks import ROOT, list_pages
 
-import penstock as ps
-
 PAGES = [path for path in list_pages() if path.name != "CHANGELOG.md"]  # the changelog also has former names
 CODE = re.compile(r"`([^`\n]+)`")
 ROOMS = sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py"))
@@ -66,11 +64,16 @@ def can_import(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("variable", "owner"), [("eng", "Engine"), ("pipe", "Pipeline"), ("run", "Run")])
-def test_methods_exist(variable: str, owner: str) -> None:
-    if owner == "Run":
+@pytest.mark.parametrize(
+    ("variable", "module", "kind"),
+    [
+        ("eng", "penstock.engine", "Engine"),
+        ("pipe", "penstock.spark.pipeline", "Pipeline"),
+        ("run", "penstock.spark.run", "Run"),
+    ],
+)
+def test_methods_exist(variable: str, module: str, kind: str) -> None:
+    if "spark" in module:
         pytest.importorskip("pyspark")
-        from penstock.spark.run import Run as kind
-    else:
-        kind = getattr(ps, owner)
-    assert not find_missing(lambda name: hasattr(kind, name), rf"(?<![\w.]){variable}\.(\w+)")
+    owner = getattr(import_module(module), kind)
+    assert not find_missing(lambda name: hasattr(owner, name), rf"(?<![\w.]){variable}\.(\w+)")

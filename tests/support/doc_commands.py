@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from penstock.cli import app
 from penstock.lab import select_labs
 
 WIDTH = 120
-READING = {"check", "explain", "doctor", "--version", "--help"}
+DEMO = ["demo", "--embedded"]
+READING = {"check", "explain", "doctor"}
+ASKING = {"--version", "--help", "--list"}
 ASSIGNMENT = re.compile(r"^[A-Z_]+=")
 SEPARATORS = {"&&", "||", ";", "|", "&"}
 UNCHECKED = {".", "cat", "cd", "cp", "curl", "docker", "echo", "export", "git", "head", "kill", "ls", "mkdir", "source"}
@@ -86,12 +89,23 @@ def _run_part(program: str, arguments: list[str], *, shown_error: bool) -> str |
 
 
 def _run_penstock(arguments: list[str], *, shown_error: bool) -> str | None:
-    if not (READING & set(arguments) or "--list" in arguments or "--embedded" in arguments):
+    if not (arguments[0] in READING or ASKING & set(arguments) or arguments == DEMO):
         check_arguments(arguments)
         return None
+    exit_code, output = _run_demo() if arguments == DEMO else _invoke(arguments)
+    assert shown_error or exit_code == 0, output
+    return output
+
+
+def _invoke(arguments: list[str]) -> tuple[int, str]:
     result = CliRunner(env={"COLUMNS": str(WIDTH)}).invoke(app, arguments)
-    assert shown_error or result.exit_code == 0, result.output
-    return result.output
+    return result.exit_code, result.output
+
+
+@cache
+def _run_demo() -> tuple[int, str]:
+    """The embedded demo, once for all pages that name it."""
+    return _invoke(DEMO)
 
 
 def _run_python(arguments: list[str]) -> str | None:
