@@ -25,6 +25,7 @@ PAGES = [path for path in list_pages() if list_blocks(path)]
 DIAGRAMS = ("flowchart", "graph", "sequenceDiagram", "stateDiagram-v2")
 FILE_NAME = re.compile(r"^-- ([\w/]+\.cql)$", re.MULTILINE)
 DECLARATION = re.compile(r"^CREATE (?:[^';]|'[^']*')*;\n?", re.MULTILINE)
+USES_SPARK = re.compile(r"\bspark\b|\bPipeline\b|\bSparkSession\b")
 MOST_SKIPPED = 3
 
 
@@ -52,7 +53,8 @@ class Page:
             case "text":
                 pass
             case language:
-                pytest.fail(f"{block.place}: no rule for blocks in {language or 'no language'}")
+                known = "python, sql, sh, console, json, mermaid, or text for output"
+                pytest.fail(f"{block.place}: the block is in {language or 'no language'}; write {known}")
 
     def run_python(self, block: Block) -> str:
         code = compile("\n" * block.line + block.code, str(ROOT / block.page), "exec")
@@ -106,7 +108,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
 @pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
 def test_blocks_run(path: Path, page: Page, request: pytest.FixtureRequest) -> None:
     blocks = [block for block in list_blocks(path) if block.skipped is None]
-    needs_spark = any(block.language == "python" and "Pipeline" in block.code for block in blocks)
+    needs_spark = any(block.language == "python" and USES_SPARK.search(block.code) for block in blocks)
     spark = request.getfixturevalue("spark") if needs_spark else None
     try:
         for block in blocks:
