@@ -53,7 +53,7 @@ def list_blocks(path: Path) -> list[Block]:
 def _iter_fences(path: Path) -> Iterator[tuple[Block, int]]:
     """Each fenced block with the number of its last line."""
     lines = path.read_text().splitlines()
-    page = str(path.relative_to(ROOT))
+    page = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
     number = 0
     while number < len(lines):
         start = FENCE.match(lines[number])

@@ -125,15 +125,23 @@ def check_arguments(arguments: list[str]) -> None:
     for argument in arguments:
         if argument.endswith(".cql"):
             Path(argument).touch()
+    try:
+        name, params = _parse_arguments(arguments)
+        if name == "lab":
+            select_labs(params["name"])
+    except Exception as error:
+        raise AssertionError(f"penstock {shlex.join(arguments)}: {error}") from error
+
+
+def _parse_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The name of the command and its parameters."""
+    name, rest = "penstock", list(arguments)
     command: Any = typer.main.get_command(app)
-    name = "penstock"
     while hasattr(command, "resolve_command"):
         context = command.context_class(command, info_name=name)
-        _, rest, _ = command.make_parser(context).parse_args(list(arguments))
-        name, command, arguments = command.resolve_command(context, rest)
-    context = command.make_context(name, list(arguments))
-    if name == "lab":
-        select_labs(context.params["name"])
+        _, rest, _ = command.make_parser(context).parse_args(rest)
+        name, command, rest = command.resolve_command(context, rest)
+    return name, command.make_context(name, rest).params
 
 
 def check_target(arguments: list[str]) -> None:
