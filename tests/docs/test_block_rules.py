@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from doc_blocks import list_blocks
 from doc_commands import Command, run_command, split_commands
+from doc_python import run_python
 
 PAGE = """
 Text.
@@ -41,6 +42,16 @@ def test_blocks_with_output_and_reason(tmp_path: Path) -> None:
         ("text", "a picture\n", None, None),
         ("sh", "make test\n", None, None),
     ]
+
+
+def test_python_values_in_comments() -> None:
+    namespace = {"rows": [1, 2]}
+    assert (
+        run_python("print(3)  # three\nrows  # [1, 2]\nlen(rows)  # the number of rows\n", "page", 0, namespace)
+        == "3\n"
+    )
+    with pytest.raises(AssertionError, match="page:8 is"):
+        run_python("rows  # [1]\n", "page", 7, namespace)
 
 
 def test_commands_with_prompts_have_output() -> None:

@@ -5,9 +5,7 @@ A page has one namespace for Python, one catalogue for SQL and one folder, which
 
 from __future__ import annotations
 
-import contextlib
 import doctest
-import io
 import json
 import re
 import shutil
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 from doc_blocks import ROOT, Block, list_blocks, list_pages
 from doc_commands import Command, run_command, split_commands
+from doc_python import run_python
 from typer.testing import CliRunner
 
 from penstock.cli import app
@@ -40,7 +39,8 @@ class Page:
     def run(self, block: Block) -> None:
         match block.language:
             case "python":
-                check_output(block, self.run_python(block), block.output)
+                printed = run_python(block.code, str(ROOT / block.page), block.line, self.namespace)
+                check_output(block, printed, block.output)
             case "sql":
                 self.check_sql(block)
             case "sh" | "bash" | "console":
@@ -55,13 +55,6 @@ class Page:
             case language:
                 known = "python, sql, sh, console, json, mermaid, or text for output"
                 pytest.fail(f"{block.place}: the block is in {language or 'no language'}; write {known}")
-
-    def run_python(self, block: Block) -> str:
-        code = compile("\n" * block.line + block.code, str(ROOT / block.page), "exec")
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(code, self.namespace)
-        return printed.getvalue()
 
     def check_sql(self, block: Block) -> None:
         """Check the block as a script, after the declarations of the blocks above it."""
