@@ -14,7 +14,7 @@ PAGES = [path for path in list_pages() if path.name != "CHANGELOG.md"]  # the ch
 CODE = re.compile(r"`([^`\n]+)`")
 ROOMS = sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py"))
 PATH = re.compile(rf"^(?:penstock|tests|scripts|docs|examples|{'|'.join(ROOMS)})/[\w/.]*$")
-OF_SPARK = {"MULTIPLE_EVENT_TIME_COLUMNS"}
+OF_SPARK = {"MULTIPLE_EVENT_TIME_COLUMNS", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"}
 
 
 @cache
