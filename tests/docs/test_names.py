@@ -1,4 +1,4 @@
-"""Names in the documentation exist: paths, tests, modules, methods and error conditions."""
+"""Names in the documentation exist: paths, tests, targets, commands, modules, methods and error conditions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import pytest
-from doc_blocks import ROOT, list_pages
+import typer
+from doc_blocks import COMMENT, ROOT, list_pages
+
+from penstock.cli import app
 
 PAGES = [path for path in list_pages() if path.name != "CHANGELOG.md"]  # the changelog also has former names
+BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 ROOMS = sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py"))
 PATH = re.compile(rf"^(?:penstock|tests|scripts|docs|examples|{'|'.join(ROOMS)})/[\w/.]*$")
@@ -29,7 +34,8 @@ def find_missing(exists: Callable[[str], bool], pattern: str) -> list[str]:
 def iter_names(pattern: str) -> Iterator[tuple[str, str]]:
     """The matches of a pattern in inline code, with their pages."""
     for path in PAGES:
-        for code in CODE.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)):
+        prose = BLOCK.sub("", COMMENT.sub("", path.read_text()))
+        for code in CODE.findall(prose):
             yield from ((str(path.relative_to(ROOT)), name) for name in re.findall(pattern, code))
 
 
@@ -48,6 +54,16 @@ def test_tests_exist() -> None:
 def test_conditions_exist() -> None:
     sources = read_sources("penstock") + read_sources("tests")
     assert not find_missing(lambda name: name in OF_SPARK or name in sources, r"^[A-Z]+(?:_[A-Z]+)+$")
+
+
+def test_targets_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert not find_missing(lambda name: name in targets, r"^make ([a-z-]+)")
+
+
+def test_commands_exist() -> None:
+    commands: Any = typer.main.get_command(app)
+    assert not find_missing(lambda name: name in commands.commands, r"^penstock ([a-z]+)")
 
 
 def test_modules_exist() -> None:
