@@ -16,7 +16,7 @@ from penstock.cql.bound import (
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.declarations import Duration, describe_stream
 from penstock.cql.durations import format_duration, parse_duration
-from penstock.cql.errors import CqlError, CqlUnsupportedError
+from penstock.cql.errors import CqlError, CqlUnsupportedError, suggest_similar
 from penstock.cql.script import Script, read_script
 from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type
 from penstock.cql.windows import UNBOUNDED, Range, Window
@@ -54,5 +54,6 @@ __all__ = [
     "format_type",
     "parse_duration",
     "read_script",
+    "suggest_similar",
     "to_arrow_type",
 ]

@@ -19,6 +19,7 @@ from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard, guard_calls
+from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.options import EngineOptions
 from penstock.engine.persistence import Persistence, read_options
@@ -128,9 +129,9 @@ class Engine:
         """Declare a stream as CREATE STREAM of a script describes it."""
         self._relations.add_stream(stream)
 
-    def table(self, name: str, table: pa.Table) -> None:
-        """Declare a static table: its rows are always valid."""
-        self._relations.add_table(name, table)
+    def table(self, name: str, data: TableData) -> None:
+        """Declare a static table: its rows are always valid. `data` is anything that `push` takes for a stream."""
+        self._relations.add_table(name, data)
 
     def aggregate(self, name: str, cls: type) -> None:
         """Declare a class as an aggregate function; docs/queries.md lists its methods."""
@@ -199,9 +200,13 @@ class Engine:
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def push(
-        self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
+        self, data: Mapping[str, TableData], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
     ) -> Results:
         """Push tuples to streams; returns the results that became certain, by query and in temporal order.
+
+        The tuples of a stream are a pyarrow table, anything that exports Arrow (a pandas or polars DataFrame, a DuckDB
+        relation, a RecordBatchReader), a dict of columns or a list of dicts. Columns are found by name, in any order,
+        and cast to the declared types if no value is lost; see docs/python.md.
 
         `frontiers`: by stream, a time before which no tuple will come in later pushes; see `advance`. If a table does
         not fit its stream, the whole push is refused.
