@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError
 from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
+
+ZONED_TIMESTAMP = pa.timestamp("us", "UTC")
+"""An instant, as Spark's TIMESTAMP is one."""
 
 _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
@@ -32,6 +35,9 @@ _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
     "timestamp_ntz": TIMESTAMP,
+    "timestamp_ltz": ZONED_TIMESTAMP,
+    "timestamptz": ZONED_TIMESTAMP,
+    "timestamp with time zone": ZONED_TIMESTAMP,
 }
 KNOWN_TYPES = "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp"
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
@@ -104,6 +110,23 @@ def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     if not fields:
         raise QueryError("NO_COLUMNS", "a declaration needs at least one column")
     return pa.schema(fields)
+
+
+def find_common_time_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type of times that come from several time columns.
+
+    Timestamps have the zone that all of them have, else UTC. Integers have the widest type. So the order of the streams
+    does not matter.
+    """
+    if not pa.types.is_timestamp(types[0]):
+        return max(types, key=lambda type_: int(type_.bit_width))
+    return types[0] if len(set(types)) == 1 else ZONED_TIMESTAMP
+
+
+def zone_columns(schema: pa.Schema) -> pa.Schema:
+    """A schema in which timestamps without a zone are instants, as a script's TIMESTAMP is on Spark."""
+    zoned = (field.with_type(ZONED_TIMESTAMP) if field.type == TIMESTAMP else field for field in schema)
+    return pa.schema(list(zoned))
 
 
 def find_time_column(schema: pa.Schema, name: str) -> str:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from time import perf_counter
-from typing import get_args
+from types import TracebackType
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 
 from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
-from penstock.cql import Duration, Query, Stream, Timestamps, describe_stream
+from penstock.cql import Duration, Query, Script, Stream, Timestamps, describe_stream
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
+from penstock.engine.descriptions import EngineDescriptions, QueryDescription, StreamDescription, TableDescription
+from penstock.engine.display import PlanText, format_engine, render_engine
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinRegistry
@@ -28,11 +32,15 @@ from penstock.engine.query_changes import QueryChanges
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
+from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
+from penstock.engine.scripts import declare_script, find_script
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.streams import Clock
+from penstock.engine.subscriptions import Deliveries, ResultFunction, Subscription, Subscriptions
 from penstock.errors import QueryError, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
+from penstock.html import render_text
 from penstock.join import DemandFilter, Migration, Slicing
 from penstock.plan import ExplainNode
 from penstock.state import FOREVER, SHIPPED, Maintenance
@@ -41,6 +49,7 @@ from penstock.state import FOREVER, SHIPPED, Maintenance
 @guard_calls(
     nests=("awaits", "close", "dead_letters", "decisions", "failures", "late", "overloads", "picture"),
     always=("close",),
+    outside=("push", "flush"),
 )
 class Engine:
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
@@ -95,13 +104,89 @@ class Engine:
         self._adaptation = Adaptation(rules, timer)
         self._cycle = PushCycle(self._components, self._scheduler, self._adaptation)
         self._reports = Reports(self._components)
+        self._descriptions = EngineDescriptions(self._components)
+        self._subscriptions = Subscriptions(self._registry)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
         self.schedule(schedule)
+
+    @classmethod
+    def from_script(
+        cls, script: str | Path | Script, *, tables: Mapping[str, TableData] | None = None, **options: Any
+    ) -> Self:
+        """An engine with the streams, tables and queries of a CQL script, which is a path or a text.
+
+        Sources and sinks belong to Spark: push tuples to the streams, and read results by the name of their query,
+        which is that of its sink or `query` for a bare SELECT. Tables are read from CSV, JSON and Parquet files, or
+        given as `tables`. A TIMESTAMP has the zone UTC, as on Spark. `options` are those of `Engine`.
+
+        >>> engine = Engine.from_script("CREATE STREAM A (ts BIGINT, x BIGINT) TIMESTAMP BY ts; SELECT x FROM A;")
+        >>> engine.push({"A": [{"ts": 1, "x": 50}]})["query"].to_pylist()
+        [{'x': 50, '_ts': 1}]
+        """
+        engine = cls(**options)
+        declare_script(engine, find_script(script), tables or {})
+        return engine
+
+    def __enter__(self) -> Self:
+        """Use the engine in a `with` block. Its end frees the engine: no stream is flushed, and later calls raise
+        ENGINE_CLOSED. Result tables that were returned before can still be read.
+
+        >>> with Engine() as engine:
+        ...     engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+        ...     engine.query("large", "SELECT x FROM A WHERE x > 10")
+        ...     out = engine.push({"A": [{"ts": 1, "x": 50}]})
+        >>> out["large"].to_pylist()
+        [{'x': 50, '_ts': 1}]
+        """
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        with self._guard.enter("the end of the with block", always=True):
+            guard = self._guard
+            guard.closed = True
+            vars(self).clear()  # frees the streams, queries and windows
+            self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard))
 
     @property
     def graph(self) -> Graph:
         """The query graph, for measurements and tests. Only the methods of the engine may change it."""
+        self._guard.require_open("graph")
         return self._graph
+
+    @property
+    def queries(self) -> Mapping[str, QueryDescription]:
+        """The running queries by name, each with its text, plan, columns and state policy.
+
+        >>> engine = Engine()
+        >>> engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+        >>> engine.query("large", "SELECT x FROM A WHERE x > 10")
+        >>> engine.queries["large"].columns.names
+        ['x', '_ts']
+        """
+        return self._read_descriptions("queries").queries
+
+    @property
+    def streams(self) -> Mapping[str, StreamDescription]:
+        """The streams by name, derived ones too, with how many tuples have arrived and how far time has come."""
+        return self._read_descriptions("streams").streams
+
+    @property
+    def tables(self) -> Mapping[str, TableDescription]:
+        """The static tables by name."""
+        return self._read_descriptions("tables").tables
+
+    def _read_descriptions(self, what: str) -> EngineDescriptions:
+        self._guard.require_open(what)
+        return self._descriptions
+
+    def __repr__(self) -> str:
+        return "<penstock.Engine: closed>" if self._guard.closed else format_engine(self._descriptions)
+
+    def _repr_html_(self) -> str:
+        return render_text(repr(self)) if self._guard.closed else render_engine(self._descriptions)
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,6 +267,7 @@ class Engine:
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream without readers, and free its state."""
         self._changes.drop(name)
+        self._subscriptions.end_query(name)
 
     def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
         """Change the plan of a query, without losing or repeating a result.
@@ -211,14 +297,22 @@ class Engine:
         `frontiers`: by stream, a time before which no tuple will come in later pushes; see `advance`. If a table does
         not fit its stream, the whole push is refused.
         """
-        arrived = self._relations.streams.prepare_rows(data)
-        promises = self._relations.streams.resolve_frontiers(frontiers or {})
-        with self._guard.change():
-            for rows in arrived:
-                rows.feed()
-            for source, frontier in promises:
-                source.advance(frontier)
-            return self._cycle.run(self)
+        self._subscriptions.wait_for_room()
+        with self._guard.enter("push"):
+            self._guard.require_open("push")
+            arrived = self._relations.streams.prepare_rows(data)
+            promises = self._relations.streams.resolve_frontiers(frontiers or {})
+            with self._guard.change():
+                for rows in arrived:
+                    rows.feed()
+                for source, frontier in promises:
+                    source.advance(frontier)
+                deliveries = self._run_cycle()
+            self._guard.complete_change()
+            return deliveries.send()
+
+    def _run_cycle(self) -> Deliveries:
+        return self._subscriptions.take(self._cycle.run(self))
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """Promise that no tuple of the stream before `time` will come.
@@ -229,11 +323,44 @@ class Engine:
             source.advance(frontier)
 
     def flush(self) -> Results:
-        """End every stream; returns all results that are left."""
-        with self._guard.change():
-            for source in self._relations.streams:
-                source.advance(int(FOREVER))
-            return self._cycle.run(self)
+        """End every stream; returns all results that are left. Iterations over `results` end."""
+        with self._guard.enter("flush"):
+            self._guard.require_open("flush")
+            with self._guard.change():
+                for source in self._relations.streams:
+                    source.advance(int(FOREVER))
+                deliveries = self._run_cycle()
+            self._guard.complete_change()
+            try:
+                return deliveries.send()
+            finally:
+                self._subscriptions.end_iterators()
+
+    def subscribe(self, name: str, function: ResultFunction) -> Subscription:
+        """Call a function with the results of a query as they become certain, instead of returning them from `push`.
+
+        The function gets a table with at least one row, at the end of the push that finds them. It must not call this
+        engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription ends it.
+        A snapshot does not contain subscriptions.
+        """
+        return self._subscriptions.subscribe(name, function)
+
+    def results(self, name: str, capacity: int = 64) -> ResultIterator:
+        """Iterate over the results of a query as they become certain, in another thread or task than the pushes.
+
+        Use it as `for rows in engine.results("q")` in a thread, or as `async for`. `push` then returns no rows of the
+        query. The iterator buffers `capacity` tables; while it is full, pushes wait. The iteration ends when the query
+        is dropped, the streams are flushed or the engine is closed.
+
+        >>> engine = Engine()
+        >>> engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+        >>> engine.query("large", "SELECT x FROM A WHERE x > 10")
+        >>> found = engine.results("large")
+        >>> _ = engine.push({"A": {"ts": [1, 2], "x": [5, 50]}}), engine.flush()
+        >>> [rows.column("x").to_pylist() for rows in found]
+        [[50]]
+        """
+        return self._subscriptions.iterate(name, capacity)
 
     def failures(self) -> dict[str, QueryError]:
         """The queries and derived streams that stopped because one of their expressions or aggregates raised an error.
@@ -298,16 +425,21 @@ class Engine:
         return sampler.take_samples(self._join_registry, self._registry.__getitem__, self._budgets)
 
     def close(self) -> None:
-        """Stop adapting. Queries keep running."""
-        self._adaptation.close()
+        """Stop adapting, and end iterations over `results`. Queries keep running."""
+        if not self._guard.closed:
+            self._adaptation.close()
+            self._subscriptions.end_iterators()
 
     def overloads(self, name: str) -> list[JoinBudget]:
         """The joins of a query under a budget, with their measurements and allocation."""
         return self._budgets.join_budgets(self._registry[name])
 
-    def explain(self, name: str, format: str = "text") -> str:
-        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table"."""
-        return self._reports.explain(name, format)
+    def explain(self, name: str, format: str = "text") -> PlanText:
+        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table".
+
+        It is a string. A notebook shows the plan as a picture.
+        """
+        return PlanText.of_query(self._reports.explain(name, format), name, self._reports.picture(name))
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
         """Change how shared joins keep tuples: all joins, or those of one query.
