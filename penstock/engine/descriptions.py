@@ -10,11 +10,11 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from penstock.cql import Timestamps, format_duration, format_type
+from penstock.display import render_table
 from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
 from penstock.errors import PenstockError
-from penstock.html import render_table
 from penstock.state import ALWAYS, FOREVER
 
 

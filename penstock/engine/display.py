@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from penstock.display import format_summary, render_block, render_svg, render_text
 from penstock.engine.descriptions import EngineDescriptions
-from penstock.html import render_block, render_svg, render_text
 from penstock.plan import ExplainNode, draw_svg
-
-_MAX_NAMES = 5
 
 
 class PlanText(str):
@@ -35,16 +31,9 @@ class PlanText(str):
 
 def format_engine(descriptions: EngineDescriptions) -> str:
     """An engine in a line."""
-    counted = (("stream", descriptions.streams), ("table", descriptions.tables), ("query", descriptions.queries))
-    parts = [_format_names(what, list(found)) for what, found in counted if found]
-    return f"<penstock.Engine: {', '.join(parts) or 'no streams'}>"
-
-
-def _format_names(what: str, names: Sequence[str]) -> str:
-    number = len(names)
-    plural = what if number == 1 else "queries" if what == "query" else f"{what}s"
-    shown = ", ".join(names[:_MAX_NAMES]) + (", …" if number > _MAX_NAMES else "")
-    return f"{number} {plural} ({shown})"
+    return format_summary("penstock.Engine", {
+        "stream": list(descriptions.streams), "table": list(descriptions.tables), "query": list(descriptions.queries)
+    })  # fmt: skip
 
 
 def render_engine(descriptions: EngineDescriptions) -> str:

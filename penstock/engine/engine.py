@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
 from penstock.cql import Duration, Query, Script, Stream, Timestamps, describe_stream
+from penstock.display import render_text
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
@@ -40,7 +41,6 @@ from penstock.engine.streams import Clock
 from penstock.engine.subscriptions import Deliveries, ResultFunction, Subscription, Subscriptions
 from penstock.errors import QueryError, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
-from penstock.html import render_text
 from penstock.join import DemandFilter, Migration, Slicing
 from penstock.plan import ExplainNode
 from penstock.state import FOREVER, SHIPPED, Maintenance

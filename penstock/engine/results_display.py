@@ -7,7 +7,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from penstock.html import MAX_ROWS, render_block, render_rows
+from penstock.display import MAX_ROWS, render_block, render_rows
 
 _MAX_TERMINAL_ROWS = 10
 _MAX_WIDTH = 40

@@ -1,12 +1,13 @@
-"""HTML for notebooks: small tables without scripts, colours or outside resources, so that any theme can show them.
+"""How values look on a terminal and in a notebook.
 
-Every text is escaped here, so callers pass what users wrote as it is.
+HTML has small tables without scripts, colours or outside resources, so that any theme can show them. Every text is
+escaped here, so callers pass what users wrote as it is.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
 
@@ -14,8 +15,22 @@ import pyarrow as pa
 
 MAX_ROWS = 20
 """How many rows of a table are shown."""
+_MAX_NAMES = 5
 _MAX_TEXT = 200
 _CELL = "text-align:left"
+
+
+def format_summary(title: str, names: Mapping[str, Sequence[str]]) -> str:
+    """What an object has, in a line: numbers and first names by kind, such as `stream`."""
+    parts = [_format_names(kind, found) for kind, found in names.items() if found]
+    return f"<{title}: {', '.join(parts) or 'no streams'}>"
+
+
+def _format_names(kind: str, names: Sequence[str]) -> str:
+    number = len(names)
+    plural = kind if number == 1 else "queries" if kind == "query" else f"{kind}s"
+    shown = ", ".join(names[:_MAX_NAMES]) + (", …" if number > _MAX_NAMES else "")
+    return f"{number} {plural} ({shown})"
 
 
 def render_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
