@@ -39,6 +39,8 @@ class Guard:
         self._change_begun = False
         """Whether the running call has begun to change something."""
         self._broken: tuple[str, BaseException] | None = None
+        self.when_broken: Callable[[], object] = lambda: None
+        """Called when the engine breaks."""
         self.closed = False
         """Whether the engine has freed its state, so that only what it returned before can be read."""
 
@@ -107,6 +109,7 @@ class Guard:
     def _mark_broken(self, error: BaseException) -> None:
         if self._broken is None:
             self._broken = self._running_call, error
+            self.when_broken()
 
 
 def _make_reentrant_error(name: str, running: str) -> QueryError:

@@ -7,7 +7,7 @@ reader slows the producer down and memory stays bounded. A push from the thread 
 refused instead (RESULTS_NOT_READ) and changes nothing. A flush does not wait.
 
 The iteration ends when the query is dropped, the streams are flushed or the engine is closed. Tables that were put in
-before are still read. If the query stops with an error, the iteration raises it.
+before are still read. If the query stops with an error, or the engine breaks, the iteration raises it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.errors import QueryError, ResourceError
+from penstock.errors import PenstockError, ResourceError
 
 _READER_PATIENCE = 10.0
 """Seconds in which another thread must begin to read, if the thread that made the iterator pushes."""
@@ -35,7 +35,7 @@ class ResultIterator:
         """Whether no more tables will be put in."""
         self._capacity = capacity
         self._tables: deque[pa.Table] = deque()
-        self._failure: QueryError | None = None
+        self._failure: PenstockError | None = None
         self._changed = Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._reader: int | None = None
@@ -76,8 +76,8 @@ class ResultIterator:
                 self._tables.append(table)
                 self._wake()
 
-    def end(self, failure: QueryError | None = None) -> None:
-        """No more tables come; `failure`: the error that stopped the query."""
+    def end(self, failure: PenstockError | None = None) -> None:
+        """No more tables come; `failure`: the error that stopped the query or the engine."""
         with self._changed:
             if not self.ended:
                 self.ended, self._failure = True, failure

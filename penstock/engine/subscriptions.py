@@ -20,10 +20,11 @@ from weakref import WeakSet, ref
 
 import pyarrow as pa
 
+from penstock.engine.guard import Guard
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
-from penstock.errors import QueryError
+from penstock.errors import InternalError, QueryError
 
 _PATIENCE = 0.05
 """Seconds after which a push that waits for a reader checks whether the reader is still there."""
@@ -100,8 +101,10 @@ class Deliveries:
 class Subscriptions:
     """The subscriptions of one engine."""
 
-    def __init__(self, queries: QueryRegistry) -> None:
+    def __init__(self, queries: QueryRegistry, guard: Guard) -> None:
         self._queries = queries
+        self._guard = guard
+        guard.when_broken = self._end_broken
         self._lock = Lock()
         self._functions: tuple[Subscription, ...] = ()
         self._iterators: WeakSet[ResultIterator] = WeakSet()
@@ -165,6 +168,14 @@ class Subscriptions:
         for iterator in list(self._iterators):
             if iterator.query.casefold() == name.casefold():
                 iterator.end()
+
+    def _end_broken(self) -> None:
+        """Let all iterators raise ENGINE_BROKEN."""
+        try:
+            self._guard.require_intact()
+        except InternalError as error:
+            for iterator in list(self._iterators):
+                iterator.end(error)
 
     def end_iterators(self) -> None:
         """End all iterators: no more results come."""

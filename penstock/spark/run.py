@@ -116,10 +116,12 @@ class Run(QueryHandle):
 
     @property
     def cells(self) -> int:
+        """The number of parts of the work."""
         return self._started.cells
 
     @property
     def checkpointLocation(self) -> str:  # noqa: N802
+        """The folder of the checkpoint."""
         return self._started.checkpoint
 
     def metrics(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
+from notebook import show_html
 
 import penstock as ps
 
@@ -144,7 +145,7 @@ def test_repr_of_broken_engine() -> None:
     with pytest.raises(ps.InternalError):
         engine.push({})
     assert "1 stream (A)" in repr(engine)
-    check_html(engine._repr_html_())
+    check_html(show_html(engine))
 
 
 def test_html_escapes_all_texts() -> None:
@@ -159,7 +160,7 @@ def test_html_escapes_all_texts() -> None:
         *engine.queries.values(), *engine.streams.values(), *engine.tables.values(),
     ]  # fmt: skip
     for each in shown:
-        html = each._repr_html_()
+        html = show_html(each)
         check_html(html)
         if each is not shown[5]:
             assert "&lt;script&gt;" in html
@@ -171,13 +172,13 @@ def test_html_is_compact() -> None:
         engine.query(f"q{number}", f"SELECT x FROM A WHERE x >= {number}")
     times = [datetime(2026, 1, 1, 0, 0, second) for second in range(50)]
     out = engine.push({"A": {"ts": times, "x": list(range(50))}})
-    html = out._repr_html_()
+    html = show_html(out)
     check_html(html)
     assert html.count("<table") == 19  # pairs has no row, and 20 queries are shown
     assert html.count("<tr>") <= 20 * 21
     assert "31 more queries" in html
     assert "25 more rows" in html
-    assert "31 more rows" in engine._repr_html_()
+    assert "31 more rows" in show_html(engine)
 
 
 def test_repr_of_results() -> None:
@@ -202,11 +203,11 @@ def test_explain_is_text_with_picture() -> None:
     assert isinstance(plan, str)
     assert repr(plan) == plan
     assert plan.startswith("pairs: ISTREAM, plan (A B)")
-    html = plan._repr_html_()
+    html = show_html(plan)
     check_html(html)
     encoded = re.search(r"base64,([^\"]+)", html)
     assert encoded is not None
     assert b"join (A B)" in base64.b64decode(encoded[1])
     assert pickle.loads(pickle.dumps(plan)) == plan
-    assert copy.copy(plan)._repr_html_() == html
+    assert show_html(copy.copy(plan)) == html
     assert engine.explain("pairs", "mermaid").startswith("flowchart")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from notebook import show_html
 
 import penstock as ps
 
@@ -258,6 +259,18 @@ def test_iteration_raises_error_of_query() -> None:
         list(results)
 
 
+def test_iteration_raises_when_the_engine_breaks() -> None:
+    times = iter([5, 5])
+    engine = ps.Engine(clock=lambda: next(times))
+    engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts", timestamps="internal")
+    engine.query("q", "SELECT x FROM A")
+    results = engine.results("q")
+    with pytest.raises(StopIteration):
+        engine.push({"A": [{"x": 1}]})
+    with pytest.raises(ps.InternalError, match="ENGINE_BROKEN"):
+        next(results)
+
+
 # ── asyncio ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -368,7 +381,7 @@ def test_with_block_frees_the_engine() -> None:
     assert out["q"].to_pylist() == [{"x": 1, "_ts": 1}]
     assert waiting["pairs"].num_rows in (0, 1)
     assert repr(engine) == "<penstock.Engine: closed>"
-    assert "closed" in engine._repr_html_()
+    assert "closed" in show_html(engine)
     for call in (lambda: engine.push({}), engine.flush, engine.snapshot, lambda: engine.queries, lambda: engine.graph):
         with pytest.raises(ps.QueryError, match="ENGINE_CLOSED"):
             call()

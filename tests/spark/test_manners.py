@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from notebook import show_html
 from spark_support import write_file
 
 import penstock as ps
+from penstock.spark.run import Run
 
 NAIVE, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -85,16 +88,22 @@ def test_descriptions_and_with_block(spark: Any, tmp_path: Path) -> None:
     text = "2 streams (z, n), 3 queries (zoned, naive, both)"
     assert repr(pipe) == f"<penstock.Pipeline: {text}>"
     assert pipe.queries["BOTH"].reads == ("n", "z")
-    assert "&lt; 2" in pipe._repr_html_()
+    assert "&lt; 2" in show_html(pipe)
     with pipe.start(tmp_path / "ck", cells=2) as run:
         assert list(run.queries) == ["zoned", "naive", "both"]
         run.add("more", "SELECT z.x FROM z [NOW], n [NOW] WHERE z.x = n.x", sink=ps.sinks.memory(), plan="(n z)")
         assert (run.queries["more"].plan, run.queries["more"].state) == ("(n z)", "auto")
         run.drop("both")
         assert "3 queries (zoned, naive, more), 2 cells, running>" in repr(run)
-        assert "SELECT z.x" in run._repr_html_()
+        assert "SELECT z.x" in show_html(run)
     assert not run.isActive
     assert repr(run).endswith("stopped>")
+
+
+@pytest.mark.parametrize("cls", [ps.Pipeline, Run])
+def test_public_methods_are_documented(cls: type) -> None:
+    members = [(name, member) for name, member in inspect.getmembers(cls) if not name.startswith("_")]
+    assert not [name for name, member in members if not inspect.getdoc(member)]
 
 
 def test_with_block_stops_after_errors(spark: Any, tmp_path: Path) -> None:
