@@ -1,20 +1,20 @@
 """Data of other libraries and plain Python values as Arrow tables: what `push` and `table` take.
 
-| given | read as |
-|---|---|
-| `pyarrow.Table`, `RecordBatch` | used as it is |
-| an object that exports Arrow (`__arrow_c_stream__` or `__arrow_c_array__`): a pandas or polars DataFrame, a DuckDB relation, a `RecordBatchReader` | a table; the unnamed index of a DataFrame is left out |
-| a dict of columns | each value is a list, a numpy array, or an Arrow array of any library |
-| a list of dicts | one dict per row; a key that some rows lack is NULL in them |
+- A `pyarrow.Table` or `RecordBatch` is used as it is.
+- An object that exports Arrow (`__arrow_c_stream__` or `__arrow_c_array__`) is a table: a pandas or polars DataFrame, a
+  DuckDB relation, a `RecordBatchReader`. The unnamed index of a DataFrame is left out.
+- A dict of columns has lists, numpy arrays, or arrays of any library that exports Arrow.
+- A list of dicts has one dict per row. A key that some rows lack is NULL in them.
 
 The types of the columns are those that pyarrow infers; `penstock.ops.fit_columns` casts them to the declared types.
-"""  # noqa: E501 - a table
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -159,9 +159,9 @@ def _refuse_numbers_as_times(array: pa.Array, values: Any) -> pa.Array:
 
 
 def _read_rows(name: str, rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
-    wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
+    wrong = next((kind for kind in set(map(type, rows)) if not issubclass(kind, Mapping)), None)
     if wrong is not None:
-        message = f"{name} got a list that holds a {type(wrong).__name__}; give one dict of column values per row"
+        message = f"{name} got a list that holds a {wrong.__name__}; give one dict of column values per row"
         raise DataError("NOT_A_TABLE", message, relation=name)
-    names = dict.fromkeys(column for row in rows for column in row)
+    names = dict.fromkeys(chain.from_iterable(rows))
     return _read_columns(name, {column: [row.get(column) for row in rows] for column in names}, schema)
