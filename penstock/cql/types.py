@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from zoneinfo import available_timezones
 
 import pyarrow as pa
 
@@ -39,7 +40,10 @@ _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "timestamptz": ZONED_TIMESTAMP,
     "timestamp with time zone": ZONED_TIMESTAMP,
 }
-KNOWN_TYPES = "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp"
+KNOWN_TYPES = (
+    "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp, timestamp(zone)"
+)
+_ZONED = re.compile(r"timestamp\s*\(\s*([A-Za-z][\w+/-]*|[+-]\d\d:\d\d)\s*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
 
 _REPLACED_TYPES: dict[pa.DataType, pa.DataType] = {
@@ -65,8 +69,18 @@ def to_arrow_type(sql_name: str) -> pa.DataType:
             return pa.decimal128(precision, scale)
         message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
         raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
+    if match := _ZONED.fullmatch(sql_name.strip()):
+        return pa.timestamp("us", _check_zone(match[1]))
     hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
+
+
+def _check_zone(zone: str) -> str:
+    """A time zone by name or offset; QueryError if there is none of this name."""
+    if zone[0] not in "+-" and zone not in available_timezones():
+        hint = suggest_similar(zone, available_timezones())
+        raise QueryError("UNKNOWN_TYPE", f"there is no time zone {zone}{hint}", type=f"timestamp({zone})")
+    return zone
 
 
 def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
