@@ -37,14 +37,19 @@ from penstock.engine.results import Results
 from penstock.engine.scripts import declare_script, find_script
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.streams import Clock
-from penstock.engine.subscriptions import Deliveries, ResultFunction, Subscription, Subscriptions
+from penstock.engine.subscriptions import ResultFunction, Subscription, Subscriptions
 from penstock.engine.tuning import TunableEngine
 from penstock.graph import Graph, GraphScheduler
 from penstock.join import DemandFilter, Slicing
 from penstock.state import FOREVER, SHIPPED, Maintenance
 
 
-@guard_calls(nests=("close",), always=("close",), outside=("push", "flush"))
+def _wait_for_readers(engine: Engine) -> None:
+    """Wait, without the engine's lock, until the iterators over results have room."""
+    engine._subscriptions.wait_for_room()
+
+
+@guard_calls(nests=("close",), always=("close",), before={"push": _wait_for_readers})
 class Engine(ReadableEngine, TunableEngine):
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 
@@ -285,22 +290,16 @@ class Engine(ReadableEngine, TunableEngine):
         >>> out["pairs"].to_pylist()
         [{'x': 7, '_ts': 4}]
         """
-        self._subscriptions.wait_for_room()
-        with self._guard.enter("push"):
-            self._guard.require_open("push")
-            arrived = self._relations.streams.prepare_rows(data)
-            promises = self._relations.streams.resolve_frontiers(frontiers or {})
-            with self._guard.change():
-                for rows in arrived:
-                    rows.feed()
-                for source, frontier in promises:
-                    source.advance(frontier)
-                deliveries = self._run_cycle()
-            self._guard.complete_change()
-            return deliveries.send()
-
-    def _run_cycle(self) -> Deliveries:
-        return self._subscriptions.take(self._cycle.run(self))
+        arrived = self._relations.streams.prepare_rows(data)
+        promises = self._relations.streams.resolve_frontiers(frontiers or {})
+        with self._guard.change():
+            for rows in arrived:
+                rows.feed()
+            for source, frontier in promises:
+                source.advance(frontier)
+            deliveries = self._subscriptions.take(self._cycle.run(self))
+        self._guard.complete_change()
+        return deliveries.send()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """Promise that no tuple of the stream before `time` will come.
@@ -324,17 +323,15 @@ class Engine(ReadableEngine, TunableEngine):
           x  _ts
           7  4
         """
-        with self._guard.enter("flush"):
-            self._guard.require_open("flush")
-            with self._guard.change():
-                for source in self._relations.streams:
-                    source.advance(int(FOREVER))
-                deliveries = self._run_cycle()
-            self._guard.complete_change()
-            try:
-                return deliveries.send()
-            finally:
-                self._subscriptions.end_iterators()
+        with self._guard.change():
+            for source in self._relations.streams:
+                source.advance(int(FOREVER))
+            deliveries = self._subscriptions.take(self._cycle.run(self))
+        self._guard.complete_change()
+        try:
+            return deliveries.send()
+        finally:
+            self._subscriptions.end_iterators()
 
     def subscribe(self, name: str, function: ResultFunction) -> Subscription:
         """Call a function with the results of a query as they become certain, instead of returning them from `push`.

@@ -12,7 +12,7 @@ aggregate or a clock, is refused, unless it only reads what a running push does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import isfunction
@@ -120,28 +120,33 @@ def _make_reentrant_error(name: str, running: str) -> QueryError:
 
 
 def guard_calls(
-    nests: Collection[str], always: Collection[str], outside: Collection[str] = ()
+    nests: Collection[str], always: Collection[str], before: Mapping[str, Callable[[Any], None]] | None = None
 ) -> Callable[[type[T]], type[T]]:
     """A class decorator: every public method enters the guard `_guard` of its object.
 
-    `nests` and `always` are the methods for which `Guard.enter` takes these options. Methods `outside` enter the guard
-    themselves.
+    `nests` and `always` are the methods for which `Guard.enter` takes these options. `before`: by method, a function of
+    the object that is called before the method enters the guard.
     """
 
     def decorate(cls: type[T]) -> type[T]:
         for name, method in list(vars(cls).items()):
-            if not name.startswith("_") and name not in outside and isfunction(method):
-                setattr(cls, name, _guard_method(method, nests=name in nests, always=name in always))
+            if not name.startswith("_") and isfunction(method):
+                first = None if before is None else before.get(name)
+                setattr(cls, name, _guard_method(method, first, nests=name in nests, always=name in always))
         return cls
 
     return decorate
 
 
-def _guard_method(method: Callable[..., Any], *, nests: bool, always: bool) -> Callable[..., Any]:
+def _guard_method(
+    method: Callable[..., Any], first: Callable[[Any], None] | None, *, nests: bool, always: bool
+) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if first is not None:
+            first(self)
         with self._guard.enter(name, nests=nests, always=always):
             if not always:
                 self._guard.require_open(name)

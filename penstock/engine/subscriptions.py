@@ -151,13 +151,14 @@ class Subscriptions:
 
     def take(self, results: Results) -> Deliveries:
         """Take the results of subscribed queries; empty tables take their place."""
-        if not self._functions and not self._iterators:
+        functions = self._functions  # read once: another thread may close a subscription meanwhile
+        if not functions and not self._iterators:
             return Deliveries(results)
         iterators = [each for each in self._iterators if not each.ended]
-        names = {each.query for each in iterators} | {each.query for each in self._functions}
+        names = {each.query for each in iterators} | {each.query for each in functions}
         tables = {name: results.take(name) for name in names}
         failures = {name: failure for name in names if (failure := self._queries[name].failure) is not None}
-        return Deliveries(results, self._functions, tuple(iterators), tables, failures)
+        return Deliveries(results, functions, tuple(iterators), tables, failures)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
