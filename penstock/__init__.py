@@ -39,6 +39,10 @@ _LAZY_IMPORTS = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Load `Engine`, `Pipeline` and `sinks` at their first use: they load slowly, and some need Spark."""
     if name not in _LAZY_IMPORTS:

@@ -127,18 +127,13 @@ def explain(
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
     """Declare the script in an engine without data, and explain its queries."""
-    from penstock.cli.pictures import draw_svg  # noqa: PLC0415 (see demo)
     from penstock.engine import Engine  # noqa: PLC0415
+    from penstock.plan import draw_svg  # noqa: PLC0415 (see demo)
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
-    engine = Engine(clock=_read_zero_clock)
-    for stream in script.streams:
-        engine.declare(stream)
-    for table in script.tables:
-        engine.table(table.name, table.schema.empty_table())
-    for name, query in script.queries.items():
-        (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
+    no_rows = {table.name: table.schema.empty_table() for table in script.tables}
+    engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock)
     if form is PlanFormat.SVG:
         return draw_svg({name: engine.picture(name) for name in script.queries})
     heading = "%% {}\n" if form is PlanFormat.MERMAID else ""

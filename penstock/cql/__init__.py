@@ -16,9 +16,9 @@ from penstock.cql.bound import (
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.declarations import Duration, describe_stream
 from penstock.cql.durations import format_duration, parse_duration
-from penstock.cql.errors import CqlError, CqlUnsupportedError
-from penstock.cql.script import Script, read_script
-from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type
+from penstock.cql.errors import CqlError, CqlUnsupportedError, suggest_similar
+from penstock.cql.script import Script, bind_script_text, read_script
+from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
 from penstock.cql.windows import UNBOUNDED, Range, Window
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Window",
     "bind_query",
     "bind_script",
+    "bind_script_text",
     "build_schema",
     "describe_stream",
     "find_time_column",
@@ -54,5 +55,7 @@ __all__ = [
     "format_type",
     "parse_duration",
     "read_script",
+    "suggest_similar",
     "to_arrow_type",
+    "zone_columns",
 ]

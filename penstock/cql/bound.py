@@ -12,6 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
+from penstock.cql.types import find_common_time_type
 from penstock.cql.windows import Window
 from penstock.expr import Expr
 
@@ -98,9 +99,8 @@ class Query:
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of `_ts`: the type of the streams' time columns, the widest one if integers differ."""
-        types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
-        return max(types, key=lambda type_: int(type_.bit_width))
+        """The type of `_ts`: that of the streams' time columns; see `find_common_time_type` if they differ."""
+        return find_common_time_type([s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)])
 
     @cached_property
     def schema(self) -> pa.Schema:

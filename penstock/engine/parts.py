@@ -203,7 +203,7 @@ class JoinQueryPart:
 
     def explain(self, allowances: Mapping[Tree, str]) -> ExplainNode:
         """The join as it runs now; `allowances`: how often the rows of a node may probe."""
-        return describe_join(self.plan_part.plan_text(str(self.own_tree())), self._describe_nodes(allowances))
+        return describe_join(self.plan_part.plan_shape(self.own_tree()), self._describe_nodes(allowances))
 
     def _describe_nodes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
         found = describe_nodes(self.join.tree, self.own_aliases)

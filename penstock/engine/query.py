@@ -17,7 +17,7 @@ from penstock.errors import QueryError
 from penstock.graph import Graph, Node
 from penstock.join import POLICIES, DemandFilter, JoinOperator
 from penstock.ops import Changes, SavedState
-from penstock.state import as_times
+from penstock.state import ALWAYS, as_times
 
 
 class RunningQuery:
@@ -135,12 +135,17 @@ class RunningQuery:
         }
 
     def _collect_join_metrics(self, join: JoinQueryPart) -> dict[str, object]:
-        figures = join.metrics()
-        since = figures["complete_since"]
-        if isinstance(since, int):
-            for part in self._parts:
-                since = part.find_complete_since(since)
-        return {**figures, "complete_since": since}
+        return {**join.metrics(), "complete_since": self.complete_since}
+
+    @property
+    def complete_since(self) -> int | None:
+        """The time from which on no result is missing; None if none is missing, and for a query of several joins."""
+        since = self.join_parts[0].member.complete_since if len(self.join_parts) == 1 else int(ALWAYS)
+        if since == ALWAYS:
+            return None
+        for part in self._parts:
+            since = part.find_complete_since(since)
+        return since
 
     def remove(self) -> None:
         """Remove the query from the graph."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.cql import Stream
 from penstock.errors import DataError
+from penstock.expr import is_instant, try_cast
 from penstock.state import flatten_column
 
 
@@ -50,6 +51,11 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
     column = flatten_column(column)
     if column.type == field.type:
         return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        # a categorical of polars; Arrow cannot decode it
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
+    if is_instant(field.type) and _is_same_kind(column.type, pa.string()) and not pa.types.is_null(column.type):
+        return _parse_instants(name, field, column.cast(pa.string()))
     if not _is_same_kind(column.type, field.type):
         raise DataError(
             "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}", stream=name
@@ -61,6 +67,18 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
             "COLUMN_TYPE", f"{name}.{field.name} is {field.type}; the pushed {column.type} does not fit: {error}",
             stream=name,
         ) from error  # fmt: skip
+
+
+def _parse_instants(name: str, field: pa.Field, column: pa.Array) -> pa.Array:
+    """ISO text as times or dates; text without an offset is UTC."""
+    parsed = try_cast(column, pa.date32() if pa.types.is_date(field.type) else pa.timestamp("us", "UTC"))
+    if parsed.null_count > column.null_count:
+        bad = next(text for text, time in zip(column.to_pylist(), parsed.to_pylist(), strict=True) if text and not time)
+        raise DataError(
+            "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, and {bad!r} is not ISO text such as "
+            "2026-01-31 or 2026-01-31T12:00:00Z", stream=name,
+        )  # fmt: skip
+    return parsed.cast(field.type)
 
 
 def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
@@ -75,6 +93,8 @@ def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
     )
     if pa.types.is_dictionary(given):
         return _is_same_kind(given.value_type, declared)
+    if pa.types.is_date(given) and pa.types.is_timestamp(declared):
+        return True
     return pa.types.is_null(given) or any(
         any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
     )

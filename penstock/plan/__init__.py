@@ -16,6 +16,7 @@ from penstock.plan.join_sharing import (
 )
 from penstock.plan.migration import classify_states, list_states
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
+from penstock.plan.pictures import draw_svg
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -115,6 +116,7 @@ __all__ = [
     "derive_requirement",
     "describe_join",
     "describe_query",
+    "draw_svg",
     "estimate_output_rate",
     "estimate_state_rows",
     "find_distortion",

@@ -18,8 +18,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
+from penstock.display import format_summary, render_block
+from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr import quote_name
+from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
@@ -68,6 +71,19 @@ class Pipeline:
 
         return build_pipeline(read_script(Path(path)), spark)
 
+    @property
+    def queries(self) -> Descriptions[QueryDescription]:
+        """The declared queries by name, each with its text and columns, and its plan if one was given."""
+        return describe_queries(lambda: self._build_spec(1, self._config))
+
+    def __repr__(self) -> str:
+        return format_summary("penstock.Pipeline", {
+            "stream": list(self._streams), "table": list(self._tables), "query": list(self.queries)
+        })  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return render_block(repr(self), self.queries._repr_html_())
+
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def stream(
@@ -110,7 +126,7 @@ class Pipeline:
         else:  # rows that get their time on arrival are never late
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
-                columns = columns.append(pa.field(time, pa.timestamp("us")))
+                columns = columns.append(pa.field(time, pa.timestamp("us", "UTC")))
         declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after)
         if is_clocked(declared) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(

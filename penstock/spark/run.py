@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.adapt import (
     AdaptCommand,
@@ -21,8 +23,11 @@ from penstock.adapt import (
     decode_order,
 )
 from penstock.cql import bind_query
+from penstock.display import format_summary, render_block
+from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, UnsupportedError
 from penstock.ops import to_tick
+from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.batch_sink import EffectCallback, Listener
 from penstock.spark.driver.command_sender import ChangeablePipeline, CommandSender
@@ -49,6 +54,34 @@ class Run(QueryHandle):
         self._sender = CommandSender(pipeline, started)
         self._adaptive = _start_adaptive(started, self._sender)
         self._heartbeat = _start_heartbeat(started, self._sender)
+
+    def __enter__(self) -> Self:
+        """Use the run in a `with` block. Its end stops the run, also after an exception.
+
+        If the run has failed and the block has not, the failure is raised.
+        """
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = None if kind is not None else self.exception()
+        self.stop()
+        if failure is not None:
+            raise failure
+
+    def __repr__(self) -> str:
+        summary = format_summary(f"penstock.Run {self.name}", {"query": list(self.queries)})
+        return f"{summary[:-1]}, {self.cells} cells, {self._describe_state()}>"
+
+    def _repr_html_(self) -> str:
+        return render_block(f"penstock.Run {self.name}: {self._describe_state()}", self.queries._repr_html_())
+
+    def _describe_state(self) -> str:
+        try:
+            return "running" if self.isActive else "stopped"
+        except (OSError, Py4JError):  # the Spark session has ended
+            return "without its session"
 
     # ── as Spark's StreamingQuery ────────────────────────────────────────────────────────────────────────────────
 
@@ -77,11 +110,18 @@ class Run(QueryHandle):
     # ── state and metrics ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def queries(self) -> Descriptions[QueryDescription]:
+        """The running queries by name, each with its text and columns, and its plan if one was given."""
+        return describe_queries(lambda: self._batch_sink.layout.spec)
+
+    @property
     def cells(self) -> int:
+        """The number of parts of the work."""
         return self._started.cells
 
     @property
     def checkpointLocation(self) -> str:  # noqa: N802
+        """The folder of the checkpoint."""
         return self._started.checkpoint
 
     def metrics(self) -> dict[str, Any]:

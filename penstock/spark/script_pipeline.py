@@ -6,7 +6,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from penstock.cql import BareQuery, Connector, CreateStreamAs, InsertInto, Script, Stream, Table
+from penstock.cql import BareQuery, Connector, CreateStreamAs, InsertInto, Script, Stream, Table, zone_columns
 from penstock.errors import DataError, QueryError
 from penstock.expr import format_spark_type, quote_name
 from penstock.spark.heartbeat import is_stamped
@@ -30,10 +30,11 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
             timestamps=stream.timestamps,
             skew=stream.skew,
             idle_after=stream.idle_after,
-            schema=stream.schema,
+            schema=zone_columns(stream.schema),
         )
     for table in script.tables:
-        pipe.table(table.name, _read_relation(pipe.spark, table, streaming=False).toArrow().cast(table.schema))
+        rows = _read_relation(pipe.spark, table, streaming=False).toArrow()
+        pipe.table(table.name, rows.cast(zone_columns(table.schema)))
     sinks = _build_sinks(script)
     named = iter(script.queries.items())
     for statement in script.statements:

@@ -115,3 +115,18 @@ def _describe_stream(stream: Stream) -> dict[str, Any]:
 
 def _describe_columns(schema: pa.Schema) -> dict[str, Any]:
     return {"columns": {field.name: format_type(field.type) for field in schema}}
+
+
+def normalize_declared(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The streams or tables of `PipelineSpec.describe`, with the zone UTC left out, for comparisons.
+
+    Earlier versions declared the TIMESTAMP of a script without its zone. Its values are the same instants.
+    """
+    return {
+        name: {**entry, "columns": {column: _leave_out_utc(kind) for column, kind in entry["columns"].items()}}
+        for name, entry in declared.items()
+    }
+
+
+def _leave_out_utc(kind: str) -> str:
+    return "timestamp" if kind == "timestamp(UTC)" else kind

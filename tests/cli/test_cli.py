@@ -16,10 +16,9 @@ from typer.core import TyperArgument, TyperOption
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.cli.pictures import draw_svg
 from penstock.errors import InternalError
 from penstock.lab import LABS
-from penstock.plan import ExplainNode
+from penstock.plan import ExplainNode, draw_svg
 from penstock.progress import show_progress
 
 ROOT = Path(__file__).parents[2]

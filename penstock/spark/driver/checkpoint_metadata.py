@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from penstock.errors import QueryError
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
-from penstock.spark.spec import PipelineSpec
+from penstock.spark.spec import PipelineSpec, normalize_declared
 from penstock.spark.storage import Folder
 
 _FILE_NAME = "penstock.json"
@@ -93,9 +93,9 @@ def _check_declared(place: str, before: dict[str, Any], now: dict[str, Any]) -> 
             cells=before["cells"],
         )
     for kind in ("streams", "tables"):
-        if before[kind] != now[kind]:
-            names = sorted({*before[kind], *now[kind]})
-            other = ", ".join(name for name in names if before[kind].get(name) != now[kind].get(name))
+        old, new = normalize_declared(before[kind]), normalize_declared(now[kind])
+        if old != new:
+            other = ", ".join(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
             raise QueryError(
                 "CHECKPOINT_DIFFERS",
                 f"the checkpoint {place} belongs to another pipeline: {kind} declared differently: {other}; "

@@ -19,30 +19,37 @@ class QueryHandle:
 
     @property
     def id(self) -> str:
+        """The id of the query; a restart from the checkpoint keeps it."""
         return self._query.id
 
     @property
     def runId(self) -> str:  # noqa: N802 - Spark's names here and below
+        """The id of this start."""
         return self._query.runId
 
     @property
     def name(self) -> str:
+        """The name of Spark's streaming query."""
         return self._query.name
 
     @property
     def isActive(self) -> bool:  # noqa: N802
+        """Whether the run has not ended."""
         return self._query.isActive
 
     @property
     def status(self) -> dict[str, Any]:
+        """What the run does now."""
         return dict(self._query.status)
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802
+        """Spark's report of the last micro-batch; None before the first one."""
         return self._query.lastProgress
 
     @property
     def recentProgress(self) -> list[Any]:  # noqa: N802
+        """Spark's reports of the last micro-batches."""
         return list(self._query.recentProgress)
 
     def exception(self) -> PenstockError | None:
