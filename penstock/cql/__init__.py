@@ -12,6 +12,7 @@ from penstock.cql.bound import (
     SeqMode,
     SetOperation,
     Source,
+    Subquery,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.declarations import Duration, describe_stream
@@ -42,6 +43,7 @@ __all__ = [
     "SetOperation",
     "Source",
     "Stream",
+    "Subquery",
     "Table",
     "Timestamps",
     "Window",

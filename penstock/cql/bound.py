@@ -15,22 +15,43 @@ from penstock.cql.catalog import SinkDeclaration, Stream, Table
 from penstock.cql.windows import Window
 from penstock.expr import Expr
 
-Emit = Literal["istream", "dstream", "rstream"]
+Emit = Literal["istream", "dstream", "rstream", "changes"]
 SeqMode = Literal["recent", "chronicle"]
 
 
 @dataclass(frozen=True)
+class Subquery:
+    """A query in FROM or WITH: a relation, whose rows are those of its answer."""
+
+    name: str
+    body: QueryBody
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(item.name, item.expr.type) for item in self.body.items])
+
+    @property
+    def time_type(self) -> pa.DataType:
+        return find_time_type(self.body)
+
+
+@dataclass(frozen=True)
 class Source:
-    """One FROM item. `relation` is the declaration; the window of a table is `STATIC`."""
+    """One FROM item. `relation` is the declaration; the window of a table is `STATIC`, that of a subquery `CURRENT`."""
 
     alias: str
-    relation: Stream | Table
+    relation: Stream | Table | Subquery
     window: Window
     freshness: int | None = None
 
     @property
     def is_table(self) -> bool:
         return isinstance(self.relation, Table)
+
+    @property
+    def base_sources(self) -> tuple[Source, ...]:
+        """The streams and tables that it reads: itself, or those of the subquery."""
+        return self.relation.body.inputs if isinstance(self.relation, Subquery) else (self,)
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,8 @@ class Select:
 
     @property
     def inputs(self) -> tuple[Source, ...]:
-        return self.sources
+        """The streams and tables that it reads, those of subqueries included."""
+        return tuple(base for source in self.sources for base in source.base_sources)
 
 
 @dataclass(frozen=True)
@@ -88,6 +110,12 @@ class SetOperation:
 QueryBody = Select | SetOperation
 
 
+def find_time_type(body: QueryBody) -> pa.DataType:
+    """The type of the streams' time columns, the widest one if integers differ."""
+    types = [source.relation.time_type for source in body.inputs if isinstance(source.relation, Stream)]
+    return max(types, key=lambda type_: int(type_.bit_width))
+
+
 @dataclass(frozen=True)
 class Query:
     """A whole continuous query: a body, and how changes of its answer become a stream."""
@@ -98,14 +126,15 @@ class Query:
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of `_ts`: the type of the streams' time columns, the widest one if integers differ."""
-        types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
-        return max(types, key=lambda type_: int(type_.bit_width))
+        """The type of `_ts`."""
+        return find_time_type(self.body)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the result, `_ts` last."""
+        """The columns of the result, `_ts` last, and before it `_op` if changes are emitted."""
         fields = [pa.field(item.name, item.expr.type) for item in self.body.items]
+        if self.emit == "changes":
+            fields.append(pa.field("_op", pa.string()))
         return pa.schema([*fields, pa.field("_ts", self.time_type)])
 
 

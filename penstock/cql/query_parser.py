@@ -23,6 +23,7 @@ from penstock.cql.syntax import (
     SourceSyntax,
     WindowForm,
     WindowSyntax,
+    WithSyntax,
 )
 from penstock.cql.windows import NOW, UNBOUNDED
 
@@ -78,6 +79,9 @@ class _SelectClauses:
 class QueryParser(ScalarParser):
     """Parses queries strictly: an unsupported construct is refused by its name, other errors say what was expected."""
 
+    _unnamed = 0
+    """How many queries in FROM have no alias."""
+
     def read_query(self) -> QuerySyntax:
         first = self._curr
         emit = _EMITS.get(first.text.upper())
@@ -86,10 +90,27 @@ class QueryParser(ScalarParser):
             body = self.read_body()
             self.expect_words(")")
         else:
-            emit, body = "istream", self.read_body()
+            body = self.read_body()
+            emit = "changes" if self._match_text_seq("EMIT", "CHANGES") else "istream"
         return QuerySyntax(emit, body, self.span_since(first))
 
     def read_body(self) -> BodySyntax:
+        """A SELECT or set operation, with the queries of WITH before it."""
+        if not self._match(TokenType.WITH):
+            return self._read_set()
+        queries = self.read_list(self._read_named_query)
+        return WithSyntax(queries, self._read_set())
+
+    def _read_named_query(self) -> tuple[Name, BodySyntax]:
+        if self._curr.text.upper() == "RECURSIVE":
+            raise self.unsupported_error("WITH RECURSIVE", self.locate_token(), "a relation cannot read itself")
+        name = self.read_name("the name of a query")
+        self.expect_words("AS", "(")
+        body = self.read_body()
+        self.expect_words(")")
+        return name, body
+
+    def _read_set(self) -> BodySyntax:
         left = self._read_term()
         while self.is_at(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT):
             operator = self._curr
@@ -114,8 +135,6 @@ class QueryParser(ScalarParser):
             body = self.read_body()
             self.expect_words(")")
             return body
-        if self.is_next("WITH"):
-            raise self.unsupported_error("WITH", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
         if self._curr.text.upper() in _EMITS and self._next.token_type == TokenType.L_PAREN:
             written = self._curr.text.upper()
             raise self.unsupported_error(
@@ -238,7 +257,7 @@ class QueryParser(ScalarParser):
 
     def _read_source(self) -> SourceSyntax:
         if self.is_at(TokenType.L_PAREN):
-            raise self.unsupported_error("SUBQUERY", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
+            return self._read_subquery()
         if self.is_next("SEQ", "("):
             raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
         if self._curr.token_type in _UNSUPPORTED:
@@ -254,6 +273,22 @@ class QueryParser(ScalarParser):
             message = f"the window comes before the alias: write {relation.text} [...] AS {alias.text}"
             raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
         return SourceSyntax(relation, alias, window)
+
+    def _read_subquery(self) -> SourceSyntax:
+        first = self._curr
+        self._advance()
+        body = self.read_body()
+        self.expect_words(")")
+        span = self.span_since(first)
+        if self.is_at(TokenType.L_BRACKET):
+            message = "a query in FROM takes no window: its rows are those of its answer; write the window inside it"
+            raise self.origin.error("WINDOW_ON_SUBQUERY", message, self.locate_token())
+        bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not self.is_next("FRESHNESS", "EMIT")
+        alias = self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
+        if alias is None:
+            self._unnamed += 1
+            alias = Name(f"subquery{self._unnamed}", span)
+        return SourceSyntax(alias, alias, None, body)
 
     def _read_window(self) -> WindowSyntax:
         first = self._curr

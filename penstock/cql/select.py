@@ -7,24 +7,26 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation
-from penstock.cql.catalog import Catalog, Stream
+from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation, Subquery
 from penstock.cql.dialect import find_span
-from penstock.cql.errors import Origin, Span
+from penstock.cql.errors import Span
 from penstock.cql.expressions import ExpressionBinder
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
-from penstock.cql.sources import bind_sources
-from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
+from penstock.cql.sources import Names, bind_sources, check_time_types
+from penstock.cql.syntax import BodySyntax, SelectSyntax, WithSyntax
 from penstock.cql.types import format_type
-from penstock.expr import Aggregate, Call, Column, Expr, Literal, classify_type, find_common_type, split_conjuncts, walk
+from penstock.expr import Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
 
-def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
+def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
     """Bind a SELECT, or a UNION ALL or EXCEPT of two bodies."""
+    if isinstance(syntax, WithSyntax):
+        return bind_body(syntax.body, _declare_queries(syntax, names))
     if isinstance(syntax, SelectSyntax):
-        return _SelectBinder(syntax, catalog, origin).bind()
-    left, right = bind_body(syntax.left, catalog, origin), bind_body(syntax.right, catalog, origin)
+        return _SelectBinder(syntax, names).bind()
+    origin = names.origin
+    left, right = bind_body(syntax.left, names), bind_body(syntax.right, names)
     if len(left.items) != len(right.items):
         message = (
             f"{syntax.kind.upper()} needs equally many columns on both sides: {len(left.items)} and {len(right.items)}"
@@ -37,7 +39,20 @@ def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody
             sides = f"{one.name} ({format_type(one.expr.type)}) and {two.name} ({format_type(two.expr.type)})"
             raise origin.error("TYPE_MISMATCH", f"{syntax.kind.upper()} cannot pair {sides}", syntax.span)
         types.append(met)
+    check_time_types([(left, syntax.span), (right, syntax.span)], origin)
     return SetOperation(syntax.kind, _cast_items(left, types), _cast_items(right, types))
+
+
+def _declare_queries(syntax: WithSyntax, names: Names) -> Names:
+    """The names with the queries of WITH; each can name those before it, and hides a declaration of its name."""
+    known = replace(names, queries=names.queries.copy())
+    written: set[str] = set()
+    for name, body in syntax.queries:
+        if name.text.casefold() in written:
+            raise names.origin.error("DUPLICATE_NAME", f"WITH has two queries {name.text}", name.span, name=name.text)
+        written.add(name.text.casefold())
+        known.queries.add(Subquery(name.text, bind_body(body, known)))
+    return known
 
 
 def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
@@ -51,37 +66,14 @@ def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
     return replace(body, items=tuple(items))
 
 
-def check_time_types(body: QueryBody, syntax: BodySyntax, origin: Origin) -> None:
-    """All streams of a query must count time in one way, because its results are ordered by time."""
-    first: Stream | None = None
-    for source, written in zip(body.inputs, _list_source_syntax(syntax), strict=True):
-        stream = source.relation
-        if not isinstance(stream, Stream):
-            continue
-        first = first or stream
-        if classify_type(stream.time_type) != classify_type(first.time_type):
-            counted = (
-                f"{first.name} in {format_type(first.time_type)}, {stream.name} in {format_type(stream.time_type)}"
-            )
-            message = f"the streams of one query must count time alike: all in timestamps or all in integers; {counted}"
-            raise origin.error("TIME_TYPES_DIFFER", message, written.relation.span)
-
-
-def _list_source_syntax(syntax: BodySyntax) -> tuple[SourceSyntax, ...]:
-    """The FROM items of a body, in the order of its inputs."""
-    if isinstance(syntax, SelectSyntax):
-        return syntax.sources
-    return _list_source_syntax(syntax.left) + _list_source_syntax(syntax.right)
-
-
 class _SelectBinder:
     """Binds one SELECT."""
 
-    def __init__(self, syntax: SelectSyntax, catalog: Catalog, origin: Origin) -> None:
+    def __init__(self, syntax: SelectSyntax, names: Names) -> None:
         self.syntax = syntax
-        self.origin = origin
-        self.scope = Scope(origin, bind_sources(syntax, catalog, origin))
-        self.user_aggregates = catalog.aggregates
+        self.origin = names.origin
+        self.scope = Scope(names.origin, bind_sources(syntax, names, bind_body))
+        self.user_aggregates = names.catalog.aggregates
 
     def bind(self) -> Select:
         where = self._bind_where()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Catalog, Stream, Table
+from penstock.cql.bound import QueryBody, Source, Subquery
+from penstock.cql.catalog import Catalog, NameMap, Stream, Table
 from penstock.cql.durations import convert_duration
-from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
+from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
 from penstock.cql.syntax import (
     Amount,
+    BodySyntax,
     Name,
     RangeSyntax,
     RowsSyntax,
@@ -19,15 +21,30 @@ from penstock.cql.syntax import (
     SourceSyntax,
     WindowForm,
 )
-from penstock.cql.windows import STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
+from penstock.cql.types import format_type
+from penstock.cql.windows import CURRENT, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
 from penstock.errors import QueryError
+from penstock.expr import classify_type
 
 
-def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tuple[Source, ...]:
+@dataclass(frozen=True)
+class Names:
+    """What a FROM item can name: the declarations, and the queries of WITH, which hide declarations."""
+
+    origin: Origin
+    catalog: Catalog
+    queries: NameMap[Subquery] = field(default_factory=NameMap)
+
+
+BindBody = Callable[[BodySyntax, Names], QueryBody]
+
+
+def bind_sources(select: SelectSyntax, names: Names, bind_subquery: BindBody) -> tuple[Source, ...]:
     """Bind the FROM items of a SELECT; at least one must be a stream."""
+    origin = names.origin
     sources: list[Source] = []
     for syntax in select.sources:
-        source = _bind_source(syntax, select.window, catalog, origin)
+        source = _bind_source(syntax, select.window, names, bind_subquery)
         written = syntax.alias or syntax.relation
         if any(source.alias.casefold() == other.alias.casefold() for other in sources):
             message = f"alias {source.alias} appears twice in FROM; give each item its own alias with AS"
@@ -42,6 +59,8 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
             )
             raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
         sources.append(source)
+    items = zip(sources, select.sources, strict=True)
+    check_time_types([(source, written.relation.span) for source, written in items], origin)
     if all(source.is_table for source in sources):
         message = "a continuous query reads at least one stream, but FROM has only tables"
         raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
@@ -53,8 +72,12 @@ def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tupl
     return tuple(sources)
 
 
-def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, origin: Origin) -> Source:
-    name = syntax.relation
+def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
+    name, catalog, origin = syntax.relation, names.catalog, names.origin
+    if syntax.subquery is not None:
+        return Source(name.text, Subquery(name.text, bind_subquery(syntax.subquery, names)), CURRENT)
+    if name.text in names.queries:
+        return _bind_query_name(syntax, names.queries[name.text], origin)
     if name.text not in catalog.relations:
         known = list(catalog.relations)
         listing = f"known are {', '.join(known)}" if known else "none is declared"
@@ -72,6 +95,28 @@ def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalo
     if shorthand:
         return Source(alias, relation, Range(convert_amount(shorthand, relation.time_type, origin)))
     return Source(alias, relation, UNBOUNDED)
+
+
+def _bind_query_name(syntax: SourceSyntax, query: Subquery, origin: Origin) -> Source:
+    if syntax.window:
+        message = f"{query.name} is a query: its rows are those of its answer, so it takes no window"
+        raise origin.error("WINDOW_ON_SUBQUERY", message, syntax.window.span)
+    return Source(syntax.alias.text if syntax.alias else query.name, query, CURRENT)
+
+
+def check_time_types(parts: Iterable[tuple[Source | QueryBody, Span]], origin: Origin) -> None:
+    """All streams of a query must count time in one way, because its results are ordered by time."""
+    first: Stream | None = None
+    for part, span in parts:
+        bases = part.base_sources if isinstance(part, Source) else part.inputs
+        for stream in (base.relation for base in bases if isinstance(base.relation, Stream)):
+            first = first or stream
+            if classify_type(stream.time_type) != classify_type(first.time_type):
+                counted = (
+                    f"{first.name} in {format_type(first.time_type)}, {stream.name} in {format_type(stream.time_type)}"
+                )
+                message = "the streams of one query must count time alike: all in timestamps or all in integers"
+                raise origin.error("TIME_TYPES_DIFFER", f"{message}; {counted}", span)
 
 
 def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:
@@ -122,8 +167,9 @@ def _find_freshness_stream(alias: Name, amount: Amount, sources: list[Source], o
     """The stream that FRESHNESS names, and its position in FROM."""
     for position, source in enumerate(sources):
         if source.alias.casefold() == alias.text.casefold():
-            if isinstance(source.relation, Table):
-                message = f"{source.alias} is a table: its rows do not age, so it takes no FRESHNESS"
+            if not isinstance(source.relation, Stream):
+                kind = "table" if isinstance(source.relation, Table) else "query"
+                message = f"{source.alias} is a {kind}: its rows do not age, so it takes no FRESHNESS"
                 raise origin.error("INVALID_FRESHNESS", message, alias.span)
             if source.freshness is not None:
                 place = (alias.span[0], amount.span[1])

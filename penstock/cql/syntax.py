@@ -57,9 +57,12 @@ class WindowSyntax:
 
 @dataclass(frozen=True)
 class SourceSyntax:
+    """A FROM item: a name or, if `subquery` is given, a query with the name of its alias."""
+
     relation: Name
     alias: Name | None
     window: WindowSyntax | None
+    subquery: BodySyntax | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,15 @@ class SetSyntax:
     span: Span  # of the right side; errors about columns point at it
 
 
-BodySyntax = SelectSyntax | SetSyntax
+@dataclass(frozen=True)
+class WithSyntax:
+    """WITH name AS (query), ...: queries that the body can name."""
+
+    queries: tuple[tuple[Name, BodySyntax], ...]
+    body: BodySyntax
+
+
+BodySyntax = SelectSyntax | SetSyntax | WithSyntax
 
 
 @dataclass(frozen=True)

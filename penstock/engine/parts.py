@@ -139,6 +139,15 @@ class OperatorQueryPart:
 
 
 @dataclass(frozen=True, eq=False)
+class JoinSubqueries:
+    """The subqueries that a join reads: their aliases, their parts, and the readers of these."""
+
+    aliases: tuple[str, ...] = ()
+    parts: tuple[ReadablePart, ...] = ()
+    arcs: tuple[Reader, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class JoinQueryPart:
     """A query's place in a join that other queries may share. Its rows are built when the user reads them."""
 
@@ -146,6 +155,7 @@ class JoinQueryPart:
     plan_part: JoinPart
     join: JoinOperator
     member: Member
+    subqueries: JoinSubqueries
 
     @property
     def id(self) -> OperatorId:
@@ -157,7 +167,7 @@ class JoinQueryPart:
 
     @property
     def inputs(self) -> tuple[ReadablePart, ...]:
-        return ()
+        return self.subqueries.parts
 
     @property
     def failure(self) -> QueryError | None:
@@ -201,9 +211,10 @@ class JoinQueryPart:
 
     # ── what it reports ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def explain(self, allowances: Mapping[Tree, str]) -> ExplainNode:
+    def explain(self, allowances: Mapping[Tree, str], subqueries: Sequence[ExplainNode]) -> ExplainNode:
         """The join as it runs now; `allowances`: how often the rows of a node may probe."""
-        return describe_join(self.plan_part.plan_text(str(self.own_tree())), self._describe_nodes(allowances))
+        plan, notes = self.plan_part.plan_text(str(self.own_tree())), self._describe_nodes(allowances)
+        return describe_join(plan, notes, dict(zip(self.subqueries.aliases, subqueries, strict=True)))
 
     def _describe_nodes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
         found = describe_nodes(self.join.tree, self.own_aliases)
@@ -232,11 +243,16 @@ class JoinQueryPart:
         known = place in dumped
         number = dumped.setdefault(place, len(dumped))
         values, tables = ({}, {}) if known else dump_join(self.join, self.member, self.plan_part)
-        return SavedState({**values, "join_id": number, "failure": _dump_failure(self.failure)}, tables)
+        arcs, unread = dump_arcs(self.subqueries.arcs)
+        failure = _dump_failure(self.failure)
+        return SavedState({**values, **arcs, "join_id": number, "failure": failure}, {**tables, **unread})
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
+        seen = restore_arcs(self.subqueries.arcs, saved.values, saved.tables, current)
+        relations = {alias: rows for alias, rows in zip(self.subqueries.aliases, seen, strict=True) if rows is not None}
         if "members" in saved.values:
-            restore_join(self.join, saved.values, saved.tables)
+            windows = {alias: saved.tables[alias] for alias in saved.values["kept_after"]}
+            restore_join(self.join, saved.values, windows, relations)
         rows = self.join.output.build_live_rows(self.member)
         if saved.values["failure"] is not None:
             self.member.failure = QueryError(*saved.values["failure"])

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from penstock.cql import SeqMode, Source, Stream, format_duration
+from penstock.cql import SeqMode, Source, Stream, Subquery, format_duration
 from penstock.errors import InternalError
 from penstock.expr import Aggregate, Call, Column, Expr, find_columns, to_sql, walk
 from penstock.plan.explain import ExplainNode, Properties, describe_join, format_source
@@ -25,6 +25,8 @@ from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import PlanShape, parse_tree
 
 Outputs = tuple[tuple[str, Expr], ...]
+DescribeJoin = Callable[[tuple[ExplainNode, ...]], ExplainNode]
+"""Explains a running join, given the explained plans of its subqueries."""
 
 
 class PlanPart(ABC):
@@ -64,19 +66,28 @@ class JoinPart(PlanPart):
     graph: JoinGraph
     outputs: Outputs
     plan: JoinPlan
+    subqueries: tuple[PlanPart, ...] = ()
+    """The plans of the subqueries among the sources, in their order."""
 
     @property
     def inputs(self) -> tuple[PlanPart, ...]:
-        return ()
+        return self.subqueries
 
-    def with_inputs(self, inputs: Sequence[Any]) -> Self:  # noqa: ARG002 - a join reads streams and tables
-        return self
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, subqueries=tuple(inputs))
 
-    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:  # noqa: ARG002
-        return describe_join(self.plan, {})
+    @property
+    def subquery_aliases(self) -> tuple[str, ...]:
+        """The aliases of the subqueries among the sources, in their order."""
+        return tuple(source.alias for source in self.sources if isinstance(source.relation, Subquery))
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return describe_join(self.plan, {}, dict(zip(self.subquery_aliases, inputs, strict=True)))
 
     def replan(self, shapes: deque[str]) -> PlanPart:
-        return replace(self, plan=self.plan_text(shapes.popleft()))
+        """Take the shapes of the subqueries, then its own."""
+        below = self.with_inputs([each.replan(shapes) for each in self.subqueries])
+        return replace(below, plan=self.plan_text(shapes.popleft()))
 
     def plan_text(self, text: str) -> JoinPlan:
         """The same join in the shape of a plan string."""
@@ -186,7 +197,7 @@ class GroupPart(PlanPart):
     """GROUP BY over the rows of a join or sequence."""
 
     distorted_as = "an aggregate"
-    input: JoinPart | SequencePart
+    input: PlanPart
     plan: GroupPlan
 
     @property
@@ -205,7 +216,7 @@ class DistinctPart(PlanPart):
     """DISTINCT over the rows of another part."""
 
     distorted_as = "DISTINCT"
-    input: JoinPart | SequencePart | GroupPart
+    input: PlanPart
     columns: tuple[tuple[str, pa.DataType], ...]
 
     @property
@@ -301,16 +312,14 @@ def list_difference_parts(part: PlanPart) -> tuple[DifferencePart, ...]:
 
 def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
     """The joins of a plan, in the order of its plan string: subtrahends of EXCEPT are in the order of the plan."""
-    if isinstance(part, JoinPart):
-        return (part,)
-    return tuple(join for each in part.planned_inputs for join in list_planned_joins(each))
+    below = tuple(join for each in part.planned_inputs for join in list_planned_joins(each))
+    return (*below, part) if isinstance(part, JoinPart) else below
 
 
-def describe_query(part: PlanPart, joins: Mapping[int, ExplainNode]) -> ExplainNode:
-    """The explained plan. `joins` has the running joins, by the identity of their parts."""
-    if id(part) in joins:
-        return joins[id(part)]
-    return part.describe(tuple(describe_query(each, joins) for each in part.planned_inputs))
+def describe_query(part: PlanPart, joins: Mapping[int, DescribeJoin]) -> ExplainNode:
+    """The explained plan. `joins` describes the running joins, by the identity of their parts."""
+    below = tuple(describe_query(each, joins) for each in part.planned_inputs)
+    return joins[id(part)](below) if id(part) in joins else part.describe(below)
 
 
 def find_distortion(part: PlanPart) -> str | None:
@@ -339,12 +348,14 @@ def _describe_group(part: GroupPart) -> Properties:
     keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
     shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
     having = () if plan.having is None else (("having", to_sql(plan.having)),)
-    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input.sources))),)
+    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input))),)
     return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
 
 
-def _find_time_type(sources: tuple[Source, ...]) -> object:
-    return next(source.relation.time_type for source in sources if isinstance(source.relation, Stream))
+def _find_time_type(part: PlanPart) -> object:
+    joined = (each for each in walk_parts(part) if isinstance(each, (JoinPart, SequencePart)))
+    sources = (source.relation for each in joined for source in each.sources)
+    return next(relation.time_type for relation in sources if isinstance(relation, Stream))
 
 
 def _describe_step(step: SequenceStep) -> Properties:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.cql import QueryBody, Select, SetOperation
+from penstock.cql import QueryBody, Select, SetOperation, Subquery
 from penstock.plan.cost import assume_statistics
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.join_order import choose_tree
 from penstock.plan.physical import plan_join
+from penstock.plan.projection import ProjectPart
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -24,7 +25,6 @@ from penstock.plan.query import (
     JoinPart,
     Outputs,
     PlanPart,
-    SequencePart,
     UnionPart,
     map_parts,
 )
@@ -56,7 +56,7 @@ def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
     if isinstance(body, SetOperation):
         sides = translate(body.left, context), translate(body.right, context)
         return DifferencePart(sides, columns, (1,)) if body.kind == "except" else UnionPart(sides, columns)
-    below: JoinPart | SequencePart | GroupPart
+    below: PlanPart
     items = tuple((item.name, item.expr) for item in body.items)
     if body.group_by is None:
         below = _translate_rows(body, items, context)
@@ -68,13 +68,17 @@ def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
     return DistinctPart(below, columns) if body.distinct else below
 
 
-def _translate_rows(select: Select, outputs: Outputs, context: PlanningContext) -> JoinPart | SequencePart:
+def _translate_rows(select: Select, outputs: Outputs, context: PlanningContext) -> PlanPart:
     if select.sequence is not None:
         return plan_sequence(select, select.sequence.mode, outputs, context.stream_ranks)
+    relations = (source.relation for source in select.sources)
+    subqueries = tuple(translate(each.body, context) for each in relations if isinstance(each, Subquery))
+    if subqueries and len(select.sources) == 1:
+        return ProjectPart(subqueries[0], select.sources[0].alias, select.where, outputs)
     graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
     shown = tuple(expr for _, expr in outputs)
     plan = plan_join(graph, select.sources, shown, build_left_deep(graph.aliases))
-    return JoinPart(select.sources, graph, outputs, plan)
+    return JoinPart(select.sources, graph, outputs, plan, subqueries)
 
 
 def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:

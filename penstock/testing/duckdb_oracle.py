@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql import Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Window
+from penstock.cql import Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Window
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
@@ -146,6 +146,11 @@ class _DuckDBOracle:
 
     def store_valid_rows(self, source: Source, conditions: Sequence[str]) -> str:
         """A table of the tuples of a FROM item that satisfy its conditions, with their intervals."""
+        if isinstance(source.relation, Subquery):
+            names = source.relation.schema.names
+            columns = ", ".join(f"c{place} AS {quote(name)}" for place, name in enumerate(names))
+            rows = f"SELECT {columns}, {BORN}, {DIES} FROM {self.store_body(source.relation.body)}"
+            return self.store_passing(source, rows, conditions)
         relation = self.register_relation(source.relation.name)
         if not isinstance(source.relation, Stream):
             rows = f"SELECT *, {MIN_TIME} AS {BORN}, {MAX_TIME} AS {DIES} FROM {relation}"
@@ -155,6 +160,10 @@ class _DuckDBOracle:
             rows = (
                 f"SELECT *, CAST({time} AS BIGINT) AS {BORN}, {dies} AS {DIES} FROM {relation} WHERE {time} IS NOT NULL"
             )
+        return self.store_passing(source, rows, conditions)
+
+    def store_passing(self, source: Source, rows: str, conditions: Sequence[str]) -> str:
+        """A table of the rows that are valid at some instant and satisfy conditions on them."""
         tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
         return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
 
@@ -323,6 +332,11 @@ def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:
     listed = ", ".join(columns)
     if emit == "istream":
         return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}"
+    if emit == "changes":
+        return (
+            f"SELECT {listed}, '+' AS op, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME} UNION ALL "
+            f"SELECT {listed}, '-', {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}"
+        )
     if emit == "dstream":
         return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {MAX_TIME}"
     return f"""

@@ -29,7 +29,6 @@ from penstock.plan import (
     PlanningContext,
     PlanPart,
     as_text,
-    describe_join,
     describe_query,
     find_nested_renaming,
     find_shared_renaming,
@@ -97,8 +96,7 @@ def make_context(plan: str | None = None) -> PlanningContext:
 
 
 def explain(part: PlanPart) -> str:
-    joins = {id(join): describe_join(join.plan, {}) for join in list_join_parts(part)}
-    return as_text(describe_query(part, joins))
+    return as_text(describe_query(part, {}))
 
 
 # What each kind of case shows

@@ -34,7 +34,7 @@ def check_store(store: LeafStore) -> None:
     """Queues of a ROWS window refer to stored rows that were not freed, each to rows of its own partition."""
     rows = store.rows
     assert rows.base <= store.fresh_from == rows.end, store.alias
-    window = store.rows_window
+    window = store.late_ends
     if window is None:
         return
     mask = window._partitions.size - 1
