@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.engine.join_registry import JoinRegistry
-from penstock.engine.saved_arcs import dump_arcs, restore_arcs
+from penstock.engine.saved_arcs import WrittenRows, dump_arcs, rewind_arcs
 from penstock.engine.saved_join import dump_join, restore_join
 from penstock.errors import QueryError
 from penstock.graph import Buffer, Graph, Node, Reader
@@ -68,8 +68,15 @@ class QueryPart(Protocol):
     def dump(self, dumped: DumpedJoins) -> SavedState:
         """The saved state; a join that is in `dumped` already is saved as its number."""
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
-        """Continue from a dump, given the current rows of the inputs; returns its own, None if they are not known."""
+    @property
+    def outlet(self) -> Buffer | None:
+        """The buffer that other parts or the user read; None if there is none."""
+
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        """Continue from a dump, given what the inputs had written.
+
+        Returns its current rows, None if they are not known.
+        """
 
     def remove(self, graph: Graph, joins: JoinRegistry) -> None:
         """Remove it from the graph."""
@@ -126,8 +133,8 @@ class OperatorQueryPart:
         failure = _dump_failure(self.failure)
         return SavedState({**state.values, **values, "failure": failure}, {**state.tables, **tables})
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
-        seen = restore_arcs(self.arcs, saved.values, saved.tables, current)
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        seen = rewind_arcs(self.arcs, saved, inputs)
         known = [batch for batch in seen if batch is not None]
         rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
         if saved.values["failure"] is not None:
@@ -164,6 +171,10 @@ class JoinQueryPart:
     @property
     def name(self) -> str:
         return self.member.name
+
+    @property
+    def outlet(self) -> Buffer | None:
+        return None
 
     @property
     def inputs(self) -> tuple[ReadablePart, ...]:
@@ -247,8 +258,8 @@ class JoinQueryPart:
         failure = _dump_failure(self.failure)
         return SavedState({**values, **arcs, "join_id": number, "failure": failure}, {**tables, **unread})
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
-        seen = restore_arcs(self.subqueries.arcs, saved.values, saved.tables, current)
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        seen = rewind_arcs(self.subqueries.arcs, saved, inputs)
         relations = {alias: rows for alias, rows in zip(self.subqueries.aliases, seen, strict=True) if rows is not None}
         if "members" in saved.values:
             windows = {alias: saved.tables[alias] for alias in saved.values["kept_after"]}
@@ -270,7 +281,11 @@ class JoinQueryPart:
 class BufferedJoinPart(JoinQueryPart):
     """A query's place in a join, whose rows are written to a buffer as they are found."""
 
-    outlet: Buffer
+    buffer: Buffer
+
+    @property
+    def outlet(self) -> Buffer:
+        return self.buffer
 
 
 def _dump_failure(failure: QueryError | None) -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
-from penstock.ops.changelog import as_batch, as_table, undo
+from penstock.ops.changelog import apply_changes, as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import (
@@ -74,6 +74,7 @@ __all__ = [
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
+    "apply_changes",
     "as_batch",
     "as_changes",
     "as_table",
