@@ -21,10 +21,12 @@ SeqMode = Literal["recent", "chronicle"]
 
 @dataclass(frozen=True)
 class Subquery:
-    """A query in FROM or WITH: a relation, whose rows are those of its answer."""
+    """A query in FROM or WITH, or an outer join: a relation, whose rows are those of its answer."""
 
     name: str
     body: QueryBody
+    qualified: bool = False
+    """Whether its columns are named alias.column: it is a part of a FROM clause."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -43,6 +45,13 @@ class Source:
     relation: Stream | Table | Subquery
     window: Window
     freshness: int | None = None
+    hidden: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns that the planner adds; no text can name them."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns that can be read."""
+        return pa.schema([*self.relation.schema, *(pa.field(*column) for column in self.hidden)])
 
     @property
     def is_table(self) -> bool:
@@ -107,7 +116,28 @@ class SetOperation:
         return self.left.inputs + self.right.inputs
 
 
-QueryBody = Select | SetOperation
+OuterJoinKind = Literal["left", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class OuterJoin:
+    """A join that keeps rows of the left side, or of both, that have no partner; or that filters the left side.
+
+    `on` are conjuncts over both sides. `items` are the columns of both sides, or of the left side only.
+    """
+
+    kind: OuterJoinKind
+    left: Source
+    right: Source
+    on: tuple[Expr, ...]
+    items: tuple[SelectItem, ...]
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        return self.left.base_sources + self.right.base_sources
+
+
+QueryBody = Select | SetOperation | OuterJoin
 
 
 def find_time_type(body: QueryBody) -> pa.DataType:

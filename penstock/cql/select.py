@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pyarrow as pa
 from sqlglot import exp
@@ -11,10 +12,11 @@ from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, Se
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Span
 from penstock.cql.expressions import ExpressionBinder
+from penstock.cql.from_binder import FromBinder, FromBlock
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
-from penstock.cql.sources import Names, bind_sources, check_time_types
-from penstock.cql.syntax import BodySyntax, SelectSyntax, WithSyntax
+from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
+from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
 from penstock.expr import Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
@@ -72,13 +74,38 @@ class _SelectBinder:
     def __init__(self, syntax: SelectSyntax, names: Names) -> None:
         self.syntax = syntax
         self.origin = names.origin
-        self.scope = Scope(names.origin, bind_sources(syntax, names, bind_body))
         self.user_aggregates = names.catalog.aggregates
+        block, written = self._bind_from(names)
+        self.conditions = block.conditions
+        self.sources = bind_freshness(block.sources, syntax, names.origin)
+        self.scope = Scope(names.origin, block.items, block.merged)
+        self.written = written
+
+    def _bind_from(self, names: Names) -> tuple[FromBlock, tuple[SourceSyntax, ...]]:
+        """The FROM clause, and the items of the text that it reads directly or in inner joins."""
+        binder = FromBinder(names, self.syntax.window, bind_body, self._bind_on)
+        blocks = []
+        for syntax in self.syntax.from_items:
+            blocks.append(binder.bind(syntax))
+            for earlier in blocks[:-1]:
+                binder.check_aliases(earlier, blocks[-1], syntax)
+        block = reduce(FromBlock.join, blocks)
+        written = tuple(source for syntax in self.syntax.from_items for source in _list_written(syntax))
+        check_time_types(
+            [(source, syntax.relation.span) for source, syntax in zip(block.sources, written, strict=True)],
+            names.origin,
+        )
+        check_sources(block.sources, written, self.syntax, names)
+        return block, written
+
+    def _bind_on(self, node: exp.Expr, scope: Scope) -> tuple[Expr, ...]:
+        binder = ExpressionBinder(scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
+        return split_conjuncts(binder.bind_condition(node, "a condition"))
 
     def bind(self) -> Select:
         where = self._bind_where()
         outputs = self._bind_outputs()
-        items = name_outputs(outputs, self.origin)
+        items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         group_by = self._bind_group_by(items, aliases)
         having = self._bind_having(aliases)
@@ -97,7 +124,7 @@ class _SelectBinder:
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_slides(group_by)
         return Select(
-            sources=self.scope.sources,
+            sources=self.sources,
             where=where,
             items=items,
             distinct=self.syntax.distinct,
@@ -107,16 +134,15 @@ class _SelectBinder:
         )
 
     def _bind_where(self) -> tuple[Expr, ...]:
-        binder = ExpressionBinder(self.scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
-        bound = [binder.bind_condition(node, "a condition") for node in self.syntax.conditions]
-        return tuple(term for expr in bound for term in split_conjuncts(expr))
+        own = () if self.syntax.where is None else self._bind_on(self.syntax.where, self.scope)
+        return (*self.conditions, *own)
 
     def _bind_outputs(self) -> list[OutputColumn]:
         binder = ExpressionBinder(self.scope, self.user_aggregates)
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
-                outputs.extend(OutputColumn(column, None, node) for column in columns)
+                outputs.extend(OutputColumn(column, None, node) for _, column in columns)
             elif isinstance(node, exp.Alias):
                 outputs.append(OutputColumn(binder.bind_value(node.this), node.alias, node))
             else:
@@ -153,7 +179,7 @@ class _SelectBinder:
         if expr in keys or isinstance(expr, (Aggregate, Literal)):
             return
         if isinstance(expr, Column):
-            message = f"column {expr.alias}.{expr.name} is outside an aggregate and not in GROUP BY"
+            message = f"column {'.'.join(self.scope.describe(expr))} is outside an aggregate and not in GROUP BY"
             raise self.origin.error("NOT_GROUPED", message, self._find_column_span(expr, node))
         for arg in expr.args:
             self._check_grouped(arg, keys, node)
@@ -166,7 +192,7 @@ class _SelectBinder:
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None
-        for source, written in zip(self.scope.sources, self.syntax.sources, strict=True):
+        for source, written in zip(self.sources, self.written, strict=True):
             if written.window is None or source.window.slide is None:
                 continue
             if group_by is None:
@@ -180,3 +206,11 @@ class _SelectBinder:
 
 def _has_aggregate(expr: Expr) -> bool:
     return any(isinstance(node, Aggregate) for node in walk(expr))
+
+
+def _list_written(syntax: FromSyntax) -> tuple[SourceSyntax, ...]:
+    """One item of the text for each source of a FROM item: of an outer join, its first one."""
+    if isinstance(syntax, SourceSyntax):
+        return (syntax,)
+    left = _list_written(syntax.left)
+    return (*left, *_list_written(syntax.right)) if syntax.kind in ("inner", "cross") else left[:1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -39,40 +39,45 @@ class Names:
 BindBody = Callable[[BodySyntax, Names], QueryBody]
 
 
-def bind_sources(select: SelectSyntax, names: Names, bind_subquery: BindBody) -> tuple[Source, ...]:
-    """Bind the FROM items of a SELECT; at least one must be a stream."""
+def check_sources(
+    sources: Sequence[Source], written: Sequence[SourceSyntax], select: SelectSyntax, names: Names
+) -> None:
+    """Check the FROM items of a SELECT: at least one is a stream, and all count time alike."""
     origin = names.origin
-    sources: list[Source] = []
-    for syntax in select.sources:
-        source = _bind_source(syntax, select.window, names, bind_subquery)
-        written = syntax.alias or syntax.relation
-        if any(source.alias.casefold() == other.alias.casefold() for other in sources):
-            message = f"alias {source.alias} appears twice in FROM; give each item its own alias with AS"
-            raise origin.error("DUPLICATE_ALIAS", message, written.span, alias=source.alias)
-        if select.sequence and source.is_table:
-            message = f"SEQ pairs streams, but {source.relation.name} is a table"
-            raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
-        if select.sequence and syntax.window and source.window.counted:
-            message = (
-                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT uses the last "
-                "tuple of each key anyway"
-            )
-            raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
-        sources.append(source)
-    items = zip(sources, select.sources, strict=True)
-    check_time_types([(source, written.relation.span) for source, written in items], origin)
-    if all(source.is_table for source in sources):
+    if select.sequence:
+        for source, syntax in zip(sources, written, strict=True):
+            _check_step(source, syntax, origin)
+    if all(base.is_table for source in sources for base in source.base_sources):
         message = "a continuous query reads at least one stream, but FROM has only tables"
-        raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
+        raise origin.error("NO_STREAM", message, written[0].relation.span)
+
+
+def _check_step(source: Source, syntax: SourceSyntax, origin: Origin) -> None:
+    """SEQ pairs streams; their windows bound the time between steps."""
+    if not isinstance(source.relation, Stream):
+        kind = "table" if source.is_table else "query"
+        message = f"SEQ pairs streams, but {source.relation.name} is a {kind}"
+        raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
+    if syntax.window and source.window.counted:
+        message = (
+            f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT uses the last "
+            "tuple of each key anyway"
+        )
+        raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
+
+
+def bind_freshness(sources: Sequence[Source], select: SelectSyntax, origin: Origin) -> tuple[Source, ...]:
+    """The FROM items with their FRESHNESS."""
+    bound_sources = list(sources)
     for alias, amount in select.freshness:
-        position, stream = _find_freshness_stream(alias, amount, sources, origin)
+        position, stream = _find_freshness_stream(alias, amount, bound_sources, origin)
         bound = convert_amount(amount, stream.time_type, origin)
-        _check_freshness(bound, sources[position], alias, amount, origin)
-        sources[position] = replace(sources[position], freshness=bound)
-    return tuple(sources)
+        _check_freshness(bound, bound_sources[position], alias, amount, origin)
+        bound_sources[position] = replace(bound_sources[position], freshness=bound)
+    return tuple(bound_sources)
 
 
-def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
+def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
     name, catalog, origin = syntax.relation, names.catalog, names.origin
     if syntax.subquery is not None:
         return Source(name.text, Subquery(name.text, bind_subquery(syntax.subquery, names)), CURRENT)

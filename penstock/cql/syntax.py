@@ -65,16 +65,35 @@ class SourceSyntax:
     subquery: BodySyntax | None = None
 
 
+JoinSyntaxKind = Literal["inner", "cross", "left", "right", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class JoinSyntax:
+    """A join of two FROM items, with its condition, the columns of USING, or NATURAL."""
+
+    kind: JoinSyntaxKind
+    left: FromSyntax
+    right: FromSyntax
+    condition: exp.Expr | None
+    using: tuple[Name, ...]
+    natural: bool
+    span: Span
+
+
+FromSyntax = SourceSyntax | JoinSyntax
+
+
 @dataclass(frozen=True)
 class SelectSyntax:
-    """A SELECT; `conditions` are its ON and WHERE expressions in order of appearance."""
+    """A SELECT."""
 
     span: Span
     distinct: bool
     items: tuple[exp.Expr, ...]
-    sources: tuple[SourceSyntax, ...]
+    from_items: tuple[FromSyntax, ...]
     sequence: SeqMode | None
-    conditions: tuple[exp.Expr, ...]
+    where: exp.Expr | None
     window: Amount | None
     group_by: tuple[exp.Expr, ...] | None
     having: exp.Expr | None

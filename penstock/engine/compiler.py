@@ -57,6 +57,7 @@ from penstock.plan import (
     JoinRequirement,
     PlanPart,
     ProjectPart,
+    RelationPart,
     SequencePart,
     UnionPart,
     derive_requirement,
@@ -94,6 +95,7 @@ class Compiler:
     _parts: list[QueryPart] = field(default_factory=list)
     _joins: list[JoinQueryPart] = field(default_factory=list)
     _differences: list[DifferenceOperator] = field(default_factory=list)
+    _relations: dict[RelationPart, ReadablePart] = field(default_factory=dict)
 
     def compile_query(self) -> CompiledQuery:
         output = self._compile_output(self.spec.derived_stream)
@@ -143,6 +145,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_group(part), mode)
             case ProjectPart():
                 return self._compile_inserts(self._compile_projection(part), mode)
+            case RelationPart():
+                return self._compile_inserts(self._compile_relation(part), mode)
         raise InternalError("UNKNOWN_PART", f"the compiler has no operator for a {type(part).__name__}")
 
     # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
@@ -182,6 +186,12 @@ class Compiler:
             return SlidingAggregateOperator(id_, arcs[0], outlet, plan, classes, plan.slide, self.maintenance)
 
         return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
+
+    def _compile_relation(self, part: RelationPart) -> ReadablePart:
+        """The relation, computed once for all parts that read it."""
+        if part not in self._relations:
+            self._relations[part] = self._compile_part(part.input, CHANGES)
+        return self._relations[part]
 
     def _compile_projection(self, part: ProjectPart) -> ReadablePart:
         return self._append_operator(

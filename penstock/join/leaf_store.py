@@ -74,7 +74,7 @@ class LeafStore:
     """The window of one FROM item."""
 
     def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
-        schema = plan.source.relation.schema
+        schema = plan.source.schema
         self.plan = plan
         self.rows = StoredRows(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
         window = plan.source.window
@@ -260,7 +260,7 @@ class LeafStore:
 
     def _update_columns(self, plan: LeafPlan) -> None:
         """Keep the columns of a plan. A new column is NULL in the rows stored so far: see `column_gaps`."""
-        rows, schema = self.rows, plan.source.relation.schema
+        rows, schema = self.rows, plan.source.schema
         columns = {name: rows.columns[name] for name in plan.columns if name in rows.columns}
         for name in plan.columns:
             if name not in columns:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import UnsupportedError
+from penstock.expr import ROW_NUMBER
 from penstock.join.completion.parallel_track import refuse_endless
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.early_reader import EarlyReader
@@ -79,6 +80,7 @@ class JoinOperator:
         self._run_count = 0
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+            columns[ROW_NUMBER] = pa.array(np.arange(table.num_rows))
             self.tree.stores[alias].load(columns, table.num_rows)
         if tables:
             self.tree.rebuild(self.tree.plan)
@@ -208,6 +210,8 @@ class JoinOperator:
         if isinstance(arrived, Changes):
             ends = arrived.take(np.flatnonzero(arrived.signs < 0))
             arrived = arrived.take(np.flatnonzero(arrived.signs > 0))
+        if ROW_NUMBER in store.plan.columns:
+            arrived = replace(arrived, columns={**arrived.columns, ROW_NUMBER: pa.array(arrived.numbers)})
         batch, wanted = self.shared_join.admission.admit(alias, arrived, self.shared_join.interest)
         store.ingest(batch.times, batch.columns, wanted, batch.numbers)
         if ends is not None and len(ends):

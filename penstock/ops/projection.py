@@ -6,7 +6,7 @@ the answer of the input. Numbers and signs stay the same. State: none. Cost: O(1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,10 @@ from penstock.state import FOREVER
 
 
 class ProjectionOperator(QueryOperator, FrontierBypass):
-    """SELECT outputs FROM one relation WHERE conditions. Columns are read by their names; aliases do not matter."""
+    """SELECT outputs FROM one relation WHERE conditions.
+
+    Columns are read by their names; aliases do not matter.
+    """
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, conditions: Sequence[Expr], outputs: Sequence[tuple[str, Expr]]
@@ -65,13 +68,13 @@ class ProjectionOperator(QueryOperator, FrontierBypass):
 
     def _project(self, changes: Changes) -> Changes:
         if self._conditions:
-            passing = compute_mask(self._conditions, _make_reader(changes.columns), len(changes))
+            passing = compute_mask(self._conditions, _make_reader(changes), len(changes))
             if not passing.all():
                 changes = changes.take(np.flatnonzero(passing))
-        read = _make_reader(changes.columns)
+        read = _make_reader(changes)
         columns = {name: evaluate(expr, read, len(changes)) for name, expr in self._outputs}
         return Changes(changes.times, columns, changes.signs, changes.numbers)
 
 
-def _make_reader(columns: Mapping[str, pa.Array]) -> Callable[[Column], pa.Array]:
-    return lambda column: columns[column.name]
+def _make_reader(changes: Changes) -> Callable[[Column], pa.Array]:
+    return lambda column: changes.columns[column.name]

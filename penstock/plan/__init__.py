@@ -17,7 +17,7 @@ from penstock.plan.join_sharing import (
 )
 from penstock.plan.migration import classify_states, list_states
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
-from penstock.plan.projection import ProjectPart
+from penstock.plan.projection import ProjectPart, RelationPart
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -94,6 +94,7 @@ __all__ = [
     "Properties",
     "RangeCondition",
     "Rates",
+    "RelationPart",
     "SequencePart",
     "SequenceStep",
     "SharedWindows",

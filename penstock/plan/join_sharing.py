@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 
-from penstock.cql import UNBOUNDED, Range, Source, Subquery, Window
+from penstock.cql import UNBOUNDED, Range, Source, Subquery
 from penstock.expr import Column, Expr, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
@@ -136,9 +136,10 @@ def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[froz
             yield bound
 
 
-def _compute_signature(source: Source) -> tuple[str, bool, Window | None]:
+def _compute_signature(source: Source) -> tuple[object, ...]:
     """What two FROM items must have in common."""
-    return source.relation.name, source.is_table, source.window if source.window.counted else None
+    counted = source.window if source.window.counted else None
+    return source.relation.name, source.is_table, counted, source.hidden
 
 
 def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:

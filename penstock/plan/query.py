@@ -29,11 +29,26 @@ DescribeJoin = Callable[[tuple[ExplainNode, ...]], ExplainNode]
 """Explains a running join, given the explained plans of its subqueries."""
 
 
+class ShapeQueue(deque[str]):
+    """The shapes of joins, in the order of a plan string. A relation that is read twice takes its shapes once."""
+
+    def __init__(self, shapes: Iterable[str]) -> None:
+        super().__init__(shapes)
+        self._done: dict[PlanPart, PlanPart] = {}
+
+    def replan_once(self, part: PlanPart, replan: Callable[[], PlanPart]) -> PlanPart:
+        if part not in self._done:
+            self._done[part] = replan()
+        return self._done[part]
+
+
 class PlanPart(ABC):
     """A part of a plan. The defaults hold for a part whose plan is that of its inputs."""
 
     distorted_as: ClassVar[str | None] = None
     """What is wrong, not partial, if a join below sheds rows: the name of the construct; None if nothing is."""
+    is_relation: ClassVar[bool] = False
+    """Whether equal parts of a query are computed once."""
 
     @property
     @abstractmethod
@@ -53,7 +68,7 @@ class PlanPart(ABC):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         """The part as an explained node, given its inputs in the order of the plan."""
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
         """The part with joins in other shapes; takes one shape for each join from the left."""
         return self.with_inputs([each.replan(shapes) for each in self.inputs])
 
@@ -84,7 +99,7 @@ class JoinPart(PlanPart):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         return describe_join(self.plan, {}, dict(zip(self.subquery_aliases, inputs, strict=True)))
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
         """Take the shapes of the subqueries, then its own."""
         below = self.with_inputs([each.replan(shapes) for each in self.subqueries])
         return replace(below, plan=self.plan_text(shapes.popleft()))
@@ -271,7 +286,7 @@ class DifferencePart(PlanPart):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         return ExplainNode("except", (), inputs)
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
         """A shape names the streams that it joins, so the order of the shapes gives the order of the subtrahends."""
         sides, order = [self.sides[0].replan(shapes), *self.sides[1:]], []
         left = list(range(1, len(sides)))
@@ -287,9 +302,19 @@ class DifferencePart(PlanPart):
 
 
 def walk_parts(part: PlanPart) -> Iterator[PlanPart]:
-    """A part and all parts below it, inputs first."""
-    for each in part.inputs:
-        yield from walk_parts(each)
+    """A part and all parts below it, inputs first; of equal relations the first only."""
+    return _walk(part, lambda each: each.inputs, set())
+
+
+def _walk(
+    part: PlanPart, list_inputs: Callable[[PlanPart], tuple[PlanPart, ...]], seen: set[PlanPart]
+) -> Iterator[PlanPart]:
+    if part.is_relation:
+        if part in seen:
+            return
+        seen.add(part)
+    for each in list_inputs(part):
+        yield from _walk(each, list_inputs, seen)
     yield part
 
 
@@ -312,8 +337,8 @@ def list_difference_parts(part: PlanPart) -> tuple[DifferencePart, ...]:
 
 def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
     """The joins of a plan, in the order of its plan string: subtrahends of EXCEPT are in the order of the plan."""
-    below = tuple(join for each in part.planned_inputs for join in list_planned_joins(each))
-    return (*below, part) if isinstance(part, JoinPart) else below
+    parts = _walk(part, lambda each: each.planned_inputs, set())
+    return tuple(each for each in parts if isinstance(each, JoinPart))
 
 
 def describe_query(part: PlanPart, joins: Mapping[int, DescribeJoin]) -> ExplainNode:

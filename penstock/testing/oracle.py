@@ -11,6 +11,7 @@ fails, and an equality with a bound alias narrows the candidates before every co
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql import Catalog, Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Table
+from penstock.cql import Catalog, Emit, OuterJoin, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Table
 from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.interval_operators import (
@@ -116,8 +117,46 @@ def _compute_answer(
     """The rows of a body, each with the interval during which it is in the answer."""
     if isinstance(body, Select):
         return _compute_select(body, given, limit, classes)
+    if isinstance(body, OuterJoin):
+        return _compute_outer_join(body, given, limit, classes)
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
     return left + right if body.kind == "union all" else compute_except(left, right)
+
+
+def _compute_outer_join(
+    body: OuterJoin, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
+) -> list[ValidRow]:
+    """The pairs, and each row that is kept while it has no partner; or the rows of the left side by their partners."""
+    sides = body.left, body.right
+    pools = {side.alias: _list_valid_tuples(side, given, limit, classes) for side in sides}
+    pairs = _join_tuples(Select(sides, body.on, body.items), {**pools}, limit)
+    items = [compile_expr(item.expr) for item in body.items]
+    answer: list[ValidRow] = []
+    if body.kind in ("left", "full"):
+        answer = [ValidRow(tuple(item(pair.rows) for item in items), pair.born, pair.dies) for pair in pairs]
+    for side, other in (sides, sides[::-1])[: 2 if body.kind == "full" else 1]:
+        nulls = dict.fromkeys(other.relation.schema.names)
+        for row in pools[side.alias]:
+            shown = tuple(item({side.alias: row.row, other.alias: nulls}) for item in items)
+            own = [(pair.born, pair.dies) for pair in pairs if pair.rows[side.alias] is row.row]
+            spans = _split_by_partners(row, own, matched=body.kind == "semi")
+            answer += [ValidRow(shown, born, dies) for born, dies in spans]
+    return answer
+
+
+def _split_by_partners(
+    row: ValidTuple, partners: list[tuple[float, float]], *, matched: bool
+) -> list[tuple[float, float]]:
+    """The longest intervals of a row in which it has a partner, or has none."""
+    instants = sorted({row.born, row.dies, *(end for span in partners for end in span)})
+    spans: list[tuple[float, float]] = []
+    for start, stop in itertools.pairwise(instants):
+        if any(born <= start < dies for born, dies in partners) is matched:
+            if spans and spans[-1][1] == start:
+                spans[-1] = spans[-1][0], stop
+            else:
+                spans.append((start, stop))
+    return spans
 
 
 def _compute_select(
