@@ -117,10 +117,26 @@ class FromParser(ScalarParser):
 
     def _begins_query(self) -> bool:
         """Whether the parentheses that follow enclose a query."""
-        place = self._index
-        while self._tokens[place].token_type == TokenType.L_PAREN and place + 1 < len(self._tokens):
+        place = self._index + 1
+        while self._get_type(place) == TokenType.L_PAREN:
+            after = self._get_type(self._find_end(place) + 1)
+            if after != TokenType.R_PAREN:
+                return after in (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
             place += 1
-        return self._tokens[place].token_type in (TokenType.SELECT, TokenType.WITH)
+        return self._get_type(place) in (TokenType.SELECT, TokenType.WITH)
+
+    def _find_end(self, place: int) -> int:
+        """The place of the parenthesis that closes the one at a place."""
+        depth = 0
+        for end in range(place, len(self._tokens)):
+            kind = self._get_type(end)
+            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            if not depth:
+                return end
+        return len(self._tokens)
+
+    def _get_type(self, place: int) -> TokenType | None:
+        return self._tokens[place].token_type if place < len(self._tokens) else None
 
     def read_source(self) -> SourceSyntax:
         if self.is_at(TokenType.L_PAREN):

@@ -1,7 +1,7 @@
 """What tells the rows of a relation apart, as columns.
 
-Law: at every instant no two rows of a relation agree in all columns and in all identity columns. Identity columns are
-values: numbers of base rows, keys of groups, columns of a set. They do not change when a query is restored.
+Law: at every instant no two rows of a relation agree in all identity columns. Identity columns are values: numbers of
+base rows, keys of groups, columns of a set. They do not change when a query is restored.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ def list_source_identity(source: Source) -> Columns:
 
 
 def list_identity(body: QueryBody) -> Columns:
-    """The identity columns of the answer of a body, beside its columns."""
+    """The identity columns of the answer of a body; those of a set are its columns."""
     match body:
         case OuterJoin():
             sides = (body.left,) if body.kind in ("semi", "anti") else (body.left, body.right)
             return name_identities(sides)
         case SetOperation():
             if body.kind == "except":
-                return ()
+                return _list_columns(body)
             return ((SIDE, INT), *(column for side in (0, 1) for column in name_side(body, side)))
     if body.sequence is not None:
         message = "the rows of SEQ cannot be told apart; write CREATE STREAM ... AS with the sequence and join that"
         raise UnsupportedError("SEQUENCE_IN_OUTER_JOIN", message)
     if body.distinct:
-        return ()
+        return _list_columns(body)
     if body.group_by is not None:
         return tuple((f" key {place}", key.type) for place, key in enumerate(body.group_by))
     return name_identities(body.sources)
+
+
+def _list_columns(body: QueryBody) -> Columns:
+    return tuple((item.name, item.expr.type) for item in body.items)
 
 
 def name_identities(sources: tuple[Source, ...]) -> Columns:

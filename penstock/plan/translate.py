@@ -139,8 +139,9 @@ def _join_sources(select: Select, outputs: Outputs, relations: Mapping[str, Plan
 
 
 def _identify(source: Source) -> Source:
-    """A FROM item with its identity columns."""
-    return replace(source, hidden=list_source_identity(source))
+    """A FROM item with its identity columns; those of a set are among its columns."""
+    known = set(source.relation.schema.names)
+    return replace(source, hidden=tuple(column for column in list_source_identity(source) if column[0] not in known))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.join import JoinNode, JoinTree, LeafStore
-from penstock.state import ALWAYS
+from penstock.state import ALWAYS, RowsWindow
 
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def check_store(store: LeafStore) -> None:
     rows = store.rows
     assert rows.base <= store.fresh_from == rows.end, store.alias
     window = store.late_ends
-    if window is None:
+    if not isinstance(window, RowsWindow):
         return
     mask = window._partitions.size - 1
     for part in np.flatnonzero(window._oldest >= 0).tolist():
