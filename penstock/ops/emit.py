@@ -86,6 +86,7 @@ class EmitChangesOperator(_BatchMapper):
 
     def _map_batch(self, batch: Batch) -> Batch:
         changes = as_changes(batch)
+        changes = changes.take(np.lexsort((changes.signs, changes.times)))
         signs = pa.DictionaryArray.from_arrays(pa.array((changes.signs < 0).astype(np.int8)), ["+", "-"])
         return Batch(changes.times, {**changes.columns, "_op": signs.dictionary_decode()})
 
