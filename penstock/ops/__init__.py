@@ -2,14 +2,22 @@
 
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
-from penstock.ops.changelog import as_batch, as_table, undo
+from penstock.ops.changelog import apply_changes, as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
-from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
+from penstock.ops.emit import (
+    DerivedStreamOperator,
+    DStreamOperator,
+    EmitChangesOperator,
+    IStreamOperator,
+    RStreamOperator,
+)
+from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
 from penstock.ops.ingest import fit_columns, split_null_times, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.operator_id import OperatorId, make_stream_id
+from penstock.ops.projection import ProjectionOperator
 from penstock.ops.protocol import (
     CHANGES,
     INSERTS,
@@ -35,6 +43,7 @@ from penstock.ops.union import UnionOperator
 
 __all__ = [
     "CHANGES",
+    "EVALUATION_ERRORS",
     "INSERTS",
     "AggregateOperator",
     "Batch",
@@ -44,6 +53,7 @@ __all__ = [
     "DerivedStreamOperator",
     "DifferenceOperator",
     "DistinctOperator",
+    "EmitChangesOperator",
     "Expirations",
     "FrontierBypass",
     "FrontierGenerator",
@@ -54,6 +64,7 @@ __all__ = [
     "OperatorId",
     "Outlet",
     "OutputMode",
+    "ProjectionOperator",
     "RStreamOperator",
     "SavedState",
     "SequenceInput",
@@ -63,6 +74,7 @@ __all__ = [
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
+    "apply_changes",
     "as_batch",
     "as_changes",
     "as_table",
@@ -74,6 +86,7 @@ __all__ = [
     "find_frontier",
     "fit_columns",
     "has_ready",
+    "make_evaluation_error",
     "make_stream_id",
     "mark_late",
     "merge_changes",

@@ -8,6 +8,7 @@ from penstock.plan.join_order import choose_tree
 from penstock.plan.join_sharing import (
     UNLIMITED,
     JoinRequirement,
+    can_be_shared,
     derive_requirement,
     find_nested_renaming,
     find_shared_renaming,
@@ -17,6 +18,7 @@ from penstock.plan.join_sharing import (
 from penstock.plan.migration import classify_states, list_states
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
 from penstock.plan.pictures import draw_svg
+from penstock.plan.projection import ProjectPart, RelationPart
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -89,9 +91,11 @@ __all__ = [
     "PlanPart",
     "PlanShape",
     "PlanningContext",
+    "ProjectPart",
     "Properties",
     "RangeCondition",
     "Rates",
+    "RelationPart",
     "SequencePart",
     "SequenceStep",
     "SharedWindows",
@@ -104,6 +108,7 @@ __all__ = [
     "as_text",
     "build_join_graph",
     "build_left_deep",
+    "can_be_shared",
     "choose_cpu_opt_chain",
     "choose_mem_opt_chain",
     "choose_route",

@@ -15,7 +15,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql import Query, QueryBody, Select, Source, Stream, Window
+from penstock.cql import Query, QueryBody, Select, SetOperation, Source, Stream, Subquery, Window
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr import Expr, find_columns, to_sql
 from penstock.plan import JoinGraph, build_join_graph
@@ -223,10 +223,22 @@ def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozense
 
 def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
     """A query body with every FROM item changed, in the order of the text."""
+    if isinstance(body, SetOperation):
+        left = _map_sources(body.left, change)
+        return replace(body, left=left, right=_map_sources(body.right, change))
+    sources = body.sources if isinstance(body, Select) else (body.left, body.right)
+    below = [_map_subquery(source, change) for source in sources]
+    changed = tuple(map(change, below))
     if isinstance(body, Select):
-        return replace(body, sources=tuple(map(change, body.sources)))
-    left = _map_sources(body.left, change)
-    return replace(body, left=left, right=_map_sources(body.right, change))
+        return replace(body, sources=changed)
+    return replace(body, left=changed[0], right=changed[1])
+
+
+def _map_subquery(source: Source, change: Callable[[Source], Source]) -> Source:
+    relation = source.relation
+    if not isinstance(relation, Subquery):
+        return source
+    return replace(source, relation=replace(relation, body=_map_sources(relation.body, change)))
 
 
 def _compute_inlet_number(scan: StreamScan, route: Route) -> int:
