@@ -11,7 +11,17 @@ from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
 import penstock as ps
-from penstock.adapt import AddQuery, DropQuery, Migrate, QueryCommand, SetBudget, SetPolicy, SetSchedule, ShedLoad
+from penstock.adapt import (
+    AddQuery,
+    AlterQuery,
+    DropQuery,
+    Migrate,
+    QueryCommand,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    ShedLoad,
+)
 from penstock.adapt.commands import Reslice
 from penstock.cql import Stream
 from penstock.spark.layout import Layout
@@ -25,6 +35,8 @@ def test_plan_changes() -> None:
     more = AddQuery("b", "B").configure(plan, 3)
     assert more.find_query("b") == QuerySpec("b", "B", None, 3)
     assert Migrate("a", "(x y)").configure(more, 4).find_query("a").plan == "(x y)"
+    altered = AlterQuery("A", "C").configure(SetPolicy("a", "jit").configure(more, 4), 5).find_query("a")
+    assert altered == QuerySpec("a", "C", None, 5, state="jit")
     assert DropQuery("a").configure(more, 4).queries == (more.find_query("b"),)
     slow = SetSchedule("rr").configure(SetSchedule("bfs").configure(more, 5), 6)
     assert slow.orders == (SetSchedule("rr"),)
@@ -37,6 +49,7 @@ def test_plan_changes() -> None:
         (AddQuery("a", "A"), "DUPLICATE_NAME"),
         (AddQuery("A", "A"), "DUPLICATE_NAME"),
         (DropQuery("c"), "UNKNOWN_QUERY"),
+        (AlterQuery("c", "C"), "UNKNOWN_QUERY"),
         (DropQuery("a"), "LAST_QUERY"),
         (Migrate("c", ""), "UNKNOWN_QUERY"),
     )
