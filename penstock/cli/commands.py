@@ -183,13 +183,9 @@ def run(
 
     options = given.RunOptions(
         str(script),
-        checkpoint,
-        given.parse_trigger(trigger, once),
+        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt),
         finish or (once and checkpoint is None),
-        cells,
-        adapt,
-        given.choose_mode(append, overwrite),
-        json,
+        given.OutputOptions(given.choose_mode(append, overwrite), json),
         given.SessionOptions(given.check_master(master), given.parse_settings(conf or [])),
     )
     options.check()

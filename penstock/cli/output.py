@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import tempfile
+import traceback
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -22,6 +25,7 @@ FAILED = 1
 WRONG_INPUT = 2
 INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
 _JSON = "penstock.json"
+_CONTROL_FLOW = (typer.Exit, typer.Abort, BrokenPipeError)
 _USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 """Wrong options and arguments; of these classes Typer exports the derived one only."""
 
@@ -44,6 +48,24 @@ class CommandGroup(TyperGroup):
                 raise
             _print_error(ctx, "USAGE", cast(Any, error).format_message(), "")
             raise typer.Exit(WRONG_INPUT) from error
+        except _CONTROL_FLOW:
+            raise
+        except Exception as error:
+            message = f"{_describe(error)}; please report it with the traceback in {_save_traceback()}"
+            _print_error(ctx, "UNEXPECTED_ERROR", message, f"[UNEXPECTED_ERROR] {message}")
+            raise typer.Exit(FAILED) from error
+
+
+def _describe(error: Exception) -> str:
+    """The type of an error and the first line of its text: Spark adds the stack of Java."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _save_traceback() -> Path:
+    with tempfile.NamedTemporaryFile("w", prefix="penstock-error-", suffix=".log", delete=False) as file:
+        file.write(traceback.format_exc())
+    return Path(file.name)
 
 
 def _print_error(ctx: Any, condition: str, message: str, text: str) -> None:

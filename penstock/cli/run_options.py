@@ -30,24 +30,39 @@ class SessionOptions:
 
 
 @dataclass(frozen=True)
+class StartOptions:
+    """How the pipeline starts. Without a checkpoint it gets a temporary one."""
+
+    checkpoint: str | None = None
+    trigger: Mapping[str, Any] | None = None
+    cells: int | None = None
+    adapt: bool = False
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where results and the summary go."""
+
+    mode: FolderMode | None = None
+    """What happens with used folders of sinks; None as each sink declares."""
+    json: bool = False
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """How a script runs."""
 
     script: str
-    checkpoint: str | None = None
-    trigger: Mapping[str, Any] | None = None
+    start: StartOptions = StartOptions()
     finish: bool = False
-    cells: int | None = None
-    adapt: bool = False
-    mode: FolderMode | None = None
-    """What happens with used folders of sinks; None as each sink declares."""
-    json: bool = False
+    """Whether the streams end with the data."""
+    output: OutputOptions = OutputOptions()
     session: SessionOptions = SessionOptions()
 
     @property
     def ends(self) -> bool:
         """Whether the run ends by itself, at the end of the available data."""
-        return self.trigger in _ONE_SHOT_TRIGGERS.values()
+        return self.start.trigger in _ONE_SHOT_TRIGGERS.values()
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
@@ -58,34 +73,39 @@ class RunOptions:
 
     def check_folders(self, script: Script) -> None:
         """Refuse used folders of a run that has no checkpoint, before Spark starts."""
-        if self.checkpoint is None:
+        if self.start.checkpoint is None:
             sinks = ((sink.name, sink.connector) for sink in script.sinks)
             check_folders(self.make_sink(name, where.format, dict(where.options)) for name, where in sinks)
 
     def make_sink(self, name: str, format_: str, options: Mapping[str, str]) -> Sink:
         """The sink of a script. With JSON on stdout, rows for the console go to stderr."""
         kind = format_.casefold()
-        if kind == "console" and self.json:
+        if kind == "console" and self.output.json:
             return console(sys.stderr)
         given = dict(options)
-        if self.mode is not None and kind not in ("console", "memory"):
-            given = {**{key: value for key, value in given.items() if key.casefold() != "mode"}, "mode": self.mode}
+        mode = self.output.mode
+        if mode is not None and kind not in ("console", "memory"):
+            given = {**{key: value for key, value in given.items() if key.casefold() != "mode"}, "mode": mode}
         return from_connector(name, format_, given)
 
     def format_command(self, checkpoint: str) -> str:
         """The command that continues the run from a checkpoint."""
         words = ["penstock", "run", self.script, "--checkpoint", checkpoint]
-        if self.trigger is not None:
-            words += ["--once"] if self.trigger == _ONE_SHOT_TRIGGERS["available-now"] else self._format_trigger()
+        words += _format_trigger(self.start.trigger)
         words += ["--finish"] if self.finish else []
-        words += [] if self.cells is None else ["--cells", str(self.cells)]
-        words += ["--adapt"] if self.adapt else []
+        words += [] if self.start.cells is None else ["--cells", str(self.start.cells)]
+        words += ["--adapt"] if self.start.adapt else []
         words += [] if self.session.master == DEFAULT_MASTER else ["--master", self.session.master]
         words += [word for item in (self.session.settings or {}).items() for word in ("--conf", "=".join(item))]
         return shlex.join(words)
 
-    def _format_trigger(self) -> list[str]:
-        return ["--trigger", str((self.trigger or {}).get("processingTime", "once"))]
+
+def _format_trigger(trigger: Mapping[str, Any] | None) -> list[str]:
+    if trigger is None:
+        return []
+    if trigger == _ONE_SHOT_TRIGGERS["available-now"]:
+        return ["--once"]
+    return ["--trigger", str(trigger.get("processingTime", "once"))]
 
 
 def parse_trigger(text: str | None, once: bool) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ class RunProgress:
 
     def _count_results(self) -> int:
         queries = self.run.metrics()["queries"]
-        return sum(queries[name]["emitted"] for name in self.run.status["sinks"] if name in queries)
+        return sum(queries[name]["emitted"] for name in self.run.sinks if name in queries)
 
 
 def _count_rows(progress: Any) -> int:

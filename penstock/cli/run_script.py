@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from penstock.cli.run_progress import RunProgress, show_run_progress
 from penstock.cli.run_summary import Outcome, RunSummary, summarize_runs
 from penstock.cql import Script
 from penstock.errors import PenstockError, ResourceError
+from penstock.spark.java_process import JAVA_ENDED
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.script_pipeline import build_pipeline
@@ -25,13 +27,14 @@ from penstock.spark.session import create_log_file, local_session
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
+_STOP_ERRORS: tuple[type[Exception], ...] = (PenstockError, *JAVA_ENDED)
 
 
 def run_script(script: Script, options: RunOptions, console: Console) -> RunSummary:
     """Run the script and say how it ended. Raises the error of a failed query."""
     begun = time.perf_counter()
     spark = _start_session(options.session, console)
-    checkpoint = options.checkpoint or tempfile.mkdtemp(prefix="penstock-")
+    checkpoint = options.start.checkpoint or tempfile.mkdtemp(prefix="penstock-")
     try:
         with note_signals() as signals:
             pipe = build_pipeline(script, spark, options.make_sink)
@@ -41,7 +44,7 @@ def run_script(script: Script, options: RunOptions, console: Console) -> RunSumm
         _remove_unused(options, checkpoint)
         raise
     summary = summarize_runs(runner.runs, options, outcome, time.perf_counter() - begun)
-    if options.checkpoint is None and summary.outcome == "completed" and not summary.has_rejected_rows:
+    if options.start.checkpoint is None and summary.command is None and not summary.has_rejected_rows:
         shutil.rmtree(checkpoint, ignore_errors=True)
         summary = summary.without_checkpoint()
     if summary.outcome == "interrupted":
@@ -64,7 +67,7 @@ def _start_session(options: SessionOptions, console: Console) -> SparkSession:
 
 def _remove_unused(options: RunOptions, checkpoint: str) -> None:
     """Remove the temporary checkpoint of a run that was refused before its first micro-batch."""
-    if options.checkpoint is None and not (Path(checkpoint) / "offsets").exists():
+    if options.start.checkpoint is None and not (Path(checkpoint) / "offsets").exists():
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
@@ -88,16 +91,16 @@ class ScriptRunner:
         return outcome
 
     def _start(self) -> Run:
-        options = self._options
+        given = self._options.start
         run = self._pipe.start(
-            checkpointLocation=self._checkpoint, trigger=options.trigger, cells=options.cells, adapt=options.adapt
+            checkpointLocation=self._checkpoint, trigger=given.trigger, cells=given.cells, adapt=given.adapt
         )
         run.serve_requests()
         self.runs.append(RunProgress(run))
         return run
 
     def _print_start(self, run: Run) -> None:
-        lasting = "" if self._options.checkpoint else " (temporary; name a lasting one with --checkpoint)"
+        lasting = "" if self._options.start.checkpoint else " (temporary; name a lasting one with --checkpoint)"
         self._print(self._pipe.explain(run.cells))
         self._print(f"checkpoint: {self._checkpoint}{lasting}")
         if not self._options.ends:
@@ -120,14 +123,18 @@ class ScriptRunner:
         except PenstockError:
             self._print(f"continue with: {self._options.format_command(self._checkpoint)}")
             raise
+        except JAVA_ENDED as error:
+            command = self._options.format_command(self._checkpoint)
+            raise ResourceError("SPARK_ENDED", f"the process of Spark has ended; continue with: {command}") from error
         finally:
-            run.stop()
+            with suppress(*JAVA_ENDED):  # there is nothing to stop if Java has ended
+                run.stop()
 
     def _stop_in_order(self, run: Run) -> None:
         self._print("stopping after the current micro-batch; a second signal stops at once")
         try:
             run.stop_after_batch()
-        except Exception as error:  # Spark may have got the signal too
+        except _STOP_ERRORS as error:  # Spark may have got the signal too
             _LOG.debug("Spark ended first: %s", error)
             self._print("Spark ended before the micro-batch did; the next start repeats it")
 

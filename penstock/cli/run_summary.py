@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.cli.run_options import RunOptions
 from penstock.cli.run_progress import RunProgress
+from penstock.spark.java_process import JAVA_ENDED
 from penstock.spark.storage import as_file_name
 
 Outcome = Literal["completed", "stopped", "interrupted"]
@@ -27,16 +29,21 @@ class StreamSummary:
 
 
 @dataclass(frozen=True)
+class RunTotals:
+    batches: int
+    input_rows: int
+    seconds: float
+    cells: int
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """What a run did. `checkpoint` and `command` are None if nothing can be continued."""
 
     outcome: Outcome
     queries: dict[str, QuerySummary]
     streams: dict[str, StreamSummary]
-    batches: int
-    input_rows: int
-    seconds: float
-    cells: int
+    totals: RunTotals
     checkpoint: str | None
     command: str | None
     exit_code: int = 0
@@ -52,9 +59,9 @@ class RunSummary:
         return replace(self, exit_code=code)
 
     def format_lines(self) -> Iterator[str]:
-        yield (
-            f"{self.outcome}: {self.batches} micro-batches, {self.input_rows:,} rows read, {self.seconds:.1f} s in all"
-        )
+        totals = self.totals
+        counts = f"{totals.batches} micro-batches, {totals.input_rows:,} rows read, {totals.seconds:.1f} s in all"
+        yield f"{self.outcome}: {counts}"
         for name, query in self.queries.items():
             yield f"  {name}: {query.rows} results, {query.sink}"
         for name, stream in self.streams.items():
@@ -77,10 +84,10 @@ class RunSummary:
                 }
                 for name, each in self.streams.items()
             },
-            "microBatches": self.batches,
-            "inputRows": self.input_rows,
-            "seconds": round(self.seconds, 3),
-            "cells": self.cells,
+            "microBatches": self.totals.batches,
+            "inputRows": self.totals.input_rows,
+            "seconds": round(self.totals.seconds, 3),
+            "cells": self.totals.cells,
             "checkpoint": self.checkpoint,
             "continue": self.command,
         }
@@ -91,23 +98,20 @@ class RunSummary:
 
 def summarize_runs(runs: Sequence[RunProgress], options: RunOptions, outcome: Outcome, seconds: float) -> RunSummary:
     """The sums over the runs of one script."""
-    for each in runs:
-        each.read_lines()
+    with suppress(*JAVA_ENDED):  # Java may have ended by the same signal
+        for each in runs:
+            each.read_lines()
     last = runs[-1].run
     metrics = [each.run.metrics() for each in runs]
-    sinks = last.status["sinks"]
     ended = outcome == "completed" and options.finish
     return RunSummary(
         outcome,
-        {name: QuerySummary(_sum(metrics, "queries", name, "emitted"), sink) for name, sink in sinks.items()},
+        {name: QuerySummary(_sum(metrics, "queries", name, "emitted"), sink) for name, sink in last.sinks.items()},
         {
             name: StreamSummary(_sum(metrics, "streams", name, "late"), _sum(metrics, "streams", name, "dead"))
             for name in metrics[-1]["streams"]
         },
-        sum(each.batches for each in runs),
-        sum(each.input_rows for each in runs),
-        seconds,
-        last.cells,
+        RunTotals(sum(each.batches for each in runs), sum(each.input_rows for each in runs), seconds, last.cells),
         last.checkpointLocation,
         None if ended else options.format_command(last.checkpointLocation),
     )

@@ -11,6 +11,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+JAVA_ENDED: tuple[type[Exception], ...] = (Py4JError, OSError)
+"""What a call to Spark raises if the process of Java has ended."""
 _detaching = False
 _registered = False
 

@@ -217,9 +217,13 @@ class RequestClient:
         lease, number = self._find_lease(), uuid4().hex
         entry = {"do": request.key, "arguments": asdict(request), "session": lease.session}
         self._root.child("open").write(f"{number}.json", json.dumps(entry).encode())
-        answer = self._wait(lambda: self._root.child("answers").read(f"{number}.json"), seconds)
+        answer = None
+        try:
+            answer = self._wait(lambda: self._root.child("answers").read(f"{number}.json"), seconds)
+        finally:
+            if answer is None:  # the caller does not wait any longer; an interrupt counts as well
+                self._root.child("open").remove(f"{number}.json")
         if answer is None:
-            self._root.child("open").remove(f"{number}.json")
             message = f"no answer after {seconds:g} seconds; the run may be in a long micro-batch, see `status`"
             raise ResourceError("NO_ANSWER", message, checkpoint=self._checkpoint.path)
         self._root.child("answers").remove(f"{number}.json")

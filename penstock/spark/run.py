@@ -41,9 +41,8 @@ class Run(QueryHandle, RunCommands):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status; under `budgets` the queries that shed work, with their budgets; under `sinks` their sinks."""
-        sink = self._batch_sink
-        return {**super().status, "budgets": sink.list_budgets(), "sinks": sink.describe_sinks()}
+        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
+        return {**super().status, "budgets": self._batch_sink.list_budgets()}
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")
@@ -85,6 +84,11 @@ class Run(QueryHandle, RunCommands):
     @property
     def checkpointLocation(self) -> str:  # noqa: N802
         return self._started.checkpoint
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Where the results of every query go, in words."""
+        return self._batch_sink.describe_sinks()
 
     def metrics(self) -> dict[str, Any]:
         """Counts and sizes by stream, query and cell, as of the last micro-batch."""

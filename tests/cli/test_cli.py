@@ -182,6 +182,20 @@ def test_internal_error_exit_code(script: Path, monkeypatch: pytest.MonkeyPatch)
     assert "[BROKEN] a promise was not kept" in result.stderr
 
 
+def test_unexpected_error_has_no_traceback(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> None:
+        raise ZeroDivisionError("first line\nat java.lang.Thread")
+
+    monkeypatch.setattr("penstock.cql.read_script", broken)
+    result = penstock("check", script)
+    assert result.exit_code == 1
+    found = re.fullmatch(r"\[UNEXPECTED_ERROR\] ZeroDivisionError: first line; .* (\S+\.log)\n", result.stderr)
+    assert found is not None, result.stderr
+    log = Path(found[1])
+    assert "Traceback" in log.read_text()
+    log.unlink()
+
+
 def test_version_and_help() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\S*\n", penstock("--version").stdout)
     assert "explain" in penstock("--help").stdout

@@ -136,18 +136,19 @@ def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_query_changes_under_faults(seed: int) -> None:
-    """Each query gives the results of a query alone with the rows that arrive while it runs."""
+    """Each query gives the results of a query alone over the rows that arrive while it runs or after it was altered."""
     rng = random.Random(seed)
     case = merge_pushes(random_case(seed, limit=500, late=False), 12)
     names = {f"q{number}": another_query(case, 100 + 10 * seed + number) for number in range(3)}
     spec = build_spec(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
     cluster = Cluster(spec, workers=2)
     steps = list_pushes(case)
-    changes: list[tuple[int, AddQuery | Migrate | DropQuery]] = [
+    changes: list[tuple[int, AddQuery | AlterQuery | Migrate | DropQuery]] = [
         (len(steps) // 4, AddQuery("q1", names["q1"])),
         (len(steps) // 3, Migrate("q", case.plan)),
         (len(steps) // 2, DropQuery("q0")),
         (2 * len(steps) // 3, AddQuery("q2", names["q2"])),
+        (5 * len(steps) // 6, AlterQuery("q1", names["q1"])),
     ]
     outputs: list[OutputRow] = []
     for number, step in enumerate(steps):
@@ -157,11 +158,12 @@ def test_query_changes_under_faults(seed: int) -> None:
                 cluster.layout = Layout(spec.with_config(command.configure(spec.config, generation)))
         outputs += push_until_committed(cluster, step, rng)
     begun = {command.name: at for at, command in changes if isinstance(command, AddQuery)}
-    ended = {"q0": len(steps) // 2}
+    ended, altered = {"q0": len(steps) // 2}, {"q1": 5 * len(steps) // 6}
     for name, text in {"q": case.query, **names}.items():
-        part = steps[begun.get(name, 0) : ended.get(name, len(steps))]
-        alone = Case(case.seed, case.declarations, case.tables, text, "", tuple(part))
-        wanted = run_embedded(alone, {name: text})[name]
+        first, last = begun.get(name, 0), ended.get(name, len(steps))
+        parts = [steps[first : altered.get(name, last)], steps[altered.get(name, last) : last]]
+        cases = [Case(case.seed, case.declarations, case.tables, text, "", tuple(part)) for part in parts]
+        wanted = pa.concat_tables([run_embedded(alone, {name: text})[name] for alone in cases if alone.steps])
         found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
         fault = difference(found, wanted)
         assert fault is None, f"seed {seed}, {name}: {text}\n{fault}"

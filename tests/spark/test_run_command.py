@@ -9,12 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_support import drain, read_stream, write_file
+from spark_support import drain, read_stream, wait_until, write_file
 from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
 from penstock.spark import sinks
+from penstock.spark.requests import (
+    Add,
+    AddOne,
+    Budget,
+    Drop,
+    MigratePlan,
+    Policy,
+    Request,
+    RequestClient,
+    Schedule,
+    Status,
+)
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
 SCRIPT = """
@@ -83,3 +95,43 @@ def test_added_query_needs_unused_folder(spark: Any, script: Path, tmp_path: Pat
     finally:
         drain(run)
     assert sorted(pq.read_table(tmp_path / "out").column("k").to_pylist()) == [1, 2, 9, 11, 11]
+
+
+def test_requests_to_a_python_run(spark: Any, script: Path, tmp_path: Path) -> None:
+    """Every request reaches its method, wrong ones change nothing, and `stop` ends the run."""
+    run = ps.Pipeline.from_script(script, spark).start(tmp_path / "ck", cells=1)
+    client = RequestClient(str(tmp_path / "ck"))
+
+    def refuse(request: Request) -> str:
+        with pytest.raises(ps.PenstockError) as caught:
+            client.send(request, 300)
+        return caught.value.condition
+
+    try:
+        assert refuse(Status()) == "NO_ACTIVE_RUN"
+        run.serve_requests()
+        path = str(tmp_path / "more")
+        text = "SELECT x.k FROM a [RANGE 5] AS x, a [RANGE 5] AS y WHERE x.k = y.k"
+        assert client.send(AddOne("more", text, "parquet", path), 300) == {"added": ["more"]}
+        assert client.send(MigratePlan("more", "(y x)"), 300) == {"migrated": "more", "plan": "(y x)"}
+        assert client.send(Policy("more", "eager"), 300) == {"query": "more", "policy": "eager"}
+        assert client.send(Schedule("bfs"), 300) == {"schedule": "bfs"}
+        assert client.send(Budget("500 ms", query="more"), 300)["budgets"] == {"more": "500 ms"}
+        for request, condition in (
+            (AddOne("x", "SELECT nothing FROM a [NOW]", "console"), "UNKNOWN_COLUMN"),
+            (AddOne("x", "SELECT k FROM a [NOW]", "paper", path), "UNKNOWN_SINK_FORMAT"),
+            (Add("CREATE STREAM b (ts BIGINT) TIMESTAMP BY ts;"), "STATEMENT_NOT_ALLOWED"),
+            (Add("SELECT k FROM a [NOW]; INSERT INTO nowhere SELECT k FROM a [NOW];"), "UNKNOWN_SINK"),
+            (Policy("more", "warm"), "UNKNOWN_OPTION"),
+            (Drop("nothing"), "UNKNOWN_QUERY"),
+        ):
+            assert refuse(request) == condition
+        assert list(client.send(Status(), 300)["queries"]) == ["copies", "query", "more"]
+        shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["ctl", str(tmp_path / "ck"), "status"])
+        assert all(part in shown.stdout for part in ("copies", "500 ms", f"parquet files in {tmp_path}/more"))
+        stopped = CliRunner().invoke(app, ["ctl", str(tmp_path / "ck"), "stop"])
+        assert stopped.stdout == f"stopped: {tmp_path}/ck\n"
+        wait_until(lambda: not run.isActive)
+        assert refuse(Status()) == "NO_ACTIVE_RUN"
+    finally:
+        run.stop()

@@ -45,6 +45,8 @@ class RequestedRun(Protocol):
     @property
     def status(self) -> dict[str, Any]: ...
     @property
+    def sinks(self) -> dict[str, str]: ...
+    @property
     def lastProgress(self) -> Any: ...  # noqa: N802 - Spark's name
     @property
     def checkpointLocation(self) -> str: ...  # noqa: N802
@@ -214,7 +216,7 @@ def describe_run(run: RequestedRun) -> dict[str, Any]:
                 "windowRows": query["window_rows"],
                 "completeness": query["completeness"],
                 "budget": query["budget"],
-                "sink": status["sinks"].get(name),
+                "sink": run.sinks.get(name),
                 "text": run.spec.config.find_query(name).text,
             }
             for name, query in metrics["queries"].items()

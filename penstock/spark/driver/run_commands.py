@@ -46,8 +46,8 @@ class RunCommands:
     def alter(self, name: str, text: str, plan: str | None = None) -> None:
         """Replace the text of a query in one step; its sink, its state policy and its budget stay.
 
-        The new query sees the rows that come from now on, and no result is missing or repeated at the change. It must
-        have the same columns, because the sink has them.
+        The new query sees the rows that come from now on. Results of the old text that wait for later rows are not
+        written. The columns must be the same, because the sink has them.
         """
         query = self._batch_sink.layout.spec.config.find_query(name)
         before = self._batch_sink.layout.spec.bound_queries[query.name].schema
