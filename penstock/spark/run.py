@@ -32,7 +32,7 @@ class Run(QueryHandle, RunCommands):
         RunCommands.__init__(self, started.batch_sink, CommandSender(pipeline, started))
         self._started = started
         started.batch_sink.listen(log_batch)
-        _LOG.info("run %s with %d cells on %s", started.query.name, started.cells, started.checkpoint)
+        _LOG.info("a run with %d cells begins on %s", started.cells, started.checkpoint)
         self._adaptive = _start_adaptive(started, self._sender)
         self._heartbeat = _start_heartbeat(started, self._sender)
         self._request_server: RequestServer | None = None
@@ -56,7 +56,7 @@ class Run(QueryHandle, RunCommands):
         self._sender.check_not_in_batch("stop")
         self._sender.close()
         if self.isActive:
-            _LOG.info("run %s stops", self.name)
+            _LOG.info("the run on %s stops", self._started.checkpoint)
         if self._request_server is not None:
             self._request_server.close()
         if self._heartbeat is not None:
