@@ -25,7 +25,9 @@ PlanOption = Annotated[str | None, typer.Option(help="Shape of the join tree by 
 @ctl.callback()
 def choose_run(
     ctx: typer.Context,
-    run_dir: Annotated[str, typer.Argument(help="Checkpoint of the run; `penstock run` prints it at its start.")],
+    run_dir: Annotated[
+        str, typer.Argument(metavar="RUN_DIR", help="Checkpoint of the run; `penstock run` prints it at its start.")
+    ],
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 120,
 ) -> None:
     """Change or inspect a running pipeline from another process."""
