@@ -1,5 +1,6 @@
 """Penstock: exact continuous queries over sliding windows of many streams."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+logging.getLogger("penstock").addHandler(logging.NullHandler())
 
 _LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),

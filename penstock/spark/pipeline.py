@@ -16,7 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
+from penstock.adapt import (
+    ACTIONS,
+    AddQuery,
+    AlterQuery,
+    DeriveStream,
+    DropQuery,
+    Migrate,
+    QueryCommand,
+    Rules,
+    SetPolicy,
+    as_rules,
+)
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
@@ -34,7 +45,7 @@ from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
-from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
+from penstock.spark.sinks import ConsoleSink, Sink, as_sink, check_folders, clear_folders, parquet
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
@@ -175,7 +186,7 @@ class Pipeline:
             given.check()
             command = self._config.resolve_names(given)
             config = tried = command.configure(self._config, 0)
-            if isinstance(command, AddQuery | Migrate | SetPolicy):
+            if isinstance(command, AddQuery | AlterQuery | Migrate | SetPolicy):
                 changed = config.find_query(command.name)
                 tried = replace(
                     config, queries=tuple(each for each in config.queries if each.derived or each is changed)
@@ -250,12 +261,17 @@ class Pipeline:
         watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
         try:
+            is_new = CheckpointMetadata.read(folder) is None
+            if is_new:
+                check_folders(self._sinks.values())
             metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.with_config(metadata.schedule.last)
         publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
         batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
+        if is_new:
+            clear_folders(self._sinks.values(), metadata.run)
         with apply_query_settings(self.spark, cells, local=folder.is_local):
             writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")

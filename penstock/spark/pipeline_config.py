@@ -109,6 +109,14 @@ class PipelineConfig:
         new = QuerySpec(name, text, plan, since, state=state, derived=derived)
         return replace(self, queries=(*self.queries, new))
 
+    def alter_query(self, name: str, text: str, plan: str | None, *, since: int) -> PipelineConfig:
+        """With another text for a query. It is a new query for the cells: its windows begin empty."""
+        old = self.find_query(name)
+        if old.derived:
+            message = f"{old.name} is a stream that other queries may read; stop the run and declare it again"
+            raise QueryError("DERIVED_STREAM", message, stream=old.name)
+        return self.change_query(old.name, text=text, plan=plan, since=since, labels=())
+
     def drop_query(self, name: str) -> PipelineConfig:
         gone = self.find_query(name)
         if gone.derived:

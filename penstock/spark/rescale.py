@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -67,12 +68,23 @@ def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     after = Layout(_build_spec(metadata.declared, config, cells))
     headers, rows = _read_state(spark, old, before)
     moved = _move_rows(before, after, rows)
-    _write_state(spark, target, cells, _build_state_rows(after, headers, moved))
-    _copy_offsets(source, target, batch, cells)
-    CheckpointMetadata(
-        target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, config),)), metadata.generation
-    ).save()
+    with _remove_unfinished(target):
+        _write_state(spark, target, cells, _build_state_rows(after, headers, moved))
+        _copy_offsets(source, target, batch, cells)
+        CheckpointMetadata(
+            target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, config),)), metadata.generation
+        ).save()
     return sum(table.num_rows for tables in moved for table in tables.values())
+
+
+@contextmanager
+def _remove_unfinished(target: Folder) -> Iterator[None]:
+    """Remove the new checkpoint if it is not written to the end; an interrupt counts as well."""
+    try:
+        yield
+    except BaseException:
+        target.delete_all()
+        raise
 
 
 def _check_batch_finished(folder: Folder, batch: int) -> None:
@@ -221,7 +233,11 @@ def _write_state(
             StateWriter(), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
         writer = written.writeStream.foreachBatch(_run_batch).option("checkpointLocation", target.path)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
     target.child(_STATE_FOLDER).delete_all()
 
 

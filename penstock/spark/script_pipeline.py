@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -11,12 +13,16 @@ from penstock.errors import DataError, QueryError
 from penstock.expr import format_spark_type, quote_name
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import Sink, console, from_connector
+from penstock.spark.sinks import Sink, from_connector
 
+SinkMaker = Callable[[str, str, dict[str, str]], Sink]
+"""Makes the sink of a name, a format and options."""
 _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
-def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipeline:
+def build_pipeline(
+    script: Script, spark: SparkSession | None = None, make_sink: SinkMaker = from_connector
+) -> Pipeline:
     """The pipeline of a bound script; parts that are not supported are refused by name."""
     _check_has_query(script)
     pipe = Pipeline(spark)
@@ -35,7 +41,7 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
     for table in script.tables:
         rows = _read_relation(pipe.spark, table, streaming=False).toArrow()
         pipe.table(table.name, rows.cast(zone_columns(table.schema)))
-    sinks = _build_sinks(script)
+    sinks = SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks}, make_sink)
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
@@ -44,10 +50,10 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
                 pipe.derive(name, query.text)
             case InsertInto(sink=sink):
                 name, query = next(named)
-                pipe.query(name, query.text, sink=sinks(sink))
+                pipe.query(name, query.text, sink=sinks.build(sink))
             case BareQuery():
                 name, query = next(named)
-                pipe.query(name, query.text, sink=console())
+                pipe.query(name, query.text, sink=make_sink(name, "console", {}))
     return pipe
 
 
@@ -56,19 +62,16 @@ def _check_has_query(script: Script) -> None:
         raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
 
 
-def _build_sinks(script: Script) -> SinkFactory:
-    return SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks})
-
-
 class SinkFactory:
     """Makes a separate sink for every query that writes to a named sink, so that their files do not collide."""
 
-    def __init__(self, connectors: dict[str, Connector]) -> None:
+    def __init__(self, connectors: dict[str, Connector], make_sink: SinkMaker) -> None:
         self._connectors = connectors
+        self._make_sink = make_sink
 
-    def __call__(self, name: str) -> Sink:
+    def build(self, name: str) -> Sink:
         connector = self._connectors[name.casefold()]
-        return from_connector(name, connector.format, dict(connector.options))
+        return self._make_sink(name, connector.format, dict(connector.options))
 
 
 def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:

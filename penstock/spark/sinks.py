@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import json as json_text
 import sys
-from collections.abc import Callable
-from typing import IO, Any, Protocol, cast
+from collections.abc import Callable, Iterable
+from typing import IO, Any, Literal, Protocol, cast, get_args
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from penstock.errors import PenstockError, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError, require_known
 from penstock.spark.storage import Folder, as_file_name
+
+FolderMode = Literal["error", "append", "overwrite"]
+"""What a run without an earlier checkpoint does with a folder that has result files: refuse, add to them, or replace
+them."""
+FOLDER_MODES: tuple[FolderMode, ...] = get_args(FolderMode)
 
 
 class Sink(Protocol):
@@ -49,8 +54,10 @@ def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
 class FileSink:
     """A folder with one file per query and micro-batch that has rows."""
 
-    def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any]) -> None:
+    def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any], mode: FolderMode) -> None:
+        require_known(mode, FOLDER_MODES, "mode of a folder")
         self._folder = Folder(path)
+        self.mode = mode
         self._extension = ending
         self._save = save
         self._prefix = ""
@@ -64,6 +71,49 @@ class FileSink:
             self._folder.write_with(name, lambda file: self._save(rows, file))
         else:
             self._folder.remove(name)
+
+    @property
+    def path(self) -> str:
+        return self._folder.path
+
+    def list_files_of_others(self, run: str | None) -> list[str]:
+        """The result files in the folder that were not written by a run."""
+        own = f"part-{run[:8]}-" if run else None
+        files = (name for name in self._folder.list_names() if name.startswith("part-"))
+        return [name for name in files if name.endswith(f".{self._extension}") and not (own and name.startswith(own))]
+
+    def remove_files_of_others(self, run: str | None) -> None:
+        """Remove the result files that were not written by a run; files of other kinds stay."""
+        for name in self.list_files_of_others(run):
+            self._folder.remove(name)
+
+    def __str__(self) -> str:
+        return f"{self._extension} files in {self.path}"
+
+
+def check_folders(sinks: Iterable[Sink], run: str | None = None) -> None:
+    """Refuse folders with result files of other runs, except for sinks that append or overwrite."""
+    for sink in sinks:
+        if isinstance(sink, FileSink) and sink.mode == "error" and sink.list_files_of_others(run):
+            message = (
+                f"{sink.path} has results of an earlier run that this run does not continue: they would be mixed. "
+                "Continue the earlier run with its checkpoint (--checkpoint DIR, or checkpointLocation in Python), add "
+                'to the files (--append, or mode="append" of the sink), or replace them (--overwrite, or '
+                'mode="overwrite")'
+            )
+            raise DataError("FOLDER_IN_USE", message, folder=sink.path)
+
+
+def clear_folders(sinks: Iterable[Sink], run: str | None = None) -> None:
+    """Remove the result files of other runs that are to be overwritten."""
+    for sink in sinks:
+        if isinstance(sink, FileSink) and sink.mode == "overwrite":
+            sink.remove_files_of_others(run)
+
+
+def describe_sink(sink: Sink) -> str:
+    """Where the results of a sink go, in words."""
+    return str(sink) if type(sink).__str__ is not object.__str__ else type(sink).__name__
 
 
 class DriverMemorySink:
@@ -88,6 +138,9 @@ class DriverMemorySink:
         kept = (run[batch] for run in self._runs.values() for batch in sorted(run))
         return pa.concat_tables([self._schema.empty_table(), *kept])
 
+    def __str__(self) -> str:
+        return "memory of the driver"
+
 
 class ConsoleSink:
     """Prints rows as tab-separated text."""
@@ -105,6 +158,9 @@ class ConsoleSink:
             print(self._name, *(f"{key}={value}" for key, value in row.items()), sep="\t", file=file)
         file.flush()
 
+    def __str__(self) -> str:
+        return "console"
+
 
 class ForeachSink:
     """Calls a function with the rows and the number of the micro-batch, which is the same in a retry."""
@@ -118,26 +174,29 @@ class ForeachSink:
     def write(self, batch: int, rows: pa.Table) -> None:
         self._function(rows, batch)
 
-
-def parquet(path: str) -> Sink:
-    """Parquet files in a folder."""
-    return FileSink(str(path), "parquet", pa_parquet.write_table)
+    def __str__(self) -> str:
+        return f"function {getattr(self._function, '__name__', repr(self._function))}"
 
 
-def csv(path: str, header: bool = True) -> Sink:
-    """CSV files in a folder."""
+def parquet(path: str, mode: FolderMode = "error") -> Sink:
+    """Parquet files in a folder. `mode`: what a new run does with files of an earlier one."""
+    return FileSink(str(path), "parquet", pa_parquet.write_table, mode)
+
+
+def csv(path: str, header: bool = True, mode: FolderMode = "error") -> Sink:
+    """CSV files in a folder. `mode`: what a new run does with files of an earlier one."""
     options = pa_csv.WriteOptions(include_header=header)
-    return FileSink(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options))
+    return FileSink(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options), mode)
 
 
-def json(path: str) -> Sink:
-    """Files with one JSON object per line."""
-    return FileSink(str(path), "json", _write_json)
+def json(path: str, mode: FolderMode = "error") -> Sink:
+    """Files with one JSON object per line. `mode`: what a new run does with files of an earlier one."""
+    return FileSink(str(path), "json", _write_json, mode)
 
 
-def console() -> Sink:
-    """Lines on stdout."""
-    return ConsoleSink()
+def console(file: IO[str] | None = None) -> Sink:
+    """Lines on stdout, or in another open file."""
+    return ConsoleSink(file)
 
 
 def memory() -> DriverMemorySink:
@@ -169,10 +228,11 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
             message = f"sink {name}: {format_} cannot be written by this version; {known} can"
             raise UnsupportedError("SINK_NOT_YET", message)
         raise QueryError("UNKNOWN_SINK_FORMAT", f"sink {name}: no format {format_}; known are {known}")
-    allowed = {"path", "header"} if kind == "csv" else {"path"}
+    allowed = ("path", "mode", "header") if kind == "csv" else ("path", "mode")
     given = {key.casefold(): value for key, value in options.items()}
-    if "path" not in given or set(given) - allowed:
-        raise QueryError("SINK_OPTIONS", f"sink {name}: {kind} takes the options {', '.join(sorted(allowed))}")
+    if "path" not in given or set(given) - set(allowed):
+        raise QueryError("SINK_OPTIONS", f"sink {name}: {kind} takes the options {', '.join(allowed)}")
+    mode = given.get("mode", "error").casefold()
     if "header" in given:
-        return csv(given["path"], header=given["header"].casefold() == "true")
-    return makers[kind](given["path"])
+        return csv(given["path"], header=given["header"].casefold() == "true", mode=cast(FolderMode, mode))
+    return makers[kind](given["path"], mode=mode)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli import app
 from penstock.spark import sinks
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.rescale import rescale
 from penstock.spark.run import Run
 from penstock.testing import another_query, difference, random_case
@@ -68,7 +69,11 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
     assert difference(pa.concat_tables([case.expected.schema.empty_table(), *parts]), case.expected) is None
 
 
-def test_invalid_rescale_refused(spark: Any, tmp_path: Path) -> None:
+def interrupt(_: CheckpointMetadata) -> None:
+    raise KeyboardInterrupt
+
+
+def test_invalid_rescale_refused(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(app, ["rescale", str(tmp_path / "none"), str(tmp_path / "new"), "--cells", "3"])
     assert result.exit_code == 2
     assert "NO_CHECKPOINT" in result.output
@@ -79,7 +84,14 @@ def test_invalid_rescale_refused(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ps.DataError, match="FOLDER_IN_USE"):
         rescale(spark, str(tmp_path / "ck"), str(tmp_path / "full"), 3)
-    result = CliRunner().invoke(app, ["rescale", str(tmp_path / "ck"), str(tmp_path / "new"), "--cells", "3"])
+    words = ["rescale", str(tmp_path / "ck"), str(tmp_path / "new"), "--cells", "3"]
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointMetadata, "save", interrupt)
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 130
+    assert f"interrupted; {tmp_path}/new was not written" in result.output
+    assert not (tmp_path / "new").exists()
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
         pipe.start(tmp_path / "new", cells=2)

@@ -20,7 +20,7 @@ from penstock.spark.driver.cell_reports import CellReport, CellReports, OutputKe
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.layout import Layout
-from penstock.spark.sinks import Sink, open_sink
+from penstock.spark.sinks import Sink, check_folders, clear_folders, describe_sink, open_sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
 from penstock.state import decode_table
@@ -98,7 +98,10 @@ class BatchSink:
 
     def open(self, name: str, text: str, sink: Sink) -> None:
         """Open the sink of a new query, so that an error reaches the caller and not a micro-batch."""
-        open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
+        run = self._metadata.run
+        check_folders([sink], run)
+        open_sink(sink, run, name, bind_query(text, self.layout.spec.catalog).schema)
+        clear_folders([sink], run)
 
     def submit(
         self, command: QueryCommand, log: CommandLog, sink: Sink | None = None, done: EffectCallback | None = None
@@ -173,6 +176,10 @@ class BatchSink:
     def list_budgets(self) -> dict[str, str]:
         """The budgets of queries, as text."""
         return list_budgets(self.layout)
+
+    def describe_sinks(self) -> dict[str, str]:
+        """Where the results of every query go."""
+        return {name: describe_sink(sink) for (kind, name), sink in list(self._sinks.items()) if kind == RESULT}
 
     def explain(self) -> str:
         """The placement of queries, and hot cells."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -9,6 +10,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
 from penstock.spark.driver.failures import translate_error
+
+_POLL_SECONDS = 0.05
 
 
 class QueryHandle:
@@ -74,3 +77,15 @@ class QueryHandle:
     def stop(self) -> None:
         """Stop the run; it can be started again from its checkpoint."""
         self._query.stop()
+
+    def stop_after_batch(self) -> None:
+        """Let the micro-batch that runs now end, then stop: a later start repeats no work."""
+        before = self._read_progress_time()
+        while self.isActive and self.status["isTriggerActive"] and self._read_progress_time() == before:
+            time.sleep(_POLL_SECONDS)
+        self.stop()
+
+    def _read_progress_time(self) -> str | None:
+        """The start of the last micro-batch that was committed."""
+        progress = self._query.lastProgress
+        return None if progress is None else str(progress["timestamp"])
