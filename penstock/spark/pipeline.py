@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -22,20 +22,19 @@ from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr import quote_name
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
-from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
+from penstock.spark.pipeline_config import PipelineConfig
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
@@ -238,13 +237,13 @@ class Pipeline:
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.with_config(metadata.schedule.last)
-        publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
+        publish = self.spark.sparkContext.setLocalProperty
         batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
         with apply_query_settings(self.spark, cells, local=folder.is_local):
             writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")
             writer = writer.queryName(f"penstock-{metadata.run[:8]}")
-            publish(metadata.schedule.encode())  # the thread of the streaming query inherits it
+            batch_sink.publish()  # the thread of the streaming query inherits it
             try:
                 query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
             except TypeError as error:

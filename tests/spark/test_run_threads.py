@@ -29,6 +29,7 @@ from penstock.spark.sinks import Sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import METRICS, RESULT
+from penstock.state import encode_table
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
@@ -103,7 +104,7 @@ class Batches:
         spec = PipelineSpec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
         place = Folder(str(folder))
         sinks: dict[tuple[str, str], Sink] = {(RESULT, "q"): self.sink, (RESULT, "p"): CallingSink()}
-        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), sinks, lambda _: None)
+        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), sinks, lambda *_: None)
         self.desk = CommandLog(place)
         self.query = Query()
         launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
@@ -116,7 +117,11 @@ class Batches:
             "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
             "failure": None, "cell": {},
         }  # fmt: skip
-        return [(cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)]
+        rows = encode_table(pa.table({"x": [1], "_ts": [1]}))
+        return [
+            *((cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)),
+            *((0, RESULT, name, 1, rows) for name in "qp"),
+        ]
 
     def play(self) -> None:
         """One micro-batch, with all commands given so far."""
