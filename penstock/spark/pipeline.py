@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -24,6 +25,7 @@ from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
@@ -243,9 +245,9 @@ class Pipeline:
             writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")
             writer = writer.queryName(f"penstock-{metadata.run[:8]}")
-            batch_sink.publish()  # the thread of the streaming query inherits it
             try:
-                query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
+                with _set_local_properties(self.spark, batch_sink.list_properties()):
+                    query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
             except TypeError as error:
                 raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
             except PySparkException as error:
@@ -278,9 +280,10 @@ class Pipeline:
         commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
         packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
         together = reduce(DataFrame.unionAll, packed)
-        return together.groupBy("cell").transformWithState(
+        processed = together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
+        return observe_output(processed)
 
 
 def _collect_table(name: str, df: DataFrame) -> pa.Table:
@@ -289,3 +292,17 @@ def _collect_table(name: str, df: DataFrame) -> pa.Table:
     if df.isStreaming:
         raise DataError("IS_STREAMING", f"table {name} is a streaming DataFrame; declare it with `stream`")
     return df.toArrow()
+
+
+@contextmanager
+def _set_local_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Set local properties for the thread of a streaming query that is started inside, which inherits them."""
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in properties}
+    try:
+        for key, value in properties.items():
+            context.setLocalProperty(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            context.setLocalProperty(key, old)  # type: ignore[arg-type]  # None removes it

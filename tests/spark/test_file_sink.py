@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.spark import sinks
-from penstock.spark.sinks import Attempt, check_folders, clear_folders, describe_sink, from_connector
+from penstock.spark.sinks import Attempt, check_folders, clear_folders, describe_sink, from_connector, sink_connector
 from penstock.spark.sinks.driver_files import DriverFileSink
 from penstock.spark.sinks.formats import PARQUET
 
@@ -107,7 +107,7 @@ def test_random_attempts_and_restarts(tmp_path: Path) -> None:
 
 
 def test_queries_and_runs_share_a_folder(tmp_path: Path) -> None:
-    first, second = open_sink(tmp_path, "q"), open_sink(tmp_path, "q-1")
+    first, second = open_sink(tmp_path, "q-00000000"), open_sink(tmp_path, "q")
     for sink in (first, second):
         sink.commit(0, [write(sink, 0, cell, "a") for cell in range(CELLS)])
     other = sinks.parquet(str(tmp_path))
@@ -172,6 +172,11 @@ def test_sizes_and_options() -> None:
     assert from_connector("s", "memory", {"limit": "2 MB"}).limit == 2 * 2**20  # type: ignore[union-attr]
     assert isinstance(from_connector("s", "orc", {"path": "out", "fileSize": "1 GB"}), sinks.FileSink)
     assert isinstance(from_connector("s", "delta", {"path": "out"}), sinks.FrameSink)
+    for made in (sinks.csv("out", header=False, mode="append", file_size=5), sinks.parquet("out"), sinks.console()):
+        connector = sink_connector(made)
+        assert connector is not None
+        assert sink_connector(from_connector("s", connector.format, dict(connector.options))) == connector
+    assert sink_connector(sinks.memory()) is None
     for size in ("much", 0, -1, True, "5 XB"):
         with pytest.raises(ps.QueryError, match="BAD_SIZE"):
             sinks.memory(limit=size)

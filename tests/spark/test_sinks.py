@@ -86,6 +86,8 @@ def test_results_larger_than_spark_takes_in_the_driver(spark: Any, tmp_path: Pat
     assert difference(pq.read_table(tmp_path / "out"), wanted) is None
     assert spark.read.parquet(str(tmp_path / "out")).count() == wanted.num_rows
     assert run.metrics()["queries"]["q"]["written"] == wanted.num_rows
+    observed = [progress["observedMetrics"].get("penstock") for progress in run.recentProgress]
+    assert sum(each["results"] for each in observed if each is not None) == wanted.num_rows
 
 
 def read_orc(folder: Path) -> pa.Table:

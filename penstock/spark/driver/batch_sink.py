@@ -62,10 +62,9 @@ class BatchSink:
             self._sinks.open((kind, name), sink, schema)
             self._sinks.add((kind, name), sink, schema)
 
-    def publish(self) -> None:
-        """Send the configs and the sinks to the tasks of the next micro-batch."""
-        self._publish(CONFIG_PROPERTY, self._metadata.schedule.encode())
-        self._publish(SINKS_PROPERTY, self._sinks.encode())
+    def list_properties(self) -> dict[str, str]:
+        """The local properties that tasks need: the configs and the sinks."""
+        return {CONFIG_PROPERTY: self._metadata.schedule.encode(), SINKS_PROPERTY: self._sinks.encode()}
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._batch_thread = threading.get_ident()
@@ -143,7 +142,8 @@ class BatchSink:
                 self._sinks.remove((RESULT, command.name))
         self._metadata.change_config(batch + 1, config)
         self.layout = Layout(self.layout.spec.with_config(config))
-        self.publish()
+        for key, value in self.list_properties().items():
+            self._publish(key, value)
         self._changed.notify_all()
 
     def _find_stream_schema(self, stream: str) -> pa.Schema:

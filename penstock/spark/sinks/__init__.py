@@ -16,6 +16,7 @@ from penstock.spark.sinks.protocol import (
     as_sink,
     format_size,
     open_sink,
+    sink_connector,
 )
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "open_sink",
     "orc",
     "parquet",
+    "sink_connector",
     "spark",
 ]

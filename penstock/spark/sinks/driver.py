@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from penstock.cql import Connector
 from penstock.errors import QueryError
 from penstock.spark.sinks.protocol import DRIVER_LIMIT
 
@@ -44,6 +45,8 @@ class MemorySink:
 
 class ConsoleSink:
     """Prints rows as tab-separated text. A repeated micro-batch is printed again."""
+
+    connector = Connector("console", ())
 
     def __init__(self, file: IO[str] | None = None, limit: int = DRIVER_LIMIT) -> None:
         self.limit = limit

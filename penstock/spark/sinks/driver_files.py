@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.cql import Connector
 from penstock.spark.sinks.file_names import FolderMode, check_mode, choose_files_of_others, name_output
 from penstock.spark.sinks.formats import FileFormat
 from penstock.spark.sinks.protocol import DRIVER_LIMIT
@@ -37,6 +38,10 @@ class DriverFileSink:
     def _write_file(self, file: object, rows: pa.Table) -> None:
         with self._format.open_writer(file, rows.schema) as writer:
             writer.write(rows)
+
+    @property
+    def connector(self) -> Connector:
+        return Connector(self._format.extension, (("path", self.path), ("mode", self.mode), *self._format.options))
 
     def list_files_of_others(self, run: str | None) -> list[str]:
         """The result files in the folder that a run did not write; of all runs without one."""

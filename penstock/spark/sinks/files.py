@@ -12,6 +12,7 @@ A file is moved as a whole, and its rows are in temporal order. Files of a micro
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from penstock.cql import Connector
 from penstock.errors import DataError
 from penstock.spark.sinks.file_names import FolderMode, check_mode, choose_files_of_others, name_output
 from penstock.spark.sinks.formats import FileFormat
@@ -91,6 +93,11 @@ class FileSink(TaskSink):
             _delete_folder(files, staging)
         self._is_first = False
 
+    @property
+    def connector(self) -> Connector:
+        options = (("path", self.path), ("mode", self.mode), ("fileSize", str(self._file_size)))
+        return Connector(self._format.extension, (*options, *self._format.options))
+
     def list_files_of_others(self, run: str | None) -> list[str]:
         """The result files in the folder that a run did not write; of all runs without one."""
         files, root = _open_folder(self.path)
@@ -109,9 +116,9 @@ class FileSink(TaskSink):
     def _remove_leftovers(self, files: fs.FileSystem, root: str, batch: int, moves: dict[str, str]) -> None:
         """Remove files of an earlier commit of this micro-batch, and all that was written aside for other ones."""
         replaces = isinstance(files, fs.LocalFileSystem)  # elsewhere a move may refuse to replace a file
-        begin = f"{self._output}-{batch:08d}-"
+        own = re.compile(re.escape(f"{self._output}-{batch:08d}-") + r"\d{5,}-\d{3,}\.\w+")
         for info in files.get_file_info(fs.FileSelector(root, allow_not_found=True)):
-            if info.base_name.startswith(begin) and not (replaces and info.base_name in moves):
+            if own.fullmatch(info.base_name) and not (replaces and info.base_name in moves):
                 files.delete_file(info.path)
         staging = posixpath.join(root, STAGING_FOLDER, self._output)
         for info in files.get_file_info(fs.FileSelector(staging, allow_not_found=True)):

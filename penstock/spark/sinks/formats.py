@@ -30,6 +30,8 @@ class FileFormat:
     extension: str
     open_writer: Callable[[Any, pa.Schema], Any]
     """A context manager of a `TableWriter`, for an open file and a schema."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Its options in CREATE SINK."""
 
 
 @contextmanager
@@ -73,4 +75,4 @@ JSON = FileFormat("json", _open_json)
 
 
 def build_csv(header: bool) -> FileFormat:
-    return FileFormat("csv", partial(_open_csv, header=header))
+    return FileFormat("csv", partial(_open_csv, header=header), (("header", str(header).lower()),))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
+from penstock.cql import Connector
 from penstock.errors import PenstockError, QueryError
 
 if TYPE_CHECKING:
@@ -95,6 +96,15 @@ def as_sink(what: object) -> Sink:
     if isinstance(what, type) or not all(callable(getattr(what, method, None)) for method in methods):
         raise QueryError("NOT_A_SINK", f"{what!r} is not a sink; use ps.sinks, such as ps.sinks.parquet(path)")
     return cast(Sink, what)
+
+
+def sink_connector(sink: Sink) -> Connector | None:
+    """The description from which `from_connector` makes such a sink again; None if there is none.
+
+    It is written to the checkpoint, so a sink whose options contain secrets has none.
+    """
+    found = getattr(sink, "connector", None)
+    return found if isinstance(found, Connector) else None
 
 
 def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
