@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -36,20 +37,20 @@ from penstock.expr import quote_name
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
-from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
+from penstock.spark.pipeline_config import PipelineConfig
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, check_folders, clear_folders, parquet
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
@@ -268,7 +269,7 @@ class Pipeline:
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.with_config(metadata.schedule.last)
-        publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
+        publish = self.spark.sparkContext.setLocalProperty
         batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
         if is_new:
             clear_folders(self._sinks.values(), metadata.run)
@@ -276,9 +277,9 @@ class Pipeline:
             writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")
             writer = writer.queryName(f"penstock-{metadata.run[:8]}")
-            publish(metadata.schedule.encode())  # the thread of the streaming query inherits it
             try:
-                query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
+                with _set_local_properties(self.spark, batch_sink.list_properties()):
+                    query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
             except TypeError as error:
                 raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
             except PySparkException as error:
@@ -311,9 +312,10 @@ class Pipeline:
         commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
         packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
         together = reduce(DataFrame.unionAll, packed)
-        return together.groupBy("cell").transformWithState(
+        processed = together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
+        return observe_output(processed)
 
 
 def _collect_table(name: str, df: DataFrame) -> pa.Table:
@@ -322,3 +324,17 @@ def _collect_table(name: str, df: DataFrame) -> pa.Table:
     if df.isStreaming:
         raise DataError("IS_STREAMING", f"table {name} is a streaming DataFrame; declare it with `stream`")
     return df.toArrow()
+
+
+@contextmanager
+def _set_local_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Set local properties for the thread of a streaming query that is started inside, which inherits them."""
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in properties}
+    try:
+        for key, value in properties.items():
+            context.setLocalProperty(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            context.setLocalProperty(key, old)  # type: ignore[arg-type]  # None removes it

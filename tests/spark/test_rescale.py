@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import FailingSink
+from faults import FailingTaskSink
 from spark_support import build_pipeline, declare_pipeline, drain, merge_pushes, run_embedded, write_case
 from typer.testing import CliRunner
 
@@ -49,7 +49,7 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
     case = merge_pushes(random_case(1, limit=100), 2)
     write_case(case, tmp_path)
 
-    def sink() -> sinks.Sink:
+    def sink() -> sinks.TaskSink:
         return sinks.parquet(str(tmp_path / "out"))
 
     def started(place: str, cells: int, into: sinks.Sink) -> Run:
@@ -58,7 +58,7 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
         return pipe.start(tmp_path / place, cells=cells)
 
     with pytest.raises(ps.PenstockError, match="the disk is full"):
-        drain(started("ck", 2, FailingSink(sink(), 1)))
+        drain(started("ck", 2, FailingTaskSink(sink(), 1)))
     with pytest.raises(ps.DataError, match=r"BATCH_UNFINISHED.*within micro-batch 1"):
         rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
     drain(started("ck", 2, sink()))
