@@ -154,16 +154,22 @@ def _read_zero_clock() -> int:
 def run(
     script: ScriptFile,
     once: Annotated[bool, typer.Option("--once", help="Read the available data, then stop.")] = False,
-    cells: Annotated[int | None, typer.Option(min=1, help="Number of cells; default: one for each core.")] = None,
+    cells: Annotated[
+        int | None, typer.Option(min=1, help="Number of cells; default: the checkpoint's, or one for each core.")
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder of the checkpoint; a later run continues from it.")
     ] = None,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Continue a checkpoint although streams or queries have changed.")
+    ] = False,
 ) -> None:
     """Run a script on Spark. With --once and no --checkpoint, the end of the data is the end of the streams."""
     found = _check_script(script)
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark loads slowly)
 
-    run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+    run_script(found, once=once, cells=cells, checkpoint=checkpoint, evolve=evolve, console=console)
 
 
 @app.command()

@@ -15,13 +15,15 @@ from penstock.spark.session import create_log_file, local_session
 _POLL_SECONDS = 1
 
 
-def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
+def run_script(
+    script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, evolve: bool, console: Console
+) -> None:
     """Run until the end of the data (`once`) or until interrupted. Raises the error of a failed query."""
     log = create_log_file()
     console.print(f"starting Spark; its log is {log}", soft_wrap=True, markup=False)
     pipe = build_pipeline(script, local_session(log=log))
     trigger = {"availableNow": True} if once else None
-    run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
+    run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells, evolve=evolve)
     runs = [run]
     console.print(pipe.explain(run.cells), soft_wrap=True, markup=False)
     try:

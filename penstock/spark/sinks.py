@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json as json_text
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
+from penstock.cql import Connector
 from penstock.errors import PenstockError, QueryError, UnsupportedError
 from penstock.spark.storage import Folder, as_file_name
 
@@ -37,6 +38,12 @@ def as_sink(what: object) -> Sink:
     return cast(Sink, what)
 
 
+def sink_connector(sink: Sink) -> Connector | None:
+    """The description from which `from_connector` makes such a sink again; None if there is none."""
+    found = getattr(sink, "connector", None)
+    return found if isinstance(found, Connector) else None
+
+
 def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
     """Open a sink; its errors become SINK_FAILED."""
     try:
@@ -49,7 +56,11 @@ def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
 class FileSink:
     """A folder with one file per query and micro-batch that has rows."""
 
-    def __init__(self, path: str, ending: str, save: Callable[[pa.Table, Any], Any]) -> None:
+    def __init__(
+        self, path: str, ending: str, save: Callable[[pa.Table, Any], Any], options: Mapping[str, str] | None = None
+    ) -> None:
+        """`ending`: the extension of the files and the name of their format. `options`: those of the format."""
+        self.connector = Connector(ending, (("path", path), *(options or {}).items()))
         self._folder = Folder(path)
         self._extension = ending
         self._save = save
@@ -92,6 +103,8 @@ class DriverMemorySink:
 class ConsoleSink:
     """Prints rows as tab-separated text."""
 
+    connector = Connector("console")
+
     def __init__(self, file: IO[str] | None = None) -> None:
         self._file = file
         self._name = ""
@@ -127,7 +140,9 @@ def parquet(path: str) -> Sink:
 def csv(path: str, header: bool = True) -> Sink:
     """CSV files in a folder."""
     options = pa_csv.WriteOptions(include_header=header)
-    return FileSink(str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options))
+    return FileSink(
+        str(path), "csv", lambda rows, file: pa_csv.write_csv(rows, file, options), {"header": str(header).lower()}
+    )
 
 
 def json(path: str) -> Sink:

@@ -20,7 +20,7 @@ from penstock.spark.driver.cell_reports import CellReport, CellReports, OutputKe
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.layout import Layout
-from penstock.spark.sinks import Sink, open_sink
+from penstock.spark.sinks import Sink, open_sink, sink_connector
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
 from penstock.state import decode_table
@@ -72,6 +72,7 @@ class BatchSink:
         return threading.get_ident() == self._batch_thread
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
+        self._metadata.begin(batch)
         output = _decode_output(frame.collect())
         for key, sink in self._sinks.items():
             self._write_sink(key, sink, batch, output.tables.get(key, ()))
@@ -141,10 +142,11 @@ class BatchSink:
             config = command.configure(config, self._metadata.generation + 1)
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
+                config = config.mark_added(command.name, sink_connector(sink))
             if isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
-        self._metadata.change_config(batch + 1, config)
         self.layout = Layout(self.layout.spec.with_config(config))
+        self._metadata.change_config(batch + 1, self.layout)
         self._publish(self._metadata.schedule.encode())
         self._changed.notify_all()
 
