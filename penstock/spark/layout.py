@@ -147,7 +147,7 @@ class Layout:
         for number, members in groups.items():
             inlet = StreamInlet(number, members[0].stream, members[0].route, tuple(members))
             if any((member.stream, member.route) != (inlet.stream, inlet.route) for member in members):
-                raise InternalError("INLETS_DIFFER", f"{inlet.name} has several routes", inlet=inlet.name)
+                raise InternalError("INLET_ROUTES", f"{inlet.name} has several routes", inlet=inlet.name)
             self.inlets.append(inlet)
             for member in members:
                 self._inlet_by_item[member.query, member.item_index] = inlet

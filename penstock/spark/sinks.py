@@ -39,7 +39,10 @@ def as_sink(what: object) -> Sink:
 
 
 def sink_connector(sink: Sink) -> Connector | None:
-    """The description from which `from_connector` makes such a sink again; None if there is none."""
+    """The description from which `from_connector` makes such a sink again; None if there is none.
+
+    It is written to the checkpoint, so a sink whose options contain secrets has none.
+    """
     found = getattr(sink, "connector", None)
     return found if isinstance(found, Connector) else None
 

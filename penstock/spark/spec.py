@@ -53,8 +53,9 @@ class PipelineSpec:
 
     def with_inlets(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with the same queries, whose inlets have numbers."""
-        spec = self.with_config(config)
-        spec.__dict__.update(catalog=self.catalog, bound_queries=self.bound_queries)
+        spec = replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
+        computed = ("catalog", "bound_queries", "tables_id")
+        spec.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
         return spec
 
     @property

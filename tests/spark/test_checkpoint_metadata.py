@@ -166,10 +166,10 @@ def test_changed_streams(checkpoint: Checkpoint) -> None:
     wider = SCHEMA.append(pa.field("unit", pa.string()))
     first = checkpoint.run(build_spec({"a": JOIN}))
     changed = build_spec({"a": JOIN}, lateness=5, schema=wider)
-    with pytest.raises(ps.QueryError, match=r"CHECKPOINT_DIFFERS.*lateness is 5, was 0; unit string is new.*evolve"):
+    with pytest.raises(ps.QueryError, match=r"CHECKPOINT_DIFFERS.*LATENESS is 5, was 0; unit string is new.*evolve"):
         checkpoint.open(changed)
     found = checkpoint.run(changed, evolve=True)
-    assert found.notes == ("stream t: lateness is 5, was 0; unit string is new",)
+    assert found.notes == ("stream t: LATENESS is 5, was 0; unit string is new",)
     assert checkpoint.inlets(found, "a") == checkpoint.inlets(first, "a")
     other = pa.schema([("ts", pa.timestamp("us")), *list(SCHEMA)[1:]])
     with pytest.raises(ps.QueryError, match=r"CHECKPOINT_DIFFERS.*type of the time column is timestamp, was bigint"):

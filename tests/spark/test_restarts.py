@@ -20,6 +20,7 @@ from checkpoint_fixture import (
     write_batch,
 )
 from faults import FailingSink
+from inspect_spark import read_session_settings
 from spark_support import drain, read_stream
 
 import penstock as ps
@@ -47,12 +48,14 @@ def build_pipeline(spark: Any, folder: Path, queries: dict[str, str], sink: Sink
     return pipe, answers
 
 
-def run_embedded(text: str, batches: range, seen: range | None = None, *, finish: bool = False) -> pa.Table:
+def run_embedded(
+    text: str, batches: range, seen: range | None = None, *, finish: bool = False, rooms: pa.Table = ROOMS
+) -> pa.Table:
     """The results of a query in some micro-batches; `seen`: all micro-batches whose rows it has seen."""
     engine = ps.Engine()
     for name in "th":
         engine.stream(name, SCHEMA, time="ts")
-    engine.table("rooms", ROOMS)
+    engine.table("rooms", rooms)
     engine.query("q", text)
     answers = []
     for batch in seen or batches:
@@ -71,6 +74,9 @@ def test_refused_starts_lose_no_windows(spark: Any, tmp_path: Path) -> None:
         other, _ = build_pipeline(spark, tmp_path, {"recent": RECENT})
         with pytest.raises(ps.QueryError, match="CHECKPOINT_IN_USE"):
             other.start(tmp_path / "ck")
+        elsewhere, _ = build_pipeline(spark.newSession(), tmp_path, {"recent": RECENT})
+        with pytest.raises(ps.DataError, match="START_FAILED"):
+            elsewhere.start(tmp_path / "ck")
         assert run.isActive
     finally:
         run.stop()
@@ -137,7 +143,8 @@ def test_evolved_pipeline_keeps_windows(spark: Any, tmp_path: Path) -> None:
     wider = SCHEMA.append(pa.field("unit", pa.string()))
     pipe.stream("h", read_stream(spark, SCHEMA, tmp_path / "h"), "ts")  # the order of declarations is another one
     pipe.stream("t", read_stream(spark, wider, tmp_path / "t"), "ts", lateness=3)
-    pipe.table("rooms", pa.concat_tables([ROOMS, pa.table({"k": [7], "name": ["attic"]})]))
+    rooms = pa.concat_tables([ROOMS, pa.table({"k": [3], "name": ["attic"]})])
+    pipe.table("rooms", rooms)
     answers = {name: sinks.memory() for name in texts}
     for name, text in texts.items():
         pipe.query(name, text, sink=answers[name])
@@ -151,21 +158,18 @@ def test_evolved_pipeline_keeps_windows(spark: Any, tmp_path: Path) -> None:
         "query sums is changed and starts with empty windows",
     ]  # fmt: skip
     for name, seen in {"pairs": range(2), "recent": range(2), "sums": range(1, 2)}.items():
-        wanted = run_embedded(texts[name], range(1, 2), seen, finish=True)
+        wanted = run_embedded(texts[name], range(1, 2), seen, finish=True, rooms=rooms)
         assert difference(answers[name].table(), wanted) is None, name
 
 
 def test_added_query_survives_restart(spark: Any, tmp_path: Path) -> None:
     """Settings and local properties of the user's session are as they were after a start."""
     write_batch(tmp_path, 0)
-    context = spark.sparkContext
-    settings = dict(spark.conf.getAll)
-    properties = context._jsc.sc().getLocalProperties().toString()
+    settings = read_session_settings(spark)
     pipe, _ = build_pipeline(spark, tmp_path, {"pairs": PAIRS})
     run = pipe.start(tmp_path / "ck", cells=CELLS)
     try:
-        assert dict(spark.conf.getAll) == settings
-        assert context._jsc.sc().getLocalProperties().toString() == properties
+        assert read_session_settings(spark) == settings
         run.processAllAvailable()
         run.add("recent", RECENT, sink=sinks.parquet(str(tmp_path / "out")))
         run.add("sums", QUERIES["sums"], sink=sinks.memory())

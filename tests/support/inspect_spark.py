@@ -39,3 +39,8 @@ def wait_for_listeners(spark: Any) -> None:
 def cached_engines(cache: CellCache) -> list[ps.Engine]:
     """The engines of the cells that a worker keeps between micro-batches."""
     return [cached.cell._engine for cached in cache._items.values()]
+
+
+def read_session_settings(spark: Any) -> tuple[dict[str, str], str]:
+    """The settings of a session and the local properties of this thread."""
+    return dict(spark.conf.getAll), str(spark.sparkContext._jsc.sc().getLocalProperties().toString())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt import AddQuery, DropQuery, JoinSample, QueryCommand
+from penstock.adapt import AddQuery, DropQuery, JoinSample, QueryCommand, decode_samples
 from penstock.cql import bind_query
 from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import BatchReport
@@ -205,7 +204,7 @@ def _decode_output(rows: Iterable[Sequence[Any]]) -> _BatchOutput:
         if kind == METRICS:
             cells[cell] = json.loads(bytes(data))
         elif kind == SAMPLES:
-            samples[cell] = pickle.loads(bytes(data))
+            samples[cell] = decode_samples(bytes(data))
         else:
             tables.setdefault((kind, name), []).append(decode_table(bytes(data)))
     return _BatchOutput(cells, samples, tables)

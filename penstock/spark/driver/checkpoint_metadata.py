@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from penstock.errors import QueryError
+from penstock.errors import PenstockError, QueryError
 from penstock.spark.driver.checkpoint_formats import FORMAT, convert_file
 from penstock.spark.driver.continuation import Continuation, continue_pipeline, is_same_pipeline, start_pipeline
 from penstock.spark.driver.pipeline_record import PipelineRecord
@@ -81,7 +81,7 @@ class CheckpointMetadata:
             saved = convert_file(parsed)
             current, before = PipelineRecord.from_json(saved["current"]), PipelineRecord.from_json(saved["before"])
             return cls(folder, saved["run"], current, before, content if parsed is saved else None)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, QueryError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, PenstockError) as error:
             message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline that this version reads: {error}"
             raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.path) from error
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql import Query, Source, Table, bind_query
+from penstock.cql import Query, Source, Table, bind_query, format_duration, to_arrow_type
 from penstock.errors import PenstockError, QueryError
 from penstock.spark.driver.pipeline_record import PipelineRecord, digest_tables, record_pipeline
 from penstock.spark.inlet_record import find_query_difference
@@ -60,10 +60,11 @@ def continue_pipeline(
     config = PipelineConfig(chosen, orders, record.config.next_inlet).clear_shedding()
     layout = Layout(spec.with_config(config))
     changed = layout.spec.config != record.config
-    found = record_pipeline(layout, generation if changed else record.generation)
-    again = {query.name for query in chosen}
-    found = replace(found, dropped=tuple(name for name in record.dropped if name not in again))
-    if not changed:
+    found = replace(
+        record_pipeline(layout, generation if changed else record.generation),
+        dropped=tuple(name for name in record.dropped if name not in names),
+    )
+    if not changed:  # a micro-batch that is repeated may need the older config of the schedule
         found = replace(found, schedule=record.schedule)
     return Continuation(layout, found, queries.restored, (*notes, *queries.notes))
 
@@ -116,8 +117,10 @@ def _compare_streams(place: str, record: PipelineRecord, spec: PipelineSpec, *, 
                 "cannot be compared, so give this pipeline a checkpoint of its own",
                 checkpoint=place,
             )
-        parts = [*_list_differences({"lateness": before["lateness"]}, {"lateness": now[name]["lateness"]})]
-        parts += _list_differences(before["columns"], now[name]["columns"])
+        parts = [
+            *_list_differences(_describe_lateness(before), _describe_lateness(now[name])),
+            *_list_differences(before["columns"], now[name]["columns"]),
+        ]
         if parts and not evolve:
             raise QueryError(
                 "CHECKPOINT_DIFFERS",
@@ -127,6 +130,10 @@ def _compare_streams(place: str, record: PipelineRecord, spec: PipelineSpec, *, 
             )
         if parts:
             yield f"stream {name}: {'; '.join(parts)}"
+
+
+def _describe_lateness(stream: Mapping[str, Any]) -> dict[str, str]:
+    return {"LATENESS": format_duration(stream["lateness"], to_arrow_type(stream["columns"][stream["time"]]))}
 
 
 def _list_fixed_parts(stream: Mapping[str, Any]) -> dict[str, str]:
