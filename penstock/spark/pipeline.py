@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
@@ -278,12 +279,10 @@ class Pipeline:
         return StartedPipeline(query, batch_sink, log, place, settings, found.notes)
 
     def _check_not_running(self, folder: Folder) -> None:
-        """Refuse a checkpoint that a streaming query of this session is using."""
+        """Refuse a checkpoint that a streaming query of this session is using, before sinks are opened."""
         saved = folder.read("metadata")
-        running = {query.id: query for query in self.spark.streams.active}
-        if saved is not None and json.loads(saved)["id"] in running:
-            message = f"a run is using the checkpoint {folder.path}; stop it first, or change it with its methods"
-            raise QueryError("CHECKPOINT_IN_USE", message, checkpoint=folder.path)
+        if saved is not None and json.loads(saved)["id"] in {query.id for query in self.spark.streams.active}:
+            raise _make_in_use_error(folder.path)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
@@ -368,5 +367,14 @@ def _start_query(
         return wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
     except TypeError as error:
         raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
+    except Py4JJavaError as error:  # pyspark has no class for it
+        if "already active" in str(error):
+            raise _make_in_use_error(place) from error
+        raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
     except PySparkException as error:
         raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
+
+
+def _make_in_use_error(place: str) -> QueryError:
+    message = f"a run is using the checkpoint {place}; stop it first, or change it with its own methods"
+    return QueryError("CHECKPOINT_IN_USE", message, checkpoint=place)

@@ -75,7 +75,7 @@ def test_refused_starts_lose_no_windows(spark: Any, tmp_path: Path) -> None:
         with pytest.raises(ps.QueryError, match="CHECKPOINT_IN_USE"):
             other.start(tmp_path / "ck")
         elsewhere, _ = build_pipeline(spark.newSession(), tmp_path, {"recent": RECENT})
-        with pytest.raises(ps.DataError, match="START_FAILED"):
+        with pytest.raises(ps.QueryError, match="CHECKPOINT_IN_USE"):
             elsewhere.start(tmp_path / "ck")
         assert run.isActive
     finally:
