@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,28 +13,26 @@ from threading import RLock
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
-from penstock.errors import DataError, InternalError, QueryError, ResourceError, UnsupportedError
+from penstock.errors import DataError, InternalError, QueryError, UnsupportedError
 from penstock.expr import quote_name
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_property, start_query
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig, QuerySpec
 from penstock.spark.run import Run
-from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
+from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, from_connector, parquet, sink_connector
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
@@ -228,7 +225,7 @@ class Pipeline:
         if cells is not None and (isinstance(cells, bool) or not isinstance(cells, int) or cells < 1):
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        _check_speculation(self.spark)
+        check_speculation(self.spark)
         with _refuse_unreachable(place):
             chosen = cells or self._find_cells(place)
         settings = self._build_adapt_settings(rules, trigger, chosen)
@@ -255,7 +252,7 @@ class Pipeline:
         if all(query.derived for query in self._config.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
-        self._check_not_running(folder)
+        check_not_running(self.spark, folder)
         watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
         with _refuse_unreachable(place):
@@ -268,21 +265,15 @@ class Pipeline:
         frame = self._build_frame(metadata.run, spec, log)
         with (
             apply_query_settings(self.spark, cells, local=folder.is_local),
-            _set_local_property(self.spark, CONFIG_PROPERTY, metadata.schedule.encode()),
+            set_local_property(self.spark, CONFIG_PROPERTY, metadata.schedule.encode()),
         ):
-            query = _start_query(frame, batch_sink, place, metadata.run, trigger)
+            query = start_query(frame, batch_sink, place, metadata.run, trigger)
         with self._lock:  # the run can change the restored queries like declared ones
             self._config = replace(self._config, queries=(*self._config.queries, *found.restored))
             self._sinks.update(restored)
         for note in found.notes:
             _LOG.warning("%s: %s", place, note)
         return StartedPipeline(query, batch_sink, log, place, settings, found.notes)
-
-    def _check_not_running(self, folder: Folder) -> None:
-        """Refuse a checkpoint that a streaming query of this session is using, before sinks are opened."""
-        saved = folder.read("metadata")
-        if saved is not None and json.loads(saved)["id"] in {query.id for query in self.spark.streams.active}:
-            raise _make_in_use_error(folder.path)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
@@ -323,15 +314,6 @@ def _collect_table(name: str, df: DataFrame) -> pa.Table:
     return df.toArrow()
 
 
-def _check_speculation(spark: SparkSession) -> None:
-    if str(spark.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true":
-        raise ResourceError(
-            "SPECULATION",
-            "spark.speculation is true: two attempts of a task would write the same state and results at a time; "
-            "make the session with .config('spark.speculation', 'false')",
-        )
-
-
 @contextmanager
 def _refuse_unreachable(place: str) -> Iterator[None]:
     try:
@@ -344,37 +326,3 @@ def _build_restored_sink(query: QuerySpec) -> Sink:
     if query.sink is None:
         raise InternalError("NO_SINK", f"{query.name} was restored without the description of its sink")
     return from_connector(query.name, query.sink.format, dict(query.sink.options))
-
-
-@contextmanager
-def _set_local_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """Set a local property for the thread of a streaming query that is started inside, which inherits it."""
-    context = spark.sparkContext
-    before = context.getLocalProperty(key)
-    context.setLocalProperty(key, value)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(key, before)  # type: ignore[arg-type]  # None removes it
-
-
-def _start_query(
-    frame: DataFrame, batch_sink: BatchSink, place: str, run: str, trigger: Mapping[str, Any] | None
-) -> StreamingQuery:
-    writer = frame.writeStream.foreachBatch(batch_sink).option("checkpointLocation", place).outputMode("append")
-    writer = writer.queryName(f"penstock-{run[:8]}")
-    try:
-        return wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
-    except TypeError as error:
-        raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
-    except Py4JJavaError as error:  # pyspark has no class for it
-        if "already active" in str(error):
-            raise _make_in_use_error(place) from error
-        raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-    except PySparkException as error:
-        raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-
-
-def _make_in_use_error(place: str) -> QueryError:
-    message = f"a run is using the checkpoint {place}; stop it first, or change it with its own methods"
-    return QueryError("CHECKPOINT_IN_USE", message, checkpoint=place)
