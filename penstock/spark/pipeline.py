@@ -262,6 +262,7 @@ class Pipeline:
         sinks = {**self._build_reject_sinks(folder), **self._sinks, **restored}
         publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
         batch_sink = BatchSink(spec, metadata, sinks, publish)
+        metadata.prepare()
         frame = self._build_frame(metadata.run, spec, log)
         with (
             apply_query_settings(self.spark, cells, local=folder.is_local),

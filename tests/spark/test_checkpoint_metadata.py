@@ -45,10 +45,13 @@ class Checkpoint:
 
     def begin(self, spec: PipelineSpec, *, evolve: bool = False) -> Continuation:
         """Start a pipeline, whose first micro-batch begins."""
+        return self.begin_batch(spec, evolve=evolve)[1]
+
+    def begin_batch(self, spec: PipelineSpec, *, evolve: bool = False) -> tuple[CheckpointMetadata, Continuation]:
         metadata, found = self.open(spec, evolve=evolve)
         self.folder.child("offsets").write(str(self.batch), b"")
         metadata.begin(self.batch)
-        return found
+        return metadata, found
 
     def commit(self) -> None:
         self.folder.child("commits").write(str(self.batch), b"")
@@ -95,6 +98,20 @@ def test_queries_are_free_before_first_commit(checkpoint: Checkpoint) -> None:
     assert run is not None
     assert metadata.run == run.run  # files of the micro-batch may have been written under this name
     assert found.notes == ()
+
+
+def test_stop_before_first_micro_batch_ran(checkpoint: Checkpoint) -> None:
+    """Spark has planned the first micro-batch: its sources and partitions are fixed, queries are not."""
+    metadata, _ = checkpoint.open(build_spec({"a": JOIN}))
+    metadata.prepare()
+    checkpoint.open(build_spec({"a": JOIN}, cells=3))  # Spark has planned nothing yet
+    checkpoint.folder.child("offsets").write("0", b"")
+    with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
+        checkpoint.open(build_spec({"a": JOIN}, cells=3))
+    for text in (JOIN, ROWS):
+        again, found = checkpoint.open(build_spec({"a": text}))
+        assert again.run == metadata.run
+        assert found.notes == ()
 
 
 def test_live_run_restores_its_record(checkpoint: Checkpoint) -> None:
@@ -205,8 +222,7 @@ def test_cells_differ_names_rescale(checkpoint: Checkpoint) -> None:
 
 def change_queries(checkpoint: Checkpoint, spec: PipelineSpec, sink: Connector | None) -> None:
     """A run that adds a query and drops another one."""
-    metadata, found = checkpoint.open(spec)
-    metadata.begin(checkpoint.batch)
+    metadata, found = checkpoint.begin_batch(spec)
     config = AddQuery("late", ROWS).configure(found.layout.spec.config, 1).mark_added("late", sink)
     metadata.change_config(checkpoint.batch + 1, Layout(found.layout.spec.with_config(config)))
     config = DropQuery("b").configure(metadata.schedule.last, 2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import uuid4
 
 from penstock.errors import PenstockError, QueryError
@@ -54,13 +53,14 @@ class CheckpointMetadata:
         Queries may be added and dropped between two starts: a new query sees the rows that arrive from now on. Orders
         stay.
         """
-        saved = cls.read(folder)
-        if saved is None:
-            if "offsets" in folder.list_names():
-                message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
-                raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
+        saved, used = cls.read(folder), "offsets" in folder.list_names()
+        if saved is None and used:
+            message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
+            raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
+        if saved is None or not used:
             started = start_pipeline(spec)
-            return cls(folder, uuid4().hex, started.record, started.record.forget_queries()), started
+            run = uuid4().hex if saved is None else saved.run
+            return cls(folder, run, started.record, started.record.forget_queries()), started
         counted = saved.current
         if find_last_commit(folder) < counted.first_batch and not is_same_pipeline(counted, spec):
             counted = saved.before
@@ -85,6 +85,11 @@ class CheckpointMetadata:
             message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline that this version reads: {error}"
             raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.path) from error
 
+    def prepare(self) -> None:
+        """Record a new checkpoint before Spark writes to it: its run, streams and cells, and no query yet."""
+        if self.folder.read(_FILE_NAME) is None:
+            self.folder.write(_FILE_NAME, self._encode(self.before))
+
     def begin(self, batch: int) -> None:
         """Record this start with its first micro-batch, before anything of it is written.
 
@@ -105,14 +110,12 @@ class CheckpointMetadata:
 
     def save(self) -> None:
         """Write the file atomically."""
-        file: dict[str, Any] = {
-            "format": FORMAT,
-            "run": self.run,
-            "current": self.current.as_json(),
-            "before": self.before.as_json(),
-        }
-        self._written = json.dumps(file, indent=1).encode()
+        self._written = self._encode(self.current)
         self.folder.write(_FILE_NAME, self._written)
+
+    def _encode(self, current: PipelineRecord) -> bytes:
+        file = {"format": FORMAT, "run": self.run, "current": current.as_json(), "before": self.before.as_json()}
+        return json.dumps(file, indent=1).encode()
 
 
 def find_last_commit(folder: Folder) -> int:
