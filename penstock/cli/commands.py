@@ -162,7 +162,9 @@ def run(
         bool,
         typer.Option("--finish", help="End the streams at the end of the data; so does --once without --checkpoint."),
     ] = False,
-    cells: Annotated[int | None, typer.Option(min=1, help="Number of cells; default: one for each core.")] = None,
+    cells: Annotated[
+        int | None, typer.Option(min=1, help="Number of cells; default: the checkpoint's, or one for each core.")
+    ] = None,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Let plans, state policies and budgets follow measurements.")
     ] = False,
@@ -172,13 +174,16 @@ def run(
     ] = None,
     json: JsonFlag = False,
     _verbose: Verbosity = 0,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Continue a checkpoint although streams or queries have changed.")
+    ] = False,
 ) -> None:
     """Run a script on Spark. Ctrl-C stops it after the current micro-batch; a run with the checkpoint continues it."""
     from penstock.cli import run_options as given  # noqa: PLC0415 (see the module)
 
     options = given.RunOptions(
         str(script),
-        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt),
+        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt, evolve),
         finish or (once and checkpoint is None),
         given.OutputOptions(given.choose_mode(append, overwrite), json),
         given.SessionOptions(given.check_master(master), given.parse_settings(conf or [])),

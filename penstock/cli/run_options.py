@@ -18,6 +18,7 @@ from penstock.spark.sinks import FolderMode, Sink, check_folders, console, from_
 DEFAULT_MASTER = "local[*,4]"
 """Local Spark on all cores; a task has four attempts, as on a cluster."""
 _MASTER = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?|local-cluster\[[\d,\s]+\]|yarn|(spark|k8s)://\S+")
+_FILE_KINDS = ("parquet", "orc", "csv", "json")
 _ONE_SHOT_TRIGGERS = {"once": {"once": True}, "available-now": {"availableNow": True}}
 
 
@@ -37,6 +38,7 @@ class StartOptions:
     trigger: Mapping[str, Any] | None = None
     cells: int | None = None
     adapt: bool = False
+    evolve: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class RunOptions:
             return console(sys.stderr)
         given = dict(options)
         mode = self.output.mode
-        if mode is not None and kind not in ("console", "memory"):
+        if mode is not None and kind in _FILE_KINDS:
             given = {**{key: value for key, value in given.items() if key.casefold() != "mode"}, "mode": mode}
         return from_connector(name, format_, given)
 

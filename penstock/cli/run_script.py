@@ -93,7 +93,11 @@ class ScriptRunner:
     def _start(self) -> Run:
         given = self._options.start
         run = self._pipe.start(
-            checkpointLocation=self._checkpoint, trigger=given.trigger, cells=given.cells, adapt=given.adapt
+            checkpointLocation=self._checkpoint,
+            trigger=given.trigger,
+            cells=given.cells,
+            adapt=given.adapt,
+            evolve=given.evolve,
         )
         run.serve_requests()
         self.runs.append(RunProgress(run))

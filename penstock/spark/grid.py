@@ -39,6 +39,11 @@ def list_selects(body: QueryBody) -> Iterator[Select]:
     yield select
 
 
+def count_items(body: QueryBody) -> int:
+    """How many FROM items the SELECTs of a query have."""
+    return sum(len(select.sources) for select in list_selects(body))
+
+
 def _as_select(body: OuterJoin) -> Select:
     conditions = tuple(SelectItem("", expr) for expr in body.on)
     return Select((body.left, body.right), (), (*body.items, *conditions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from threading import RLock
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -32,21 +32,31 @@ from penstock.adapt import (
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.errors import DataError, InternalError, QueryError, UnsupportedError
 from penstock.expr import quote_name
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
 from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import PipelineConfig
+from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.run import Run
-from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
-from penstock.spark.sinks import ConsoleSink, Sink, as_sink, check_folders, clear_folders, parquet
+from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
+from penstock.spark.sinks import (
+    ConsoleSink,
+    Sink,
+    as_sink,
+    check_folders,
+    clear_folders,
+    from_connector,
+    parquet,
+    sink_connector,
+)
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
@@ -54,6 +64,8 @@ from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
+
+_LOG = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -163,7 +175,9 @@ class Pipeline:
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and the sink of its results, by default the console."""
         into = ConsoleSink() if sink is None else as_sink(sink)
-        self.change(AddQuery(name, text, plan), into)
+        with self._lock:
+            self.change(AddQuery(name, text, plan), into)
+            self._config = self._config.change_query(name, added=False, sink=None)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream of the results of a query, for other queries to read; its time column is `_ts`."""
@@ -181,7 +195,8 @@ class Pipeline:
     def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
         """Change the declared queries or orders. The change is tried in an engine: what that refuses is refused now.
 
-        Returns the command with its query spelled as declared. `sink`: where the results of an added query go.
+        Returns the command with its query spelled as declared. `sink`: where the results of an added query go. A run
+        calls this too: a query that it adds is marked, so that a later start knows that no script declares it.
         """
         with self._lock:
             given.check()
@@ -196,6 +211,7 @@ class Pipeline:
             self._config = config
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
+                self._config = config.mark_added(command.name, sink_connector(sink))
             elif isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
             return command
@@ -226,22 +242,35 @@ class Pipeline:
         trigger: Mapping[str, Any] | None = None,
         cells: int | None = None,
         adapt: bool | Rules = False,
+        evolve: bool = False,
     ) -> Run:
         """Start ONE Spark streaming query for all queries.
 
         `trigger` is what Spark's `trigger` takes, such as {"processingTime": "1 second"} or {"availableNow": True}.
-        `cells` is the number of parts of the work, fixed for a checkpoint; by default the number of the session's
-        cores. With `adapt` plans, state policies and budgets follow measurements, by some `Rules`; see docs/adapt.md.
-        A pipeline that falls behind a processingTime trigger sheds work of queries with FRESHNESS also without it.
+        `cells` is the number of parts of the work, fixed for a checkpoint; by default that of the checkpoint, and for a
+        new one the number of the session's cores. With `adapt` plans, state policies and budgets follow measurements,
+        by some `Rules`; see docs/adapt.md. A pipeline that falls behind a processingTime trigger sheds work of queries
+        with FRESHNESS also without it.
+
+        A checkpoint of a pipeline whose streams or queries differ is refused, unless `evolve` is set: then queries keep
+        their windows where they can, others start with empty ones; `run.status["evolved"]` says which.
         """
         rules = as_rules(adapt)
         if trigger is not None and not isinstance(trigger, Mapping):
             raise QueryError("BAD_TRIGGER", f'a trigger is such as {{"processingTime": "1 second"}}, not {trigger!r}')
-        chosen = cells if cells is not None else self.spark.sparkContext.defaultParallelism
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
+        if cells is not None and (isinstance(cells, bool) or not isinstance(cells, int) or cells < 1):
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        return Run(self, self._launch(place, trigger, chosen, self._build_adapt_settings(rules, trigger, chosen)))
+        check_speculation(self.spark)
+        with _refuse_unreachable(place):
+            chosen = cells or self._find_cells(place)
+        settings = self._build_adapt_settings(rules, trigger, chosen)
+        return Run(self, self._launch(place, trigger, chosen, settings, evolve=evolve))
+
+    def _find_cells(self, place: str) -> int:
+        """The number of cells of a checkpoint; for a new one the number of the session's cores."""
+        metadata = CheckpointMetadata.read(Folder(place))
+        return self.spark.sparkContext.defaultParallelism if metadata is None else metadata.current.cells
 
     def _build_adapt_settings(
         self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int
@@ -254,37 +283,38 @@ class Pipeline:
         return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), timing)
 
     def _launch(
-        self, place: str, trigger: Mapping[str, Any] | None, cells: int, settings: AdaptSettings | None
+        self, place: str, trigger: Mapping[str, Any] | None, cells: int, settings: AdaptSettings | None, *, evolve: bool
     ) -> StartedPipeline:
         if all(query.derived for query in self._config.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
+        check_not_running(self.spark, folder)
         watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
-        try:
+        with _refuse_unreachable(place):
             is_new = CheckpointMetadata.read(folder) is None
             if is_new:
                 check_folders(self._sinks.values())
-            metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
-        except OSError as error:
-            raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
-        spec = declared.with_config(metadata.schedule.last)
-        publish = self.spark.sparkContext.setLocalProperty
-        batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
+            metadata, found = CheckpointMetadata.open(folder, declared, evolve=evolve)
+            log, spec = CommandLog(folder), found.layout.spec
+        restored = {(RESULT, query.name): _build_restored_sink(query) for query in found.restored}
+        sinks = {**self._build_reject_sinks(folder), **self._sinks, **restored}
+        batch_sink = BatchSink(spec, metadata, sinks, self.spark.sparkContext.setLocalProperty)
         if is_new:
             clear_folders(self._sinks.values(), metadata.run)
-        with apply_query_settings(self.spark, cells, local=folder.is_local):
-            writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
-            writer = writer.option("checkpointLocation", place).outputMode("append")
-            writer = writer.queryName(f"penstock-{metadata.run[:8]}")
-            try:
-                with _set_local_properties(self.spark, batch_sink.list_properties()):
-                    query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
-            except TypeError as error:
-                raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
-            except PySparkException as error:
-                raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-        return StartedPipeline(query, batch_sink, log, place, settings)
+        metadata.prepare()
+        frame = self._build_frame(metadata.run, spec, log)
+        with (
+            apply_query_settings(self.spark, cells, local=folder.is_local),
+            set_local_properties(self.spark, batch_sink.list_properties()),
+        ):
+            query = start_query(frame, batch_sink, place, metadata.run, trigger)
+        with self._lock:  # the run can change the restored queries like declared ones
+            self._config = replace(self._config, queries=(*self._config.queries, *found.restored))
+            self._sinks.update(restored)
+        for note in found.notes:
+            _LOG.warning("%s: %s", place, note)
+        return StartedPipeline(query, batch_sink, log, place, settings, found.notes)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
@@ -327,14 +357,14 @@ def _collect_table(name: str, df: DataFrame) -> pa.Table:
 
 
 @contextmanager
-def _set_local_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Set local properties for the thread of a streaming query that is started inside, which inherits them."""
-    context = spark.sparkContext
-    before = {key: context.getLocalProperty(key) for key in properties}
+def _refuse_unreachable(place: str) -> Iterator[None]:
     try:
-        for key, value in properties.items():
-            context.setLocalProperty(key, value)
         yield
-    finally:
-        for key, old in before.items():
-            context.setLocalProperty(key, old)  # type: ignore[arg-type]  # None removes it
+    except OSError as error:
+        raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
+
+
+def _build_restored_sink(query: QuerySpec) -> Sink:
+    if query.sink is None:
+        raise InternalError("NO_SINK", f"{query.name} was restored without the description of its sink")
+    return from_connector(query.name, query.sink.format, dict(query.sink.options))

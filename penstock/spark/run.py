@@ -75,8 +75,12 @@ class Run(QueryHandle, RunCommands):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
-        return {**super().status, "budgets": self._batch_sink.list_budgets()}
+        """Spark's status, `budgets` with the queries that shed work, and `evolved`: what this start changed.
+
+        `evolved` has a sentence for each part of the checkpoint that the start did not continue as it was.
+        """
+        found = {"budgets": self._batch_sink.list_budgets(), "evolved": list(self._started.notes)}
+        return {**super().status, **found}
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")

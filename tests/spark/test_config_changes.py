@@ -77,10 +77,12 @@ def test_repeated_micro_batch_finds_its_plan() -> None:
 
 
 def test_config_of_the_version_before_is_read() -> None:
-    query = {"name": "a", "text": "A", "plan": None, "since": 2, "labels": [1], "state": None,
-             "bound": [["probes", 5.0], ["policy", "lp"]], "shed": None, "derived": False}  # fmt: skip
+    query = {"name": "a", "text": "A", "plan": None, "since": 2, "inlets": [1], "state": None,
+             "bound": [["probes", 5.0], ["policy", "lp"]], "shed": None, "derived": False, "added": False,
+             "sink": None}  # fmt: skip
     orders = [["budget", {"probes": "9 ms"}], ["reslice", {"slicing": "cpu-opt", "query": "a"}]]
-    config = PipelineConfig.from_json({"queries": [query, {**query, "name": "b", "bound": []}], "orders": orders})
+    queries = [query, {**query, "name": "b", "bound": []}]
+    config = PipelineConfig.from_json({"queries": queries, "orders": orders, "next_inlet": 2})
     assert config.orders == (SetBudget("9 ms"), Reslice("cpu-opt", "a"))
     assert [each.bound for each in config.queries] == [SetBudget(5.0, "lp", "a"), None]
     assert PipelineConfig.from_json(config.as_json()) == config

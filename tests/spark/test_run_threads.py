@@ -105,7 +105,8 @@ class Batches:
         spec = PipelineSpec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
         place = Folder(str(folder))
         sinks: dict[tuple[str, str], Sink] = {(RESULT, "q"): self.sink, (RESULT, "p"): CallingSink()}
-        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), sinks, self.properties.__setitem__)
+        metadata, _ = CheckpointMetadata.open(place, spec)
+        self.outlets = BatchSink(spec, metadata, sinks, self.properties.__setitem__)
         self.desk = CommandLog(place)
         self.query = Query()
         launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]

@@ -51,3 +51,8 @@ def limit_driver_results(spark: Any, size: int) -> Iterator[None]:
         yield
     finally:
         conf.set(key, before)
+
+
+def read_session_settings(spark: Any) -> tuple[dict[str, str], str]:
+    """The settings of a session and the local properties of this thread."""
+    return dict(spark.conf.getAll), str(spark.sparkContext._jsc.sc().getLocalProperties().toString())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.adapt import JoinSample
+from penstock.adapt import JoinSample, decode_samples
 from penstock.spark.driver.cell_reports import CellReport
 from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES, OutputKey
 from penstock.spark.worker.writer import OVERSIZE, WRITTEN
@@ -62,7 +61,7 @@ def decode_output(rows: Iterable[Sequence[Any]]) -> BatchOutput:
         if kind == METRICS:
             found.cells[cell] = json.loads(bytes(data))
         elif kind == SAMPLES:
-            found.samples[cell] = pickle.loads(bytes(data))
+            found.samples[cell] = decode_samples(bytes(data))
         elif kind.startswith(WRITTEN):
             key = kind.removeprefix(WRITTEN), name
             found.messages.setdefault(key, {})[cell] = json.loads(bytes(data))

@@ -18,7 +18,7 @@ from penstock.spark.driver.commits import RunSinks
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY
-from penstock.spark.sinks import Sink, check_folders, clear_folders
+from penstock.spark.sinks import Sink, check_folders, clear_folders, sink_connector
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import RESULT, OutputKey
 from penstock.spark.worker.writer import SINKS_PROPERTY
@@ -80,6 +80,7 @@ class BatchSink:
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
         self._publish(_JOB_DESCRIPTION, describe_batch(batch, [query.name for query in self.layout.spec.queries]))
+        self._metadata.begin(batch)
         output = self._sinks.write(frame, batch)
         with self._changed:
             self._reports.add(batch, output.cells, output.rows)
@@ -141,10 +142,11 @@ class BatchSink:
             if isinstance(command, AddQuery) and sink is not None:
                 schema = bind_query(command.text, self.layout.spec.catalog).schema
                 self._sinks.add((RESULT, command.name), sink, schema)
+                config = config.mark_added(command.name, sink_connector(sink))
             if isinstance(command, DropQuery):
                 self._sinks.remove((RESULT, command.name))
-        self._metadata.change_config(batch + 1, config)
         self.layout = Layout(self.layout.spec.with_config(config))
+        self._metadata.change_config(batch + 1, self.layout)
         for key, value in self.list_properties().items():
             self._publish(key, value)
         self._changed.notify_all()

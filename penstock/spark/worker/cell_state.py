@@ -13,7 +13,6 @@ engine of an earlier version of the same history catches up from the newest segm
 from __future__ import annotations
 
 import json
-import pickle
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.adapt import JoinSample
+from penstock.adapt import JoinSample, encode_samples
 from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
@@ -149,7 +148,7 @@ class CellState:
         on_stage("written", number, header.version)
         samples, failure = _sample_cell(cell)
         if samples:
-            output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
+            output.append((number, SAMPLES, "", len(samples), encode_samples(samples)))
         report = {
             **_report_state(header),
             **_report_input(batch),
