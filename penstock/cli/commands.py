@@ -18,7 +18,8 @@ from typer.core import TyperGroup
 
 from penstock import lab as labs
 from penstock.cql import Script, read_script
-from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
+from penstock.errors import DataError, PenstockError, QueryError, UnsupportedError
+from penstock.spark.environment import require_spark
 from penstock.spark.sinks import from_connector
 
 INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
@@ -83,11 +84,9 @@ def demo(
     else:
         if out.exists():
             raise DataError("FOLDER_IN_USE", f"{out} already exists; remove it, or name another folder with --out")
-        try:
-            from penstock.demo import on_spark  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
-            raise ResourceError("SPARK_NOT_INSTALLED", message) from error
+        require_spark("penstock demo --embedded runs without Spark")
+        from penstock.demo import on_spark  # noqa: PLC0415
+
         fine = on_spark.run_spark_demo(Console(), out)
     if not fine:
         raise typer.Exit(1)
@@ -161,6 +160,7 @@ def run(
 ) -> None:
     """Run a script on Spark. With --once and no --checkpoint, the end of the data is the end of the streams."""
     found = _check_script(script)
+    require_spark()
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark loads slowly)
 
     run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
@@ -173,11 +173,31 @@ def rescale(
     cells: Annotated[int, typer.Option(min=1, help="Number of cells of the new checkpoint.")],
 ) -> None:
     """Write a checkpoint with another number of cells; the run continues from it where it stopped."""
+    require_spark()
     from penstock.spark.rescale import rescale as rescale_checkpoint  # noqa: PLC0415 (see run)
     from penstock.spark.session import create_log_file, local_session  # noqa: PLC0415
 
     rows = rescale_checkpoint(local_session(log=create_log_file()), str(checkpoint), str(new), cells)
     print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
+
+
+@app.command()
+def doctor(
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Start Spark too, or check only what the engine needs.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
+) -> None:
+    """Check Python, packages, Java, Spark and this machine. The exit code is 1 if something must be fixed."""
+    from penstock.cli.doctor import diagnose, format_json, is_fine, print_findings  # noqa: PLC0415 (see run)
+
+    findings = diagnose(spark=spark, console=Console(stderr=True, highlight=False))
+    if json:
+        print(format_json(findings))
+    else:
+        print_findings(findings, Console())
+    if not is_fine(findings):
+        raise typer.Exit(1)
 
 
 def _print_labs(wanted: bool) -> None:

@@ -31,6 +31,7 @@ from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
+from penstock.spark.environment import require_session
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
 from penstock.spark.session import apply_query_settings
@@ -52,6 +53,7 @@ InletTables = dict[int, pa.Table]
 
 def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     """Make a checkpoint for a number of cells; returns the number of base rows it holds."""
+    require_session(spark)
     source, target = Folder(old), Folder(new)
     metadata = CheckpointMetadata.read(source)
     if metadata is None:
