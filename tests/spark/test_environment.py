@@ -31,6 +31,7 @@ from penstock.spark.environment import (
     check_spark_home,
     judge_version,
     judge_worker_python,
+    parse_version,
     require,
     require_session,
 )
@@ -246,6 +247,21 @@ def test_checked_versions_are_those_of_the_metadata() -> None:
     named = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
     assert named == [f"3.{minor}" for minor in minors]
     assert project["version"] == ps.__version__
+
+
+def test_lowest_versions_are_those_of_the_metadata() -> None:
+    """The matrix installs scripts/lowest.txt; for some Pythons the lowest version with wheels is a later one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [each for name in ("spark", "java", "lab") for each in project["optional-dependencies"][name]]
+    lowest = dict(re.match(r"([\w-]+)>=([\d.]+)", each).groups() for each in (*project["dependencies"], *extras))
+    lines = (ROOT / "scripts" / "lowest.txt").read_text().splitlines()
+    pinned = [re.match(r"([\w-]+)==([\d.]+)", line).groups() for line in lines if not line.startswith("#")]
+    assert {name for name, _ in pinned} == set(lowest)
+    for name, version in pinned:
+        wanted = parse_version(lowest[name])
+        if name == "numpy" and version == "2.1.0":
+            continue  # the first with wheels for Python 3.13
+        assert parse_version(version)[: len(wanted)] == wanted, name
 
 
 def test_conditions_and_variables_are_documented() -> None:
