@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def diagnose(*, spark: bool, console: Console) -> list[Finding]:
     if not broken & {"numba", "numpy", "pyarrow"}:
         findings.append(check_kernel_cache())
     if spark:
-        findings += [check_java(), check_worker_python(os.environ.get("PYSPARK_PYTHON", sys.executable))]
+        findings += [check_java(), *check_workers(os.environ.get("PYSPARK_PYTHON"))]
         if "pyspark" not in broken:
             findings.append(check_spark_home(next(each.found for each in findings if each.name == "pyspark")))
         if all(each.level != "problem" for each in findings):
@@ -135,6 +135,15 @@ def check_kernel_cache() -> Finding:
 
 
 # ── Spark ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_workers(command: str | None) -> Iterator[Finding]:
+    """The interpreter of the workers: as PYSPARK_PYTHON says, else that of Penstock's own session and of others."""
+    yield check_worker_python(command or sys.executable)
+    other = check_worker_python("python3")
+    if command is None and other.level == "problem":
+        name, found = "python3 on the PATH", f"{other.found} (for sessions that Penstock does not create)"
+        yield replace(other, name=name, level="warning", found=found, condition="")
 
 
 def check_spark_start() -> Finding:

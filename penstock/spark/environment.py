@@ -176,11 +176,11 @@ def check_spark_home(pyspark_version: str, environment: Mapping[str, str] = os.e
     home = environment.get("SPARK_HOME")
     if not home:
         return Finding("SPARK_HOME", "ok", "not set: Spark of the installed pyspark")
-    jars = sorted(Path(home, "jars").glob("spark-core_*.jar"))
+    jars = [re.match(r"spark-core_[\d.]+-(\d.*)\.jar", path.name) for path in Path(home, "jars").glob("spark-core_*")]
+    version = next((jar[1] for jar in jars if jar), None)
     remedy = "unset SPARK_HOME, or install the pyspark of that version"
-    if not jars:
-        return Finding("SPARK_HOME", "problem", f"{home} has no Spark", remedy, "SPARK_HOME_DIFFERS")
-    version = jars[0].stem.rpartition("-")[2]
+    if version is None:
+        return Finding("SPARK_HOME", "warning", f"{home} has no jars/spark-core", remedy)
     if parse_version(version)[:2] != parse_version(pyspark_version)[:2]:
         found = f"Spark {version} at {home}, but pyspark {pyspark_version}"
         return Finding("SPARK_HOME", "problem", found, remedy, "SPARK_HOME_DIFFERS")
@@ -190,23 +190,25 @@ def check_spark_home(pyspark_version: str, environment: Mapping[str, str] = os.e
 # ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@cache
 def check_worker_python(command: str) -> Finding:
-    """Whether an interpreter of this machine can be that of the workers. Its own interpreter is not started."""
+    """Whether an interpreter of this machine can be that of the workers. The driver's own is not started."""
     path = shutil.which(command)
     if path is None:
         found = f"{command} is not an interpreter"
         return Finding("worker python", "problem", found, _SET_WORKER_PYTHON, "WORKER_PYTHON_MISSING")
     if is_same_interpreter(path, sys.executable):
         return Finding("worker python", "ok", path)
+    return judge_worker_python(path, _probe_interpreter(path))
+
+
+@cache
+def _probe_interpreter(path: str) -> str:
+    """What the probe prints; nothing if the interpreter does not start."""
+    command = [path, "-c", _PROBE]
     try:
-        ended = subprocess.run(
-            [path, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        found = f"{path} cannot be run: {error}"
-        return Finding("worker python", "problem", found, _SET_WORKER_PYTHON, "WORKER_PYTHON_MISSING")
-    return judge_worker_python(path, ended.stdout)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def judge_worker_python(path: str, probed: str) -> Finding:

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InternalError, QueryError, ResourceError
-from penstock.spark.environment import require_session, require_spark, require_worker_python
+from penstock.spark.environment import (
+    check_spark_home,
+    require,
+    require_session,
+    require_spark,
+    require_worker_python,
+)
 from penstock.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -65,12 +71,14 @@ def local_session(
     Raises a `ResourceError` with the remedy if pyspark, Java or the interpreter of the workers does not fit.
     """
     require_spark()
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - checked above
+    from pyspark import __version__ as pyspark_version  # noqa: PLC0415 - checked above
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     active = SparkSession.getActiveSession()
     if active is not None:
         require_session(active)
         return active
+    require([check_spark_home(pyspark_version)])
     home = find_java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home

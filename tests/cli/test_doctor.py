@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from environment_cases import ROOT, build_bare_interpreter, run_command, write_java_home
 from rich.console import Console
 
-from penstock.cli.doctor import check_temporary_folder, format_json, is_fine, print_findings
+from penstock.cli.doctor import check_temporary_folder, check_workers, format_json, is_fine, print_findings
 from penstock.spark.environment import Finding
 
 PROBLEM = Finding("java", "problem", "found [none]", "install it", "NO_JAVA")
@@ -57,6 +58,19 @@ def test_every_problem_with_its_remedy(tmp_path: Path) -> None:
     }
     assert all(findings[name]["remedy"] for name in problems)
     assert "spark" not in findings, "a session is not started in a broken environment"
+
+
+def test_python3_of_an_environment_that_is_not_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreter = Path(build_bare_interpreter(tmp_path / "bare"))
+    monkeypatch.setenv("PATH", str(interpreter.parent))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    own, other = check_workers(None)
+    assert own.level == "ok"
+    assert other.level == "warning"
+    assert f"{interpreter}3 cannot import penstock" in other.found
+    assert "PYSPARK_PYTHON" in other.remedy
+    assert len(list(check_workers(sys.executable))) == 1
 
 
 def test_table_shows_levels_and_remedies(capsys: pytest.CaptureFixture[str]) -> None:
