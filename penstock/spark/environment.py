@@ -74,7 +74,7 @@ CORE_PACKAGES = (
     Requirement("rich", "13", "16"),
     Requirement("scipy", "1.14", "1.19"),
     Requirement("sqlglot", "30", "31", newer_fails=True),
-    Requirement("typer", "0.15", "0.30"),
+    Requirement("typer", "0.16", "0.30"),
 )
 SPARK_PACKAGES = (
     Requirement("pyspark", "4.1", "4.4", "spark"),
