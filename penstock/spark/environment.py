@@ -71,10 +71,10 @@ CORE_PACKAGES = (
     Requirement("numba", "0.61", "0.69"),
     Requirement("numpy", "2.0", "2.5"),
     Requirement("pyarrow", "19", "27"),
-    Requirement("rich", "13", "16"),
+    Requirement("rich", "13.8", "16"),
     Requirement("scipy", "1.14", "1.19"),
     Requirement("sqlglot", "30", "31", newer_fails=True),
-    Requirement("typer", "0.16", "0.30"),
+    Requirement("typer", "0.26", "0.30"),
 )
 SPARK_PACKAGES = (
     Requirement("pyspark", "4.1", "4.4", "spark"),
