@@ -63,7 +63,7 @@ class ScalarParser(SparkParser):
         token: SparkParser.COLUMN_OPERATORS[token] for token in (TokenType.DOT, TokenType.DCOLON)
     }
 
-    # As in Spark SQL, % binds as * and / do; sqlglot before 30.30 has it with + and -.
+    # As in Spark SQL, % binds as * and / do; earlier sqlglot 30 has it with + and -.
     TERM: ClassVar = {token: node for token, node in SparkParser.TERM.items() if token != TokenType.MOD}
     FACTOR: ClassVar = {**SparkParser.FACTOR, TokenType.MOD: exp.Mod}
 
