@@ -42,6 +42,7 @@ from penstock.spark.driver.control import CommandLog, build_command_map
 from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
 from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
+from penstock.spark.environment import require_session
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
@@ -78,6 +79,7 @@ class Pipeline:
     ) -> None:
         """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
         self.spark = spark or local_session()
+        require_session(self.spark)
         self._state = state
         self._maintenance = maintenance
         self._streams: NameMap[Stream] = NameMap()

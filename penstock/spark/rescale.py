@@ -32,6 +32,7 @@ from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata, find_last_commit
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
 from penstock.spark.driver.pipeline_record import PipelineRecord
+from penstock.spark.environment import require_session
 from penstock.spark.inlet_record import record_inlets
 from penstock.spark.layout import Layout, StreamScan, number_inlets
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig
@@ -54,6 +55,7 @@ InletTables = dict[int, pa.Table]
 
 def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     """Make a checkpoint for a number of cells; returns the number of base rows it holds."""
+    require_session(spark)
     source, target = Folder(old), Folder(new)
     metadata = CheckpointMetadata.read(source)
     if metadata is None:
