@@ -33,6 +33,7 @@ from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
 from penstock.spark.spec import PipelineSpec, SamplingSettings
+from penstock.spark.static_tables import StaticTable, TableCleaner, store_tables
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
@@ -56,7 +57,7 @@ class Pipeline:
         self._streams: NameMap[Stream] = NameMap()
         self._frames: dict[str, DataFrame] = {}
         self._packed: set[str] = set()
-        self._tables: dict[str, pa.Table] = {}
+        self._tables: dict[str, StaticTable] = {}
         self._config = PipelineConfig(())
         self._lock = RLock()
         self._sinks: dict[OutputKey, Sink] = {}
@@ -127,10 +128,10 @@ class Pipeline:
                 self._sinks[kind, name] = as_sink(sink)
 
     def table(self, name: str, df: DataFrame | pa.Table) -> None:
-        """Declare a static table: it is read once, now, and kept in every cell."""
+        """Declare a static table: it is read once, now. A run writes it to its checkpoint, where the cells read it."""
         self._check_name_free(name)
         table = df if isinstance(df, pa.Table) else _collect_table(name, df)
-        self._tables[name] = table.cast(build_schema(table.schema))
+        self._tables[name] = StaticTable.of(table.cast(build_schema(table.schema)))
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and the sink of its results, by default the console."""
@@ -235,11 +236,13 @@ class Pipeline:
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
         try:
             metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
+            declared = replace(declared, tables=store_tables(folder, declared.tables))
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.with_config(metadata.schedule.last)
         publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
         batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
+        batch_sink.observe(TableCleaner(folder, spec.tables.values()).observe)
         with apply_query_settings(self.spark, cells, local=folder.is_local):
             writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
             writer = writer.option("checkpointLocation", place).outputMode("append")

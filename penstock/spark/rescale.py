@@ -35,6 +35,7 @@ from penstock.spark.layout import Layout, StreamInlet
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
 from penstock.spark.session import apply_query_settings
 from penstock.spark.spec import PipelineSpec
+from penstock.spark.static_tables import StaticTable
 from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.spark.worker.pack import route_rows
@@ -104,7 +105,8 @@ def _build_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int)
         Stream(name, build_schema(entry["columns"]), entry["time"], entry["lateness"])
         for name, entry in declared["streams"].items()
     )
-    tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    empty = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    tables = {name: StaticTable.of(table) for name, table in empty.items()}
     return PipelineSpec(streams, tables, config.queries, cells, orders=config.orders)
 
 

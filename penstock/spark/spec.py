@@ -14,7 +14,8 @@ import pyarrow as pa
 from penstock.adapt import EngineOrder
 from penstock.cql import Catalog, Query, Stream, Table, bind_query, format_type
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.state import SHIPPED, Maintenance, encode_table
+from penstock.spark.static_tables import StaticTable
+from penstock.state import SHIPPED, Maintenance
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class PipelineSpec:
     """
 
     streams: tuple[Stream, ...]
-    tables: Mapping[str, pa.Table]
+    tables: Mapping[str, StaticTable]
     queries: tuple[QuerySpec, ...]
     cells: int
     state: str = "auto"
@@ -44,9 +45,7 @@ class PipelineSpec:
 
     def with_config(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
-        spec = replace(self, queries=config.queries, orders=config.orders)
-        spec.__dict__["tables_id"] = self.tables_id
-        return spec
+        return replace(self, queries=config.queries, orders=config.orders)
 
     @property
     def config(self) -> PipelineConfig:
@@ -81,13 +80,10 @@ class PipelineSpec:
             "tables": {name: _describe_columns(table.schema) for name, table in self.tables.items()},
         }
 
-    @cached_property
-    def tables_id(self) -> str:
-        """Equal for equal tables; computed once, in the driver."""
-        digest = hashlib.sha256()
-        for table in self.tables.values():
-            digest.update(encode_table(table))
-        return digest.hexdigest()
+    @property
+    def table_ids(self) -> dict[str, str]:
+        """The ids of the contents of tables."""
+        return {name: table.id for name, table in self.tables.items()}
 
     @cached_property
     def id(self) -> str:
@@ -96,7 +92,7 @@ class PipelineSpec:
             self.describe(),
             self.config.as_json(),
             self.state,
-            self.tables_id,
+            self.table_ids,
             repr(self.sampling),
             repr(self.maintenance),
         ]
@@ -105,7 +101,7 @@ class PipelineSpec:
     def __getstate__(self) -> dict[str, Any]:
         """Without values that are cheap to compute again."""
         kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance")
-        return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
+        return {name: self.__dict__[name] for name in kept}
 
 
 def _describe_stream(stream: Stream) -> dict[str, Any]:

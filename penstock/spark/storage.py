@@ -40,6 +40,10 @@ class Folder:
     def child(self, name: str) -> Folder:
         return Folder(f"{self.path.rstrip('/')}/{name}")
 
+    def find_local_path(self, name: str) -> str | None:
+        """The path of a file on a local disk; None if the folder is not local."""
+        return posixpath.join(self._root, name) if self.is_local else None
+
     def read(self, name: str) -> bytes | None:
         """The contents of a file, None if there is no such file."""
         path = posixpath.join(self._root, name)

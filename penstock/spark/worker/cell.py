@@ -25,7 +25,7 @@ class Cell:
         self._newest_change = max((query.since for query in layout.spec.queries), default=0)
         self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance)
         for name, table in layout.spec.tables.items():
-            self._engine.table(name, table)
+            self._engine.table(name, table.read())
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)
         self._declare_inlets(layout.inlets)
         self._apply(layout, list_changes(PipelineConfig(()), layout.spec.config))
@@ -50,7 +50,7 @@ class Cell:
         other = before.sampling != after.sampling or before.derived_streams != after.derived_streams
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
         returning = any(query.since <= self._newest_change for query in added)  # a query of an older config returns
-        if reshaped or other or returning:
+        if reshaped or other or returning or before.table_ids != after.table_ids:
             return False
         self._declare_inlets(inlet for inlet in layout.inlets if inlet.number not in schemas)
         try:
