@@ -236,7 +236,7 @@ class Pipeline:
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
         try:
             metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
-            declared = replace(declared, tables=store_tables(folder, declared.tables))
+            declared = replace(declared, tables=store_tables(self.spark.sparkContext, folder, declared.tables))
         except OSError as error:
             raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
         spec = declared.with_config(metadata.schedule.last)

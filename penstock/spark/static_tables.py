@@ -8,13 +8,14 @@ place of an Arrow file. A worker maps the file into memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
+from pyspark import SparkContext, SparkFiles
 
 from penstock.errors import DataError
 from penstock.spark.storage import Folder
@@ -34,7 +35,9 @@ class StaticTable:
     id: str
     rows: pa.Table | None
     path: str | None = None
-    """A local path; None if the table is not stored."""
+    """A local path, or the name of a file that Spark sends to the nodes; None if the table is not stored."""
+    sent: bool = False
+    """Whether Spark sends the file."""
 
     @classmethod
     def of(cls, table: pa.Table) -> StaticTable:
@@ -47,11 +50,19 @@ class StaticTable:
     def file_name(self) -> str:
         return self.id + _EXTENSION
 
-    def store(self, folder: Folder) -> StaticTable:
-        """The same table with a file in a folder, which is written if there is none."""
+    def store(self, folder: Folder, send: Callable[[str], object]) -> StaticTable:
+        """The same table with a file in a folder, which is written if there is none.
+
+        Tasks read a local file directly. `send` is called with the URI of another one, so that Spark sends it to every
+        node that runs tasks.
+        """
         if self.file_name not in folder.list_names():
             folder.write_with(self.file_name, lambda file: _write_file(self.read(), file))
-        return replace(self, path=folder.find_local_path(self.file_name))
+        path = folder.find_local_path(self.file_name)
+        if path is not None:
+            return replace(self, path=path)
+        send(f"{folder.uri}/{self.file_name}")
+        return replace(self, path=self.file_name, sent=True)
 
     def read(self) -> pa.Table:
         """The rows; those of a file are mapped into memory, once in a process."""
@@ -66,7 +77,8 @@ class StaticTable:
         if self.path is None:
             raise DataError("TABLE_MISSING", "a static table has neither rows nor a file")
         try:
-            return pa.ipc.open_file(pa.memory_map(self.path)).read_all()
+            path = SparkFiles.get(self.path) if self.sent else self.path
+            return pa.ipc.open_file(pa.memory_map(path)).read_all()
         except (OSError, pa.ArrowException) as error:
             message = (
                 f"the file {self.path} of a static table cannot be read: {error}; the checkpoint must be reachable "
@@ -79,10 +91,12 @@ class StaticTable:
         return {**self.__dict__, "rows": self.rows if self.path is None else None}
 
 
-def store_tables(checkpoint: Folder, tables: Mapping[str, StaticTable]) -> dict[str, StaticTable]:
+def store_tables(
+    context: SparkContext, checkpoint: Folder, tables: Mapping[str, StaticTable]
+) -> dict[str, StaticTable]:
     """The tables with files in a checkpoint."""
     folder = checkpoint.child(TABLE_FOLDER)
-    return {name: table.store(folder) for name, table in tables.items()}
+    return {name: table.store(folder, context.addFile) for name, table in tables.items()}
 
 
 class TableCleaner:

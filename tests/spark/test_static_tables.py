@@ -54,7 +54,7 @@ def test_stored_table_is_sent_by_reference(tmp_path: Path) -> None:
     from penstock.spark.storage import Folder
 
     table = StaticTable.of(make_table("a"))
-    stored = table.store(Folder(str(tmp_path)))
+    stored = table.store(Folder(str(tmp_path)), print)
     sent = pickle.dumps(stored)
     assert len(sent) < 2_000
     assert pickle.loads(sent).read().equals(make_table("a"))
