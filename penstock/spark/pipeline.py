@@ -20,11 +20,13 @@ from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, 
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
 from penstock.errors import DataError, QueryError, UnsupportedError
 from penstock.expr import quote_name
+from penstock.spark.cell_keys import find_cell_keys
+from penstock.spark.control_source import open_control_stream
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
-from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.control import CommandLog
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
@@ -279,8 +281,7 @@ class Pipeline:
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
             names = None if blobs else [*given, *([stream.time] if now else [])]
             packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
-        commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
-        packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
+        packed.append(open_control_stream(self.spark, log.spool, find_cell_keys(spec.cells)))
         together = reduce(DataFrame.unionAll, packed)
         return together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"

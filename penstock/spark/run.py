@@ -54,8 +54,17 @@ class Run(QueryHandle):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
-        return {**super().status, "budgets": self._batch_sink.list_budgets()}
+        """Spark's status, `budgets` (the queries that shed work), and figures of the control stream.
+
+        `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
+        `rejected_commands`: files in the checkpoint that were not commands when the run started.
+        """
+        return {
+            **super().status,
+            "budgets": self._batch_sink.list_budgets(),
+            "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),
+            "rejected_commands": self._started.command_log.rejected,
+        }
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")

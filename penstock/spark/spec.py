@@ -81,9 +81,9 @@ class PipelineSpec:
         }
 
     @property
-    def table_ids(self) -> dict[str, str]:
-        """The ids of the contents of tables."""
-        return {name: table.id for name, table in self.tables.items()}
+    def tables_id(self) -> str:
+        """Equal for equal tables."""
+        return ",".join(table.id for table in self.tables.values())
 
     @cached_property
     def id(self) -> str:
@@ -92,7 +92,7 @@ class PipelineSpec:
             self.describe(),
             self.config.as_json(),
             self.state,
-            self.table_ids,
+            self.tables_id,
             repr(self.sampling),
             repr(self.maintenance),
         ]
