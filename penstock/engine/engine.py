@@ -29,10 +29,11 @@ from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
 from penstock.engine.results import Results
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
-from penstock.engine.streams import Clock
+from penstock.engine.streams import ArrivedRows, Clock
 from penstock.errors import QueryError, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
 from penstock.join import DemandFilter, Migration, Slicing
+from penstock.ops import SourceOperator
 from penstock.plan import ExplainNode
 from penstock.state import FOREVER, SHIPPED, Maintenance
 
@@ -209,11 +210,27 @@ class Engine:
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
         with self._guard.change():
-            for rows in arrived:
-                rows.feed()
-            for source, frontier in promises:
-                source.advance(frontier)
-            return self._cycle.run(self)
+            return self._feed(arrived, promises)
+
+    def load(
+        self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
+    ) -> None:
+        """Push tuples whose results are known: another engine with the same queries has processed them.
+
+        As after a restore, join states are empty and are filled when a later push needs them. Queries with state of
+        their own, such as aggregates, process the tuples now.
+        """
+        arrived = self._relations.streams.prepare_rows(data)
+        promises = self._relations.streams.resolve_frontiers(frontiers or {})
+        with self._guard.change(), self._join_registry.load():
+            self._feed(arrived, promises)
+
+    def _feed(self, arrived: Iterable[ArrivedRows], promises: Iterable[tuple[SourceOperator, int]]) -> Results:
+        for rows in arrived:
+            rows.feed()
+        for source, frontier in promises:
+            source.advance(frontier)
+        return self._cycle.run(self)
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """Promise that no tuple of the stream before `time` will come.
