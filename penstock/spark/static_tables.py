@@ -115,7 +115,7 @@ class TableCleaner:
         del report
         if self._done:
             return
-        with suppress(OSError):
+        with suppress(OSError, DataError):
             for name in self._folder.list_names():
                 if name.endswith(_EXTENSION) and name not in self._used:
                     self._folder.remove(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -94,6 +95,25 @@ def test_segments_stay_small() -> None:
         assert len(head.segments) < 40
         assert len(state.map) == len(head.segments)
         assert sum(segment.rows for segment in head.segments) < 2500
+
+
+def test_rebuilt_cell_joins_nothing() -> None:
+    """A worker without the engine loads the base rows of a five-way join and builds none of its rows again."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    names = "ABCDE"
+    equal = " AND ".join(f"{left}.k = {right}.k" for left, right in pairwise(names))
+    query = f"SELECT A.k FROM {', '.join(f'{name} [RANGE 1000]' for name in names)} WHERE {equal}"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in names), {}, query, "((((A B) C) D) E)", ())
+    cluster = Cluster(build_spec(case, {"q": query}, 1), workers=2)
+    many = pa.table({"ts": range(6), "k": [1] * 6}, schema=schema)
+    first = cluster.push(Push(dict.fromkeys(names, many)))
+    assert sum(rows for _, kind, _, rows, _ in first if kind == "result") == 6**5
+    other = pa.table({"ts": [10], "k": [2]}, schema=schema)
+    cluster.push(Push({"A": other}), lambda: 1)
+    assert cluster.cache_outcomes == ["new", "rebuild"]
+    metrics = cached_engines(cluster.caches[1])[0].metrics("q")
+    assert sum(metrics["window_rows"].values()) == 30  # type: ignore[attr-defined]
+    assert sum(metrics["built"].values()) == 0  # type: ignore[attr-defined]
 
 
 def test_segments_have_a_size_limit() -> None:
