@@ -40,7 +40,7 @@ def run(spark: Any, folder: Path, place: str, cells: int, *, finish: bool = Fals
     pipe = ps.Pipeline(spark)
     pipe.stream("s", read_stream(spark, SCHEMA, folder / "s"), "ts")
     pipe.table("names", NAMES)
-    pipe.query("q", TEXT, sink=sinks.parquet(f"{place}/out"))
+    pipe.query("q", TEXT, sink=sinks.parquet(f"{place}/out{cells}"))
     drain(pipe.start(f"{place}/ck{cells}", cells=cells), finish=finish)
     return pipe
 
@@ -66,7 +66,7 @@ def test_checkpoint_on_hadoop_storage(spark: Any, tmp_path: Path, remote: str, m
     mounted = tmp_path / "mounted"
     names = {path.name for path in (mounted / "ck2").iterdir()}
     assert {"penstock.json", "control", "tables", "late", "offsets", "state"} <= names
-    found = pa.concat_tables(pq.read_table(file) for file in (mounted / "out").glob("*.parquet"))
+    found = pa.concat_tables(pq.read_table(file) for file in mounted.glob("out*/*.parquet"))
     pairs = [(10, 21), (11, 20), (10, 40), (21, 40)]
     mirrored = [(b, a) for a, b in pairs] + [(t, t) for t in (10, 11, 20, 21, 40)]
     rows = zip(found.column("at").to_pylist(), found.column("bt").to_pylist(), strict=True)
