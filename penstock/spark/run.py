@@ -75,12 +75,20 @@ class Run(QueryHandle, RunCommands):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, `budgets` with the queries that shed work, and `evolved`: what this start changed.
+        """Spark's status, and that of the pipeline.
 
-        `evolved` has a sentence for each part of the checkpoint that the start did not continue as it was.
+        - `budgets`: the queries that shed work.
+        - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was.
+        - `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
+        - `rejected_commands`: files in the checkpoint that were not commands when the run started.
         """
-        found = {"budgets": self._batch_sink.list_budgets(), "evolved": list(self._started.notes)}
-        return {**super().status, **found}
+        return {
+            **super().status,
+            "budgets": self._batch_sink.list_budgets(),
+            "evolved": list(self._started.notes),
+            "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),
+            "rejected_commands": self._started.command_log.rejected,
+        }
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")

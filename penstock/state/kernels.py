@@ -347,7 +347,7 @@ def bloom_has(parts: Any, bits: U8, hashes: int, out: Any) -> None:
             h += step
 
 
-@_kernel
+@compile_kernel
 def number_map_put(numbers: I64, rows: I64, keys: I64, values: I64) -> None:
     """Enter numbers that the map does not have; `values` is NONE in a free slot, and the map has free slots."""
     mask = keys.size - 1
@@ -359,7 +359,7 @@ def number_map_put(numbers: I64, rows: I64, keys: I64, values: I64) -> None:
         values[at] = rows[i]
 
 
-@_kernel
+@compile_kernel
 def number_map_pop(numbers: I64, keys: I64, values: I64, out: I64) -> int:
     """Remove numbers; `out` is the row of each, NONE where the map has none. Returns how many were removed.
 
