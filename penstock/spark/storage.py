@@ -8,18 +8,20 @@ directly. Without a Spark session, and in tasks, which have no JVM, there are lo
 from __future__ import annotations
 
 import posixpath
+import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark import SparkContext
 
 from penstock.errors import DataError, InternalError
-from penstock.spark.hadoop_files import HadoopFolder
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 
 def as_file_name(name: str) -> str:
@@ -95,15 +97,28 @@ class Folder:
 
     def copy_to(self, other: Folder) -> None:
         """Copy the folder with its contents to a place where there is none; only on the driver."""
-        context = SparkContext._active_spark_context
+        context = _find_active_context()
         if context is None:
             raise InternalError("NO_SPARK", "folders are copied by Spark's driver")
+        from penstock.spark.hadoop_files import HadoopFolder  # noqa: PLC0415 - see _find_active_context
+
         HadoopFolder(context, self.path).copy_to(HadoopFolder(context, other.path))
 
 
+def _find_active_context() -> SparkContext | None:
+    """The driver's connection to Spark; None in tasks, without a session, and where pyspark is not installed."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext  # noqa: PLC0415 - the engine and the command line work without pyspark
+
+    return SparkContext._active_spark_context
+
+
 def _open_files(path: str) -> FolderFiles:
-    context = SparkContext._active_spark_context
+    context = _find_active_context()
     if context is not None:
+        from penstock.spark.hadoop_files import HadoopFolder  # noqa: PLC0415 - see _find_active_context
+
         found = HadoopFolder(context, path)
         return found if found.local_path is None else ArrowFolder(fs.LocalFileSystem(), found.local_path, found.uri)
     if "://" in path or path.startswith("file:"):

@@ -90,7 +90,7 @@ def test_changes_interrupt_and_continuation(folder: Path) -> None:
         wait_until(lambda: read_column(copies) == [0, 1])
         status = ctl("status")
         assert status["queries"]["copies"]["rows"] == 2
-        assert status["queries"]["copies"]["sink"] == "parquet files in out/copies"
+        assert status["queries"]["copies"]["sink"] == f"parquet files in {folder}/out/copies"
         assert set(status["streams"]["a"]) == {"late", "dead", "frontier", "lagSeconds"}
         (folder / "odd.cql").write_text(
             "CREATE SINK odd TO parquet OPTIONS (path 'out/odd');INSERT INTO odd SELECT k FROM a [NOW] WHERE k % 2 = 1;"
@@ -112,7 +112,7 @@ def test_changes_interrupt_and_continuation(folder: Path) -> None:
     assert "Traceback" not in said
     assert "java." not in said
     assert "INFO penstock.spark" in said
-    assert "copies: 6 results, parquet files in out/copies" in said
+    assert f"copies: 6 results, parquet files in {folder}/out/copies" in said
     (command,) = (line for line in said.splitlines() if line.startswith("continue with: "))
     words = shlex.split(command.removeprefix("continue with: "))
     assert words[0] == "penstock"
@@ -121,7 +121,7 @@ def test_changes_interrupt_and_continuation(folder: Path) -> None:
     write_rows(folder, 3)
     summary = json.loads(penstock(folder, *words[1:], "--once", "--json"))
     assert summary["outcome"] == "completed"
-    assert summary["queries"] == {"copies": {"rows": 2, "sink": "parquet files in out/copies"}}
+    assert summary["queries"] == {"copies": {"rows": 2, "sink": f"parquet files in {folder}/out/copies"}}
     assert summary["inputRows"] == 2
     assert read_column(copies) == list(range(8))
 

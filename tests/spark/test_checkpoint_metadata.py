@@ -18,6 +18,7 @@ from penstock.spark.driver.continuation import Continuation
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
+from penstock.spark.static_tables import StaticTable
 from penstock.spark.storage import Folder
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
@@ -30,7 +31,9 @@ def build_spec(
     queries: dict[str, str], *, lateness: int = 0, schema: pa.Schema = SCHEMA, rooms: pa.Table = ROOMS, cells: int = 2
 ) -> PipelineSpec:
     streams = (Stream("t", schema, "ts", lateness), Stream("h", SCHEMA, "ts"))
-    return PipelineSpec(streams, {"rooms": rooms}, tuple(QuerySpec(*item) for item in queries.items()), cells)
+    return PipelineSpec(
+        streams, {"rooms": StaticTable.of(rooms)}, tuple(QuerySpec(*item) for item in queries.items()), cells
+    )
 
 
 class Checkpoint:
@@ -280,3 +283,16 @@ def test_unreadable_record_is_refused(checkpoint: Checkpoint, change: dict[str, 
     checkpoint.folder.write("penstock.json", json.dumps({**saved, **change}).encode())
     with pytest.raises(ps.QueryError, match=f"BAD_CHECKPOINT.*{message}"):
         checkpoint.open(build_spec({"a": JOIN}))
+
+
+def test_timestamps_without_zone_continue_as_utc(checkpoint: Checkpoint) -> None:
+    """Earlier versions declared the TIMESTAMP of a script without its zone. Other zones differ."""
+
+    def build(zone: str | None) -> PipelineSpec:
+        stream = Stream("z", pa.schema([("ts", pa.timestamp("us", zone)), ("x", pa.int64())]), "ts")
+        return PipelineSpec((stream,), {}, (QuerySpec("q", "SELECT x, ts AS at FROM z [NOW]"),), 1)
+
+    checkpoint.run(build(None))
+    assert checkpoint.run(build("UTC")).notes == ()
+    with pytest.raises(QueryError, match="CHECKPOINT_DIFFERS"):
+        checkpoint.run(build("Europe/Berlin"))

@@ -14,12 +14,7 @@ from notebook import show_html
 from spark_support import write_file
 
 import penstock as ps
-from penstock.cql import Stream
-from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
-from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.run import Run
-from penstock.spark.spec import PipelineSpec
-from penstock.spark.storage import Folder
 
 NAIVE, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -103,20 +98,6 @@ def test_descriptions_and_with_block(spark: Any, tmp_path: Path) -> None:
         assert "SELECT z.x" in show_html(run)
     assert not run.isActive
     assert repr(run).endswith("stopped>")
-
-
-def test_checkpoint_with_timestamps_without_zone(tmp_path: Path) -> None:
-    """Earlier versions declared the TIMESTAMP of a script without its zone. Other types still differ."""
-
-    def open_checkpoint(kind: pa.DataType) -> CheckpointMetadata:
-        stream = Stream("z", pa.schema([("ts", kind), ("x", pa.int64())]), "ts")
-        query = QuerySpec("q", "SELECT x FROM z [NOW]")
-        return CheckpointMetadata.open(Folder(str(tmp_path)), PipelineSpec((stream,), {}, (query,), 1))
-
-    before = open_checkpoint(NAIVE)
-    assert open_checkpoint(ZONED).run == before.run
-    with pytest.raises(ps.QueryError, match="CHECKPOINT_DIFFERS"):
-        open_checkpoint(pa.timestamp("us", "Europe/Berlin"))
 
 
 @pytest.mark.parametrize("cls", [ps.Pipeline, Run])

@@ -19,7 +19,7 @@ from checkpoint_fixture import (
     unpack_fixture,
     write_batch,
 )
-from faults import FailingSink
+from faults import FailingTaskSink
 from inspect_spark import read_session_settings
 from spark_support import drain, read_stream
 
@@ -84,7 +84,9 @@ def test_refused_starts_lose_no_windows(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ps.PenstockError, match="SINK_FAILED"):
         unopened.start(tmp_path / "ck")
     write_batch(tmp_path, 1)
-    failing, _ = build_pipeline(spark, tmp_path, {"recent": RECENT}, FailingSink(sinks.memory(), 1))
+    failing, _ = build_pipeline(
+        spark, tmp_path, {"recent": RECENT}, FailingTaskSink(sinks.parquet(str(tmp_path / "failing")), 1)
+    )
     with pytest.raises(ps.PenstockError, match="SINK_FAILED"):
         drain(failing.start(tmp_path / "ck"))
     pipe, second = build_pipeline(spark, tmp_path, both)

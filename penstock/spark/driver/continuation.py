@@ -78,18 +78,23 @@ def _adopt_zones(record: PipelineRecord, spec: PipelineSpec) -> PipelineRecord:
     """
     now = spec.describe()
     adopted = {kind: _adopt_kind(record.declared[kind], now[kind]) for kind in ("streams", "tables")}
-    return replace(record, declared={**record.declared, **adopted})
+    inlets = {
+        number: replace(inlet, columns=_adopt_columns(inlet.columns, now["streams"].get(inlet.stream)))
+        for number, inlet in record.inlets.items()
+    }
+    return replace(record, declared={**record.declared, **adopted}, inlets=inlets)
 
 
 def _adopt_kind(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    def adopt(name: str, column: str, type_: str) -> str:
-        declared = now.get(name, {"columns": {}})["columns"].get(column)
-        return declared if (type_, declared) == ("timestamp", "timestamp(UTC)") else type_
-
     return {
-        name: {**entry, "columns": {column: adopt(name, column, type_) for column, type_ in entry["columns"].items()}}
-        for name, entry in before.items()
+        name: {**entry, "columns": _adopt_columns(entry["columns"], now.get(name))} for name, entry in before.items()
     }
+
+
+def _adopt_columns(before: Mapping[str, str], now: Mapping[str, Any] | None) -> dict[str, str]:
+    declared = {} if now is None else now["columns"]
+    zoned = ("timestamp", "timestamp(UTC)")
+    return {name: zoned[1] if (kind, declared.get(name)) == zoned else kind for name, kind in before.items()}
 
 
 def check_cells(place: str, before: int, now: int) -> None:

@@ -25,6 +25,7 @@ from penstock.errors import DataError
 from penstock.spark.sinks.file_names import FolderMode, check_mode, choose_files_of_others, name_output
 from penstock.spark.sinks.formats import FileFormat
 from penstock.spark.sinks.protocol import Attempt, TaskSink
+from penstock.spark.storage import Folder
 
 STAGING_FOLDER = "_penstock"
 FILE_SIZE = 512 * 2**20
@@ -41,8 +42,7 @@ class FileSink(TaskSink):
     def __init__(
         self, path: str, file_format: FileFormat, mode: FolderMode = "error", file_size: int = FILE_SIZE
     ) -> None:
-        is_uri = "://" in path or path.startswith(_LOCAL_SCHEME)
-        self.path = path if is_uri else str(Path(path).absolute())  # workers may run in another folder
+        self.path = path if "://" in path or path.startswith(_LOCAL_SCHEME) else _resolve_path(path)
         self.mode = check_mode(mode)
         self._format = file_format
         self._file_size = file_size
@@ -124,6 +124,12 @@ class FileSink(TaskSink):
         for info in files.get_file_info(fs.FileSelector(staging, allow_not_found=True)):
             if info.base_name != f"{batch:08d}" or not moves:
                 _delete_folder(files, info.path)
+
+
+def _resolve_path(path: str) -> str:
+    """A path without a scheme as Spark resolves it, for workers that may run in another folder."""
+    folder = Folder(path)
+    return str(Path(path).absolute()) if folder.is_local else folder.uri
 
 
 def _open_folder(path: str) -> tuple[fs.FileSystem, str]:
