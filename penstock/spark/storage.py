@@ -107,7 +107,7 @@ class Folder:
 
 def _find_active_context() -> SparkContext | None:
     """The driver's connection to Spark; None in tasks, without a session, and where pyspark is not installed."""
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return None
     from pyspark import SparkContext  # noqa: PLC0415 - the engine and the command line work without pyspark
 

@@ -294,5 +294,5 @@ def test_timestamps_without_zone_continue_as_utc(checkpoint: Checkpoint) -> None
 
     checkpoint.run(build(None))
     assert checkpoint.run(build("UTC")).notes == ()
-    with pytest.raises(QueryError, match="CHECKPOINT_DIFFERS"):
+    with pytest.raises(ps.QueryError, match="CHECKPOINT_DIFFERS"):
         checkpoint.run(build("Europe/Berlin"))
