@@ -38,6 +38,13 @@ class InternalError(PenstockError):
     """An invariant is broken. Please report it with the seed or the input."""
 
 
+class PenstockWarning(UserWarning):
+    """A query, or the state of an engine, is valid but seldom intended. The message has a condition and a remedy.
+
+    Filter it with Python's `warnings` module, for example `warnings.simplefilter("ignore", PenstockWarning)`.
+    """
+
+
 def require_known(value: object, options: Sequence[str], what: str) -> None:
     """Raise a `QueryError` that lists the options if the value is not one of them."""
     if value not in options:

@@ -6,6 +6,7 @@ Results go to stdout; progress and errors go to stderr.
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ from typer.core import TyperGroup
 from penstock import lab as labs
 from penstock.cql import Script, read_script
 from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
+from penstock.plan import list_script_warnings
 from penstock.spark.sinks import from_connector
 
 INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
@@ -97,12 +99,16 @@ def demo(
 def check(script: ScriptFile) -> None:
     """Validate a script and list its declarations, or show the position of the first error."""
     found = _check_script(script)
-    table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
+    warnings = list_script_warnings(found)
+    count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
+    table = RichTable(title=f"{script.name}: fine{count}", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
         table.add_column(heading)
     for kind, name, what in found.summarize():
         table.add_row(kind, name, what)
     Console().print(table)
+    for warning in warnings:
+        print(f"warning: {warning.format(found.text)}")
 
 
 def _check_script(path: Path) -> Script:
@@ -122,7 +128,12 @@ def explain(
     table: Annotated[bool, typer.Option("--table", help="Show the state table; the same as --format table.")] = False,
 ) -> None:
     """Show the plan of every query of a script."""
-    print(_explain_script(read_script(script), PlanFormat.TABLE if table else form))
+    found = read_script(script)
+    text = _explain_script(found, PlanFormat.TABLE if table else form)
+    print(text)
+    for warning in list_script_warnings(found):
+        if str(warning) not in text:  # the text of a plan ends with the warnings about its query
+            print(f"warning: {warning.format(found.text)}", file=sys.stderr)
 
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
@@ -132,7 +143,7 @@ def _explain_script(script: Script, form: PlanFormat) -> str:
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
-    engine = Engine(clock=_read_zero_clock)
+    engine = Engine(clock=_read_zero_clock, warn=False)
     for stream in script.streams:
         engine.declare(stream)
     for table in script.tables:

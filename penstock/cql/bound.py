@@ -5,13 +5,14 @@ All durations are integers in the unit of the time column (microseconds for time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
+from penstock.cql.errors import Span
 from penstock.cql.windows import Window
 from penstock.expr import Expr
 
@@ -27,6 +28,8 @@ class Source:
     relation: Stream | Table
     window: Window
     freshness: int | None = None
+    span: Span | None = field(default=None, compare=False)
+    """Its place in the text that was bound."""
 
     @property
     def is_table(self) -> bool:
@@ -95,6 +98,8 @@ class Query:
     text: str
     emit: Emit
     body: QueryBody
+    offset: int = field(default=0, compare=False)
+    """The place of `text` in the text that was bound."""
 
     @property
     def time_type(self) -> pa.DataType:
@@ -112,6 +117,8 @@ class Query:
 @dataclass(frozen=True)
 class CreateStream:
     stream: Stream
+    span: Span
+    """The name in the script; also in the other statements."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +127,13 @@ class CreateStreamAs:
 
     name: str
     query: Query
+    span: Span
 
 
 @dataclass(frozen=True)
 class CreateTable:
     table: Table
+    span: Span
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,7 @@ class InsertInto:
 
     sink: str
     query: Query
+    span: Span
 
 
 @dataclass(frozen=True)

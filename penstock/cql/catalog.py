@@ -32,6 +32,8 @@ class Stream:
     timestamps: Timestamps = "external"
     skew: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
+    """How far ahead of the clock a time may be; None for any."""
     connector: Connector | None = None
 
     @property

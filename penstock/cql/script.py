@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from penstock.cql import Catalog, bind_script
+from penstock.cql.bind import bind_script
 from penstock.cql.bound import (
     BareQuery,
     CreateSink,
@@ -23,7 +23,7 @@ from penstock.cql.bound import (
     Source,
     Statement,
 )
-from penstock.cql.catalog import Connector, SinkDeclaration, Stream, Table
+from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
 from penstock.cql.errors import CqlError, CqlUnsupportedError
 from penstock.cql.types import format_type
 from penstock.errors import PenstockError, QueryError, UnsupportedError

@@ -62,16 +62,18 @@ def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalo
         raise origin.error("UNKNOWN_RELATION", message, name.span, relation=name.text)
     relation = catalog.relations[name.text]
     alias = syntax.alias.text if syntax.alias else relation.name
+    span = (name.span[0], (syntax.alias or syntax.window or name).span[1])
     if isinstance(relation, Table):
         if syntax.window:
             message = f"{relation.name} is a table: its rows are always valid, so it takes no window"
             raise origin.error("WINDOW_ON_TABLE", message, syntax.window.span)
-        return Source(alias, relation, STATIC)
+        return Source(alias, relation, STATIC, span=span)
     if syntax.window:
-        return Source(alias, relation, _bind_window(syntax.window.form, relation, origin))
+        return Source(alias, relation, _bind_window(syntax.window.form, relation, origin), span=span)
     if shorthand:
-        return Source(alias, relation, Range(convert_amount(shorthand, relation.time_type, origin)))
-    return Source(alias, relation, UNBOUNDED)
+        window = Range(convert_amount(shorthand, relation.time_type, origin))
+        return Source(alias, relation, window, span=span)
+    return Source(alias, relation, UNBOUNDED, span=span)
 
 
 def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:

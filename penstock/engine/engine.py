@@ -20,6 +20,7 @@ from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
 from penstock.engine.components import EngineComponents
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.join_registry import JoinRegistry
+from penstock.engine.notices import Notices
 from penstock.engine.options import EngineOptions
 from penstock.engine.persistence import Persistence, read_options
 from penstock.engine.push_cycle import PushCycle
@@ -33,6 +34,7 @@ from penstock.engine.streams import Clock
 from penstock.errors import QueryError, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
 from penstock.join import DemandFilter, Migration, Slicing
+from penstock.ops import Notice
 from penstock.plan import ExplainNode
 from penstock.state import FOREVER, SHIPPED, Maintenance
 
@@ -68,6 +70,7 @@ class Engine:
         adapt: bool | Rules = False,
         timer: Timer = perf_counter,
         maintenance: Maintenance = SHIPPED,
+        warn: bool = True,
     ) -> None:
         """Create an engine without streams and queries.
 
@@ -75,12 +78,13 @@ class Engine:
         `batch`: how many tuples an operator takes per turn. `clock`: the time of streams that the engine stamps.
         `demand`: see `query`. `share`: queries over the same streams run as one join. `slicing`: see `reslice`.
         `max_queries`: the largest number of queries. `adapt`: plans, state policies and budgets follow measurements, by
-        `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push. `maintenance`:
-        when state is reorganised; results do not depend on it.
+        `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push.
+        `maintenance`: when state is reorganised; results do not depend on it. `warn`: warnings about queries, and
+        `notices`, are also emitted once as `PenstockWarning`.
         """
         rules = as_rules(adapt)
         options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance)
-        self._guard = Guard()
+        self._guard = Guard(warns=warn)
         self._graph = Graph()
         self._scheduler = GraphScheduler(self._graph, batch)
         self._relations = Relations(self._graph, clock, self._guard)
@@ -92,8 +96,9 @@ class Engine:
         )
         self._changes = QueryChanges(self._components, QueryBuilder(self._components))
         self._adaptation = Adaptation(rules, timer)
-        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation)
-        self._reports = Reports(self._components)
+        self._notices = Notices(self._relations.streams, self._registry, self._guard)
+        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation, self._notices)
+        self._reports = Reports(self._components, self._notices)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
         self.schedule(schedule)
 
@@ -158,6 +163,7 @@ class Engine:
         the join hold; the metric `complete_since` is the time from which on no result is missing.
         """
         self._changes.start(QueryRequest(name, text, plan, state, demand, history=history))
+        self._reports.warn_of_query(name)
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Replace the text of a query: another window, filter or select list. It keeps the tuples of its windows.
@@ -166,6 +172,7 @@ class Engine:
         does not change.
         """
         self._changes.alter(name, text, plan, state)
+        self._reports.warn_of_query(name)
 
     def derive(
         self,
@@ -177,6 +184,7 @@ class Engine:
     ) -> None:
         """Declare a stream that consists of the results of a query; its time column is `_ts`."""
         self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
+        self._reports.warn_of_query(name)
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream without readers, and free its state."""
@@ -301,7 +309,10 @@ class Engine:
         return self._budgets.join_budgets(self._registry[name])
 
     def explain(self, name: str, format: str = "text") -> str:
-        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table"."""
+        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table".
+
+        The text ends with the warnings about the query and the active notices about its streams.
+        """
         return self._reports.explain(name, format)
 
     def reslice(self, slicing: Slicing, query: str | None = None) -> None:
@@ -324,6 +335,13 @@ class Engine:
     def metrics(self, name: str) -> dict[str, object]:
         """The metrics of a query, of its operators and of its streams."""
         return self._reports.metrics(name)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """The active notices: streams that hold others back, rows that are mostly late, times in another unit.
+
+        Each has a `condition`, a `stream` and a `message`; docs/troubleshooting.md lists them.
+        """
+        return self._notices.list_active()
 
     def late(self, name: str) -> pa.Table:
         """The late tuples of a stream (the newest million of them)."""

@@ -9,6 +9,16 @@ from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOpe
 from penstock.ops.expirations import Expirations
 from penstock.ops.ingest import fit_columns, split_null_times, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops.notices import (
+    FAR_AHEAD,
+    HeldBack,
+    Notice,
+    describe_held_back,
+    describe_late_rows,
+    find_unit_difference,
+    find_unit_mistake,
+    read_utc,
+)
 from penstock.ops.operator_id import OperatorId, make_stream_id
 from penstock.ops.protocol import (
     CHANGES,
@@ -35,6 +45,7 @@ from penstock.ops.union import UnionOperator
 
 __all__ = [
     "CHANGES",
+    "FAR_AHEAD",
     "INSERTS",
     "AggregateOperator",
     "Batch",
@@ -47,9 +58,11 @@ __all__ = [
     "Expirations",
     "FrontierBypass",
     "FrontierGenerator",
+    "HeldBack",
     "IStreamOperator",
     "Inlet",
     "LatentSource",
+    "Notice",
     "Operator",
     "OperatorId",
     "Outlet",
@@ -70,13 +83,18 @@ __all__ = [
     "compute_bound",
     "compute_clock_frontier",
     "concat",
+    "describe_held_back",
+    "describe_late_rows",
     "find_cut",
     "find_frontier",
+    "find_unit_difference",
+    "find_unit_mistake",
     "fit_columns",
     "has_ready",
     "make_stream_id",
     "mark_late",
     "merge_changes",
+    "read_utc",
     "split_null_times",
     "stamp_times",
     "to_tick",

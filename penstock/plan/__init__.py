@@ -35,6 +35,7 @@ from penstock.plan.query import (
 from penstock.plan.ranges import RangeCondition, find_range_condition
 from penstock.plan.routing import EddyRoute, choose_route
 from penstock.plan.rules import PlanningContext, plan_body
+from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
 from penstock.plan.slice_cost import (
     Rates,
@@ -60,6 +61,7 @@ from penstock.plan.tree import (
     replace_subtree,
     require_tree,
 )
+from penstock.plan.warnings import QueryWarning, WarningContext, list_query_warnings
 
 __all__ = [
     "UNLIMITED",
@@ -89,6 +91,7 @@ __all__ = [
     "PlanShape",
     "PlanningContext",
     "Properties",
+    "QueryWarning",
     "RangeCondition",
     "Rates",
     "SequencePart",
@@ -99,6 +102,7 @@ __all__ = [
     "SubPlan",
     "Tree",
     "UnionPart",
+    "WarningContext",
     "as_mermaid",
     "as_text",
     "build_join_graph",
@@ -128,6 +132,8 @@ __all__ = [
     "list_joins",
     "list_leaves",
     "list_planned_joins",
+    "list_query_warnings",
+    "list_script_warnings",
     "list_states",
     "match_equality",
     "parse_tree",

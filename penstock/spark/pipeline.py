@@ -9,6 +9,7 @@ from functools import partial, reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
+from warnings import warn
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -18,8 +19,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockWarning, QueryError, UnsupportedError
 from penstock.expr import quote_name
+from penstock.plan import WarningContext, list_query_warnings
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
@@ -166,11 +168,20 @@ class Pipeline:
                 )
             Cell(Layout(self._build_spec(cells, tried)))
             self._config = config
+            if isinstance(command, AddQuery | DeriveStream):
+                self._warn_of_query(command.name)
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
             elif isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
             return command
+
+    def _warn_of_query(self, name: str) -> None:
+        """Emit the warnings about the text of a query that was added."""
+        query = self._build_spec(1, self._config).bound_queries[name]
+        rows = {table: data.num_rows for table, data in self._tables.items()}
+        for warning in list_query_warnings(query, WarningContext(table_rows=rows)):
+            warn(f"{name}: {warning.format(query.text, query.offset)}", PenstockWarning, stacklevel=4)
 
     def _check_name_free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
