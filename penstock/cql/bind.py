@@ -20,7 +20,7 @@ from penstock.cql.bound import (
 from penstock.cql.catalog import Catalog, Connector, HasName, NameMap, SinkDeclaration, Stream, Table
 from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
-from penstock.cql.errors import Origin, suggest_similar
+from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
 from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body, check_time_types
 from penstock.cql.sources import convert_amount
@@ -36,8 +36,8 @@ from penstock.cql.syntax import (
     QuerySyntax,
     StatementSyntax,
 )
-from penstock.cql.types import find_time_column, format_type, to_arrow_type
-from penstock.errors import QueryError
+from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
+from penstock.errors import QueryError, UnsupportedError
 
 T = TypeVar("T", bound=HasName)
 _FILE_SINKS = ("parquet", "csv", "json", "delta")
@@ -99,7 +99,8 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
         case CreateTableSyntax():
             _check_new_name(syntax.name, catalog.relations, origin)
             schema = _build_schema(syntax.columns, origin)
-            table = Table(syntax.name.text, schema, _bind_source_connector(syntax.connector, origin))
+            connector = _bind_source_connector(syntax.connector, origin)
+            table = Table(syntax.name.text, schema, connector, _list_required(syntax.columns))
             return CreateTable(table, syntax.name.span)
         case CreateSinkSyntax():
             _check_new_name(syntax.name, catalog.sinks, origin)
@@ -132,12 +133,14 @@ def _bind_stream(syntax: CreateStreamSyntax, origin: Origin) -> Stream:
         timestamps=syntax.timestamps,
         connector=_bind_source_connector(syntax.connector, origin),
     )
-    lateness, skew, idle = syntax.lateness, syntax.skew, syntax.idle_after
+    lateness, skew, idle, ahead = syntax.lateness, syntax.skew, syntax.idle_after, syntax.ahead
     return replace(
         stream,
         lateness=convert_amount(lateness, stream.time_type, origin, least=0) if lateness else 0,
         skew=convert_amount(skew, stream.time_type, origin, least=0) if skew else 0,
         idle_after=convert_amount(idle, stream.time_type, origin) if idle else None,
+        ahead=convert_amount(ahead, stream.time_type, origin, least=0) if ahead else None,
+        required=_list_required(syntax.columns),
     )
 
 
@@ -145,7 +148,9 @@ def _build_schema(columns: tuple[ColumnSyntax, ...], origin: Origin) -> pa.Schem
     fields: dict[str, pa.Field] = {}
     for column in columns:
         try:
-            declared = to_arrow_type(column.type.text)
+            declared = parse_column_type(column.type.text)
+        except UnsupportedError as error:
+            raise CqlUnsupportedError(error.condition, error.message, origin.text, column.type.span) from None
         except QueryError as error:
             raise origin.error(error.condition, error.message, column.type.span) from None
         if column.name.text.casefold() in fields:
@@ -153,6 +158,10 @@ def _build_schema(columns: tuple[ColumnSyntax, ...], origin: Origin) -> pa.Schem
             raise origin.error("DUPLICATE_COLUMN", message, column.name.span)
         fields[column.name.text.casefold()] = pa.field(column.name.text, declared)
     return pa.schema(list(fields.values()))
+
+
+def _list_required(columns: tuple[ColumnSyntax, ...]) -> tuple[str, ...]:
+    return tuple(column.name.text for column in columns if split_not_null(column.type.text)[1])
 
 
 def _bind_source_connector(syntax: ConnectorSyntax | None, origin: Origin) -> Connector | None:

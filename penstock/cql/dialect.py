@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _NO_TOKEN = Token(TokenType.SENTINEL, "")
 # Words that can follow a number and are not a misspelled unit.
-_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "FRESHNESS"})
+_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS"})
 
 
 def find_span(node: exp.Expr) -> Span:

@@ -37,6 +37,7 @@ class _StreamClauses:
     timestamps: Timestamps | None = None
     skew: Amount | None = None
     idle_after: Amount | None = None
+    ahead: Amount | None = None
 
 
 class ScriptParser(QueryParser):
@@ -112,6 +113,7 @@ class ScriptParser(QueryParser):
             timestamps=clauses.timestamps or "external",
             skew=clauses.skew,
             idle_after=clauses.idle_after,
+            ahead=clauses.ahead,
             connector=self._read_connector("FROM"),
         )
 
@@ -127,6 +129,9 @@ class ScriptParser(QueryParser):
         if self._match_text_seq("IDLE"):
             self.expect_words("AFTER")
             before_amount, clauses.idle_after = clauses.idle_after, self.read_amount("a duration such as 30 SECONDS")
+            return self._check_once(before_amount is None, first)
+        if self._match_text_seq("AHEAD"):
+            before_amount, clauses.ahead = clauses.ahead, self.read_amount("a duration such as 1 DAY")
             return self._check_once(before_amount is None, first)
         if self._match_text_seq("TIMESTAMPS"):
             if self._curr.text.upper() not in _TIMESTAMPS:

@@ -118,6 +118,7 @@ class Engine:
         timestamps: Timestamps = "external",
         skew: Duration = 0,
         idle_after: Duration | None = None,
+        ahead: Duration | None = None,
     ) -> None:
         """Declare a stream: its columns, its time column, and how late a tuple may be.
 
@@ -125,9 +126,12 @@ class Engine:
         `skew`, tuples of an "external" stream come at most that long after their time; with `idle_after`, a stream
         without tuples for that long is taken to have none older than that; tuples of an "internal" stream are stamped
         when they arrive, those of a "latent" stream when they are first read, and their time column is ignored.
+
+        With `ahead`, a tuple whose time is further than that ahead of the clock goes to the dead letters. Without it,
+        one tuple from a far future makes every later one late.
         """
         self._relations.require_free(name)
-        self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after))
+        self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after, ahead))
 
     def declare(self, stream: Stream) -> None:
         """Declare a stream as CREATE STREAM of a script describes it."""

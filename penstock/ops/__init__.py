@@ -7,7 +7,7 @@ from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
 from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
 from penstock.ops.expirations import Expirations
-from penstock.ops.ingest import fit_columns, split_null_times, to_tick
+from penstock.ops.ingest import SplitRows, fit_columns, split_bad_rows, split_null_columns, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.notices import (
     FAR_AHEAD,
@@ -73,6 +73,7 @@ __all__ = [
     "SequenceOperator",
     "SlidingAggregateOperator",
     "SourceOperator",
+    "SplitRows",
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
@@ -95,7 +96,8 @@ __all__ = [
     "mark_late",
     "merge_changes",
     "read_utc",
-    "split_null_times",
+    "split_bad_rows",
+    "split_null_columns",
     "stamp_times",
     "to_tick",
     "undo",

@@ -127,7 +127,7 @@ def find_unit_mistake(stream: Stream, newest: int) -> Notice | None:
 
 def find_unit_difference(streams: Iterable[tuple[Stream, int]]) -> Notice | None:
     """The notice that streams of one query count time in different units; takes integer streams and newest times."""
-    known = [(stream, unit) for stream, newest in streams if (unit := _guess_tick_unit(newest)) is not None]
+    known = [(stream, unit) for stream, newest in streams if (unit := guess_tick_unit(newest)) is not None]
     for stream, unit in known[1:]:
         first, first_unit = known[0]
         if unit != first_unit and not pa.types.is_timestamp(stream.time_type):
@@ -139,7 +139,7 @@ def find_unit_difference(streams: Iterable[tuple[Stream, int]]) -> Notice | None
     return None
 
 
-def _guess_tick_unit(newest: int) -> str | None:
+def guess_tick_unit(newest: int) -> str | None:
     """The unit in which an integer is a time between 1990 and 2100."""
     units = (("seconds", 1 / _SECOND), ("milliseconds", 1 / 1_000), ("microseconds", 1), ("nanoseconds", 1_000))
     return next((unit for unit, size in units if _FIRST_PLAUSIBLE <= newest / size <= _LAST_PLAUSIBLE), None)

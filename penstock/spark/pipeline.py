@@ -38,7 +38,7 @@ from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
-from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
+from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
 
@@ -82,6 +82,7 @@ class Pipeline:
         timestamps: Timestamps = "external",
         skew: Duration = 0,
         idle_after: Duration | None = None,
+        ahead: Duration | None = None,
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
@@ -91,7 +92,8 @@ class Pipeline:
 
         By default only rows and `Run.advance` advance its time. With `skew` (the longest delay between the time of a
         row and its arrival) or `idle_after` (after that long without rows, older rows are not expected) the clock
-        advances it too, if a query waits for it.
+        advances it too, if a query waits for it. With `ahead`, a row whose time is further than that ahead of the time
+        of its micro-batch goes to the dead letters.
 
         `schema` has the types of the columns, by default those of the DataFrame. With `packed` the DataFrame has one
         binary column: Arrow IPC streams of rows of that schema, so Spark does not convert rows to columns.
@@ -113,12 +115,12 @@ class Pipeline:
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
                 columns = columns.append(pa.field(time, pa.timestamp("us")))
-        declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after)
-        if is_clocked(declared) and not pa.types.is_timestamp(declared.time_type):
+        declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after, ahead)
+        if (is_clocked(declared) or ahead is not None) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
-                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {declared.time} counts "
-                "ticks; use Run.advance",
+                f"{name}: skew, idle_after, ahead and rows stamped by a clock need a timestamp, but {declared.time} "
+                "counts ticks; use Run.advance",
             )
         self._streams.add(declared)
         self._frames[name] = df
@@ -281,11 +283,12 @@ class Pipeline:
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
             # Spark's current_timestamp() is that of the micro-batch: the same when it is repeated
-            now = [current_timestamp()] if is_stamped(stream) else []
-            given = [name for name in stream.schema.names if not now or name != stream.time]
+            now = [current_timestamp()] if is_stamped(stream) or stream.ahead is not None else []
+            given = [name for name in stream.schema.names if not is_stamped(stream) or name != stream.time]
             read = [col(quote_name(name)) for name in (frame.columns if blobs else given)]
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
-            names = None if blobs else [*given, *([stream.time] if now else [])]
+            clock = stream.time if is_stamped(stream) else NOW_COLUMN
+            names = None if blobs else [*given, *([clock] if now else [])]
             packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
         commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
         packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))

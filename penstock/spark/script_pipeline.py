@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -30,10 +31,11 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
             timestamps=stream.timestamps,
             skew=stream.skew,
             idle_after=stream.idle_after,
-            schema=stream.schema,
+            ahead=stream.ahead,
+            schema=_mark_required(stream),
         )
     for table in script.tables:
-        pipe.table(table.name, _read_relation(pipe.spark, table, streaming=False).toArrow().cast(table.schema))
+        pipe.table(table.name, _collect_table(pipe.spark, table))
     sinks = _build_sinks(script)
     named = iter(script.queries.items())
     for statement in script.statements:
@@ -48,6 +50,20 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
                 name, query = next(named)
                 pipe.query(name, query.text, sink=console())
     return pipe
+
+
+def _mark_required(stream: Stream) -> pa.Schema:
+    """The schema of a stream, with NOT NULL columns that are not nullable."""
+    return pa.schema([field.with_nullable(field.name not in stream.required) for field in stream.schema])
+
+
+def _collect_table(spark: SparkSession, table: Table) -> pa.Table:
+    rows = _read_relation(spark, table, streaming=False).toArrow().cast(table.schema)
+    for name in table.required:
+        if nulls := rows.column(name).null_count:
+            message = f"table {table.name}: {nulls} rows have NULL in {name}, which is declared NOT NULL"
+            raise DataError("NULL_IN_TABLE", message, source=table.name)
+    return rows
 
 
 def _check_has_query(script: Script) -> None:
