@@ -12,7 +12,7 @@ from time import time
 
 import pyarrow as pa
 
-from penstock.cql import format_duration
+from penstock.cql import Stream, format_duration
 from penstock.engine.guard import Guard
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.streams import StreamRegistry
@@ -40,6 +40,8 @@ _MANY_LATE = 100
 class SourceRecord:
     """What is remembered of a source: its figures after the last push, and when they changed."""
 
+    timed: bool
+    """Whether its times are timestamps of its rows, which can be in a wrong unit."""
     frontier: int
     arrived: int
     late: int
@@ -73,8 +75,7 @@ class Notices:
         for source in self._streams:
             record = self._records.get(source.stream.name)
             if record is None:
-                record = SourceRecord(int(ALWAYS), 0, 0, self._pushes - 1, time())
-                self._records[source.stream.name] = record
+                record = self._add_record(source.stream)
             if source.frontier != record.frontier:
                 self._record_frontier(source, record)
             if source.arrival_count != record.arrived:
@@ -87,8 +88,12 @@ class Notices:
         if record.frontier != ALWAYS and rise > record.rise:
             record.rise, record.rise_push = rise, self._pushes
         record.frontier, record.push, record.seconds = source.frontier, self._pushes, time()
-        if (found := find_unit_mistake(source.stream, source.find_newest_time())) is not None:
+        if record.timed and (found := find_unit_mistake(source.stream, source.find_newest_time())) is not None:
             self._warn(found)
+
+    def _add_record(self, stream: Stream) -> SourceRecord:
+        timed = stream.timestamps == "external" and pa.types.is_timestamp(stream.time_type)
+        return self._records.setdefault(stream.name, SourceRecord(timed, int(ALWAYS), 0, 0, self._pushes - 1, time()))
 
     def _record_rows(self, source: SourceOperator, record: SourceRecord) -> None:
         record.last_rows = source.arrival_count - record.arrived

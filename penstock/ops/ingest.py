@@ -112,23 +112,27 @@ def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | N
     `now` is the clock, for a stream that declares how far ahead of it a time may be.
     """
     bad: list[tuple[Mapping[str, pa.Array], str]] = []
-    required = [(stream.time, "is NULL"), *((name, "is NULL, but declared NOT NULL") for name in stream.required)]
-    for name, reason in required:
+    for name in (stream.time, *stream.required):
         if columns[name].null_count:
             valid = np.asarray(columns[name].is_valid())
-            bad.append((_filter_rows(columns, ~valid), f"{name} {reason}"))
+            bad.append((_filter_rows(columns, ~valid), _explain_null(stream, name)))
             columns = _filter_rows(columns, valid)
     times = to_ticks(columns[stream.time])
-    latest, reason = int(FOREVER) - 1, f"{stream.time} is the end of time"
-    limits = [(latest, reason)]
-    if now is not None and stream.ahead is not None:
-        ahead = format_duration(stream.ahead, stream.time_type)
-        limits.append((now + stream.ahead, f"{stream.time} is more than {ahead} ahead of the clock"))
-    for limit, reason in limits:
-        if times.max(initial=limit) > limit:
-            bad.append((_filter_rows(columns, times > limit), reason))
-            columns, times = _filter_rows(columns, times <= limit), times[times <= limit]
+    newest, end = times.max(initial=0), int(FOREVER)
+    limit = end if now is None or stream.ahead is None else now + stream.ahead
+    if newest == end:
+        bad.append((_filter_rows(columns, times == end), f"{stream.time} is the end of time"))
+        columns, times = _filter_rows(columns, times < end), times[times < end]
+    if newest > limit and (times > limit).any():
+        ahead = format_duration(limit - (now or 0), stream.time_type)
+        reason = f"{stream.time} is more than {ahead} ahead of the clock"
+        bad.append((_filter_rows(columns, times > limit), reason))
+        columns, times = _filter_rows(columns, times <= limit), times[times <= limit]
     return SplitRows(times, columns, tuple(bad))
+
+
+def _explain_null(stream: Stream, name: str) -> str:
+    return f"{name} is NULL" if name == stream.time else f"{name} is NULL, but declared NOT NULL"
 
 
 def split_null_columns(stream: Stream, columns: Mapping[str, pa.Array]) -> SplitRows:
