@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from penstock.cql import advice
 from penstock.cql.bound import Emit, SeqMode
 from penstock.cql.dialect import ScalarParser, find_span
 from penstock.cql.errors import CqlError
@@ -37,13 +38,13 @@ _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
     "FRESHNESS": (),
 }
 _UNSUPPORTED = {
-    TokenType.ORDER_BY: ("ORDER BY", "results leave in temporal order"),
+    TokenType.ORDER_BY: ("ORDER BY", "remove it; results leave in temporal order"),
     TokenType.SORT_BY: ("SORT BY", "results leave in temporal order"),
     TokenType.CLUSTER_BY: ("CLUSTER BY", ""),
     TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY", ""),
-    TokenType.LIMIT: ("LIMIT", "a continuous query has no last row; bound it with a window"),
-    TokenType.FETCH: ("FETCH", "a continuous query has no last row; bound it with a window"),
-    TokenType.OFFSET: ("OFFSET", "a continuous query has no last row; bound it with a window"),
+    TokenType.LIMIT: ("LIMIT", advice.LIMIT),
+    TokenType.FETCH: ("FETCH", advice.LIMIT),
+    TokenType.OFFSET: ("OFFSET", advice.LIMIT),
     TokenType.QUALIFY: ("QUALIFY", ""),
     TokenType.LATERAL: ("LATERAL", ""),
     TokenType.PIVOT: ("PIVOT", ""),
@@ -97,12 +98,12 @@ class QueryParser(ScalarParser):
             everything = self._match(TokenType.ALL)
             distinct = not everything and self._match(TokenType.DISTINCT)
             if operator.token_type == TokenType.INTERSECT:
-                raise self.unsupported_error("INTERSECT", self.span_since(operator), "join the two streams")
+                raise self.unsupported_error("INTERSECT", self.span_since(operator), advice.INTERSECT)
             if operator.token_type == TokenType.UNION and not everything:
                 written = "UNION DISTINCT" if distinct else "UNION"
-                raise self.unsupported_error(written, self.span_since(operator), "write UNION ALL")
+                raise self.unsupported_error(written, self.span_since(operator), advice.UNION)
             if operator.token_type == TokenType.EXCEPT and everything:
-                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), "write EXCEPT")
+                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), advice.EXCEPT_ALL)
             first = self._curr
             right = self._read_term()
             kind: SetKind = "union all" if operator.token_type == TokenType.UNION else "except"
@@ -115,7 +116,7 @@ class QueryParser(ScalarParser):
             self.expect_words(")")
             return body
         if self.is_next("WITH"):
-            raise self.unsupported_error("WITH", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
+            raise self.unsupported_error("WITH", self.locate_token(), advice.SUBQUERY_IN_FROM)
         if self._curr.text.upper() in _EMITS and self._next.token_type == TokenType.L_PAREN:
             written = self._curr.text.upper()
             raise self.unsupported_error(
@@ -168,6 +169,9 @@ class QueryParser(ScalarParser):
                 case "WHERE":
                     clauses.where = self.read_scalar("a condition")
                 case "WINDOW":
+                    if self._curr.text.casefold() in advice.FUNCTIONS:
+                        construct, instead = advice.FUNCTIONS[self._curr.text.casefold()]
+                        raise self.unsupported_error(construct, self.locate_token(), instead)
                     clauses.window = self.read_amount("a duration such as 10 MINUTES")
                 case "GROUP BY":
                     clauses.group_by = self.read_list(lambda: self.read_scalar("a column or an expression"))
@@ -176,10 +180,19 @@ class QueryParser(ScalarParser):
                 case "FRESHNESS":
                     clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
-        if self._curr.token_type in _UNSUPPORTED:
-            construct, advice = _UNSUPPORTED[self._curr.token_type]
-            raise self.unsupported_error(construct, self.locate_token(), advice)
+        self._refuse_emit()
+        self._refuse_clause()
         return clauses
+
+    def _refuse_clause(self) -> None:
+        """Refuse a clause of SQL that is not supported, by its name."""
+        if self._curr.token_type in _UNSUPPORTED:
+            construct, instead = _UNSUPPORTED[self._curr.token_type]
+            raise self.unsupported_error(construct, self.locate_token(), instead)
+
+    def _refuse_emit(self) -> None:
+        if self.is_next("EMIT", "CHANGES") or self.is_next("EMIT", "FINAL") or self.is_next("EMIT", "ON"):
+            raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
 
     def _read_clause_keyword(self, seen: list[str]) -> str | None:
         clause = " ".join(self._curr.text.upper().split())
@@ -206,7 +219,7 @@ class QueryParser(ScalarParser):
             elif self._match_text_seq("INNER", "JOIN") or self._match(TokenType.JOIN):
                 sources.append(self._read_source())
                 if self.is_at(TokenType.USING):
-                    raise self.unsupported_error("USING", self.locate_token(), "write ON a.x = b.x")
+                    raise self._unsupported_using_error(sources)
                 self.expect_words("ON")
                 conditions.append(self.read_scalar("a condition"))
             else:
@@ -215,11 +228,21 @@ class QueryParser(ScalarParser):
             raise self._unsupported_join_error()
         return tuple(sources), tuple(conditions)
 
+    def _unsupported_using_error(self, sources: list[SourceSyntax]) -> CqlError:
+        first = self._curr
+        self._advance()
+        self.expect_words("(")
+        columns = self.read_list(lambda: self.read_name("a column"))
+        self.expect_words(")")
+        left, right = ((source.alias or source.relation).text for source in sources[-2:])
+        equal = " AND ".join(f"{left}.{column.text} = {right}.{column.text}" for column in columns)
+        return self.unsupported_error("USING", self.span_since(first), f"write ON {equal}")
+
     def _unsupported_join_error(self) -> CqlError:
         first, construct = self._curr, _UNSUPPORTED_JOINS[self._curr.token_type]
         while self._curr.token_type in _UNSUPPORTED_JOINS or self.is_at(TokenType.INNER, TokenType.JOIN):
             self._advance()
-        return self.unsupported_error(construct, self.span_since(first), "write JOIN ... ON")
+        return self.unsupported_error(construct, self.span_since(first), advice.JOINS[construct])
 
     def _read_sequence(self) -> tuple[tuple[SourceSyntax, ...], SeqMode]:
         first = self._curr
@@ -238,16 +261,16 @@ class QueryParser(ScalarParser):
 
     def _read_source(self) -> SourceSyntax:
         if self.is_at(TokenType.L_PAREN):
-            raise self.unsupported_error("SUBQUERY", self.locate_token(), "derive the stream with CREATE STREAM ... AS")
+            raise self.unsupported_error("SUBQUERY", self.locate_token(), advice.SUBQUERY_IN_FROM)
         if self.is_next("SEQ", "("):
             raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
-        if self._curr.token_type in _UNSUPPORTED:
-            construct, advice = _UNSUPPORTED[self._curr.token_type]
-            raise self.unsupported_error(construct, self.locate_token(), advice)
+        self._refuse_clause()
         relation = self.read_name("a stream or table")
         if self.is_at(TokenType.L_PAREN):
-            raise self.unsupported_error("TABLE FUNCTION", relation.span)
+            construct, instead = advice.FUNCTIONS.get(relation.text.casefold(), ("TABLE FUNCTION", ""))
+            raise self.unsupported_error(construct, relation.span, instead)
         window = self._read_window() if self.is_at(TokenType.L_BRACKET) else None
+        self._refuse_emit()
         bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not self.is_next("FRESHNESS")
         alias = self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
         if alias and self.is_at(TokenType.L_BRACKET):
@@ -272,6 +295,7 @@ class QueryParser(ScalarParser):
             return UNBOUNDED
         if self._match_text_seq("RANGE"):
             size = self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
+            self._match_text_seq("PRECEDING")
             slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
             return RangeSyntax(size, slide)
         partition: tuple[Name, ...] = ()
@@ -279,5 +303,5 @@ class QueryParser(ScalarParser):
             partition = self.read_list(lambda: self.read_name("a column"))
             self.expect_words("ROWS")
         elif not self._match_text_seq("ROWS"):
-            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
+            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED, such as [RANGE 5 MINUTES]")
         return RowsSyntax(self.read_amount("a number of rows"), partition)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
@@ -73,6 +74,10 @@ class Scope:
         source = self.find_source(node.table) if node.table else None
         looked_at = (source,) if source else self.sources
         known = "; ".join(f"{each.relation.name} has {', '.join(column_names(each))}" for each in looked_at)
+        if not node.table and node.name.casefold() in advice.FUNCTIONS:
+            return self.origin.unsupported_error(
+                written.upper(), find_span(node), advice.FUNCTIONS[node.name.casefold()][1]
+            )
         hint = suggest_similar(node.name, [name for each in looked_at for name in column_names(each)])
         message = f"unknown column {written}; {known}{hint}"
         return self.origin.error("UNKNOWN_COLUMN", message, find_span(node), name=written)

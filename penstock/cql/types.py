@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from penstock.cql import advice
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError, UnsupportedError
 from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
@@ -79,10 +80,10 @@ def parse_column_type(sql_name: str) -> pa.DataType:
 
 def _make_constraint_error(sql_name: str, constraint: str) -> UnsupportedError:
     if constraint.startswith("PRIMARY"):
-        advice = "remove it; the window [PARTITION BY key ROWS 1] keeps the last row of each key of a stream"
+        instead = advice.PRIMARY_KEY
     else:
-        advice = "remove it; a column takes a name, a type and NOT NULL"
-    message = f"{constraint} of a column is not supported: {advice}"
+        instead = "remove it; a column takes a name, a type and NOT NULL"
+    message = f"{constraint} is not supported; {instead}"
     return UnsupportedError(f"UNSUPPORTED_{'_'.join(constraint.split())}", message, type=sql_name)
 
 

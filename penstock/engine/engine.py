@@ -31,7 +31,7 @@ from penstock.engine.reports import Reports
 from penstock.engine.results import Results
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.streams import Clock
-from penstock.errors import QueryError, require_known
+from penstock.errors import QueryError, name_arguments, require_known
 from penstock.graph import STRATEGIES, Graph, GraphScheduler
 from penstock.join import DemandFilter, Migration, Slicing
 from penstock.ops import Notice
@@ -43,6 +43,7 @@ from penstock.state import FOREVER, SHIPPED, Maintenance
     nests=("awaits", "close", "dead_letters", "decisions", "failures", "late", "overloads", "picture"),
     always=("close",),
 )
+@name_arguments
 class Engine:
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 

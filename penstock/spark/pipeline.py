@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
 from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
-from penstock.errors import DataError, PenstockWarning, QueryError, UnsupportedError
+from penstock.errors import DataError, PenstockWarning, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
 from penstock.plan import WarningContext, list_query_warnings
 from penstock.spark.driver.adaptive import BatchTiming
@@ -43,6 +43,7 @@ from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
 
 
+@name_arguments
 class Pipeline:
     """Declare streams, tables and queries, then `start`."""
 

@@ -21,7 +21,7 @@ from penstock.adapt import (
     decode_order,
 )
 from penstock.cql import bind_query
-from penstock.errors import DataError, UnsupportedError
+from penstock.errors import DataError, UnsupportedError, name_arguments
 from penstock.ops import to_tick
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.batch_sink import EffectCallback, Listener
@@ -32,6 +32,7 @@ from penstock.spark.heartbeat import Heartbeat, is_clocked
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink
 
 
+@name_arguments
 class Run(QueryHandle):
     """The handle of a started pipeline.
 
