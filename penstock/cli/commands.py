@@ -11,6 +11,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
+from warnings import simplefilter
 
 import typer
 from rich.console import Console
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 
 from penstock import lab as labs
 from penstock.cql import Script, read_script
-from penstock.errors import DataError, PenstockError, QueryError, ResourceError, UnsupportedError
+from penstock.errors import DataError, PenstockError, PenstockWarning, QueryError, ResourceError, UnsupportedError
 from penstock.plan import list_script_warnings
 from penstock.spark.sinks import from_connector
 
@@ -131,9 +132,14 @@ def explain(
     found = read_script(script)
     text = _explain_script(found, PlanFormat.TABLE if table else form)
     print(text)
-    for warning in list_script_warnings(found):
-        if str(warning) not in text:  # the text of a plan ends with the warnings about its query
-            print(f"warning: {warning.format(found.text)}", file=sys.stderr)
+    _print_warnings(found, known=text)  # the text of a plan ends with the warnings about its query
+
+
+def _print_warnings(script: Script, known: str = "") -> None:
+    """Print the warnings about a script to stderr, except those in a text that was printed."""
+    for warning in list_script_warnings(script):
+        if str(warning) not in known:
+            print(f"warning: {warning.format(script.text)}", file=sys.stderr)
 
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
@@ -172,6 +178,9 @@ def run(
 ) -> None:
     """Run a script on Spark. With --once and no --checkpoint, the end of the data is the end of the streams."""
     found = _check_script(script)
+    found.require_runnable()
+    _print_warnings(found)
+    simplefilter("ignore", PenstockWarning)  # they are printed with their places in the script
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark loads slowly)
 
     run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))

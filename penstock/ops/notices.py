@@ -98,9 +98,9 @@ def describe_late_rows(stream: Stream, late: int, rows: int, frontier: int, rise
         " Declare how far ahead of the clock a time may be, AHEAD 1 DAY (ahead=): rows beyond go to the dead letters."
     )  # fmt: skip
     message = (
-        f"{late:,} of the last {rows:,} rows of {stream.name} are late: its frontier is at "
-        f'{format_time(frontier, stream.time_type)}{rise}. Late rows are in late("{stream.name}"); LATENESS '
-        f"(lateness=) lets rows come later than the newest one.{ahead}"
+        f"{late:,} of the last {rows:,} rows of {stream.name} are late and not joined: its frontier is at "
+        f"{format_time(frontier, stream.time_type)}{rise}. LATENESS (lateness=) lets rows come later than the newest "
+        f"one.{ahead}"
     )
     return Notice("MOSTLY_LATE", stream.name, message)
 

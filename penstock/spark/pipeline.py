@@ -9,7 +9,6 @@ from functools import partial, reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
-from warnings import warn
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -18,10 +17,9 @@ from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
-from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
-from penstock.errors import DataError, PenstockWarning, QueryError, UnsupportedError, name_arguments
+from penstock.cql import Duration, NameMap, Query, Stream, Timestamps, build_schema, describe_stream, read_script
+from penstock.errors import DataError, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
-from penstock.plan import WarningContext, list_query_warnings
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.cell_reports import OutputKey
@@ -31,6 +29,7 @@ from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipelin
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
+from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
@@ -141,11 +140,13 @@ class Pipeline:
         """Declare a continuous query and the sink of its results, by default the console."""
         into = ConsoleSink() if sink is None else as_sink(sink)
         self.change(AddQuery(name, text, plan), into)
+        warn_of_query(name, self._bind_query(name), self._tables)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream of the results of a query, for other queries to read; its time column is `_ts`."""
         self._check_name_free(name)
         self.change(DeriveStream(name, text, plan))
+        warn_of_query(name, self._bind_query(name), self._tables)
 
     def drop(self, name: str) -> None:
         """Remove a query."""
@@ -171,20 +172,14 @@ class Pipeline:
                 )
             Cell(Layout(self._build_spec(cells, tried)))
             self._config = config
-            if isinstance(command, AddQuery | DeriveStream):
-                self._warn_of_query(command.name)
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
             elif isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
             return command
 
-    def _warn_of_query(self, name: str) -> None:
-        """Emit the warnings about the text of a query that was added."""
-        query = self._build_spec(1, self._config).bound_queries[name]
-        rows = {table: data.num_rows for table, data in self._tables.items()}
-        for warning in list_query_warnings(query, WarningContext(table_rows=rows)):
-            warn(f"{name}: {warning.format(query.text, query.offset)}", PenstockWarning, stacklevel=4)
+    def _bind_query(self, name: str) -> Query:
+        return self._build_spec(1, self._config).bound_queries[name]
 
     def _check_name_free(self, name: str) -> None:
         if not isinstance(name, str) or not name:

@@ -29,6 +29,7 @@ from penstock.spark.driver.command_sender import ChangeablePipeline, CommandSend
 from penstock.spark.driver.query_handle import QueryHandle
 from penstock.spark.driver.started_pipeline import StartedPipeline
 from penstock.spark.heartbeat import Heartbeat, is_clocked
+from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink
 
 
@@ -55,8 +56,12 @@ class Run(QueryHandle):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, and under `budgets` the queries that shed work, with their budgets."""
-        return {**super().status, "budgets": self._batch_sink.list_budgets()}
+        """Spark's status, under `budgets` the queries that shed work, and under `notices` what needs attention.
+
+        Notices are about streams that hold others back, late rows and units of time; see docs/troubleshooting.md.
+        """
+        sink = self._batch_sink
+        return {**super().status, "budgets": sink.list_budgets(), "notices": sink.list_notices()}
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")
@@ -112,12 +117,14 @@ class Run(QueryHandle):
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
         spec = self._batch_sink.layout.spec
-        read = {source.relation.name for source in bind_query(text, spec.catalog).body.inputs} & spec.derived_streams
+        query = bind_query(text, spec.catalog)
+        read = {source.relation.name for source in query.body.inputs} & spec.derived_streams
         if read:
             message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
             raise UnsupportedError("DERIVED_EARLIER", message, query=name)
         into = ConsoleSink() if sink is None else as_sink(sink)
         self._sender.send_and_wait(AddQuery(name, text, plan), into)
+        warn_of_query(name, query, spec.tables)
 
     def drop(self, name: str) -> None:
         """Stop a query and free its state."""

@@ -107,7 +107,10 @@ def test_one_row_from_the_future_makes_rows_late() -> None:
     with pytest.warns(ps.PenstockWarning, match="MOSTLY_LATE"):
         engine.push({"A": rows(now, now)})
     (notice,) = engine.notices()
-    assert "2 of the last 2 rows of A are late: its frontier is at 3026-01-01 00:00:00; it rose by" in notice.message
+    assert (
+        "2 of the last 2 rows of A are late and not joined: its frontier is at 3026-01-01 00:00:00; it rose by"
+        in notice.message
+    )
     assert "in push 2" in notice.message
     assert "AHEAD 1 DAY (ahead=)" in notice.message
 

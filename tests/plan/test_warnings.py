@@ -147,6 +147,16 @@ def test_conditions_of_scripts(tmp_path: Path, text: str, conditions: list[str])
     assert list_script_conditions(tmp_path, text) == conditions
 
 
+def test_every_condition_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    sources = ("plan/warnings.py", "plan/script_warnings.py", "ops/notices.py")
+    text = "".join((root / "penstock" / each).read_text() for each in sources)
+    conditions = set(re.findall(r'(?:QueryWarning|Notice)\(\s*"([A-Z_]+)"', text))
+    documented = (root / "docs" / "troubleshooting.md").read_text()
+    assert len(conditions) > 12
+    assert [each for each in sorted(conditions) if f"`{each}`" not in documented] == []
+
+
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/*.cql")), ids=lambda path: path.name)
 def test_examples_have_no_warnings(path: Path) -> None:
     assert list_script_warnings(read_script(path)) == ()
