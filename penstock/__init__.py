@@ -1,5 +1,6 @@
 """Penstock: exact continuous queries over sliding windows of many streams."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,17 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+logging.getLogger("penstock").addHandler(logging.NullHandler())
+
 _LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),
     "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
     "sinks": ("penstock.spark.sinks", None),
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,10 @@ Functions have this test in tests/expr/test_registries.py, commands in tests/spa
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from penstock.graph.rules import STRATEGIES, backtrack, encore, forward
 from penstock.join import POLICIES, StatePolicy
 from penstock.ops.aggregate.accumulators import ACCUMULATORS
 from penstock.spark.sinks import as_sink
+from penstock.spark.sinks.formats import FileFormat
 
 SCHEMA = {"ts": "bigint", "k": "bigint", "x": "bigint"}
 JOIN = "SELECT a.x AS left, b.x AS right FROM A [RANGE 10] AS a, B [RANGE 10] AS b WHERE a.k = b.k"
@@ -97,3 +101,32 @@ def test_sink_is_a_class() -> None:
 
     sink = LastBatch()
     assert as_sink(sink) is sink
+
+
+def test_task_sink_is_a_class() -> None:
+    class Log(ps.sinks.TaskSink):
+        def write(self, attempt: ps.sinks.Attempt, rows: Iterator[pa.RecordBatch]) -> Any:
+            return [attempt.token, sum(batch.num_rows for batch in rows)]
+
+        def commit(self, batch: int, messages: Sequence[Any]) -> None:
+            self.committed = batch, messages
+
+    sink = Log()
+    assert as_sink(sink) is sink
+    with pytest.raises(ps.QueryError, match="NOT_A_SINK"):
+        as_sink(Log)
+
+
+def test_file_format_is_a_value(tmp_path: Path) -> None:
+    class Lines:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def write(self, table: pa.Table) -> None:
+            self.file.write("".join(f"{row}\n" for row in table.to_pylist()).encode())
+
+    sink = ps.sinks.FileSink(str(tmp_path), FileFormat("txt", lambda file, _: nullcontext(Lines(file))))
+    sink.open("a run", "q", pa.schema([("x", pa.int64())]))
+    rows = pa.table({"x": [1, 2]})
+    sink.commit(0, [sink.write(ps.sinks.Attempt(0, 0, "token"), iter(rows.to_batches()))])
+    assert [path.read_text() for path in tmp_path.glob("*.txt")] == ["{'x': 1}\n{'x': 2}\n"]

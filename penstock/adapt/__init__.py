@@ -8,6 +8,7 @@ from penstock.adapt.commands import (
     AdaptCommand,
     AddQuery,
     AdvanceStream,
+    AlterQuery,
     Begin,
     Command,
     CommandedEngine,
@@ -32,6 +33,7 @@ from penstock.adapt.decision_thread import DecisionThread, make_analysis
 from penstock.adapt.freshness import RefreshRates, compute_refresh_rates, find_greedy_cover, limit_to_supply
 from penstock.adapt.join_budget import JoinBudget
 from penstock.adapt.monitor import JoinSample, PushStats, compare_codes
+from penstock.adapt.sample_codec import decode_samples, encode_samples
 from penstock.adapt.sample_merger import SampleMerger
 from penstock.adapt.sampler import Sampler
 from penstock.adapt.steady import allocate_steady, compute_completeness
@@ -46,6 +48,7 @@ __all__ = [
     "AddQuery",
     "AdvanceStream",
     "Allocation",
+    "AlterQuery",
     "Begin",
     "Budget",
     "BudgetScope",
@@ -83,7 +86,9 @@ __all__ = [
     "compute_refresh_rates",
     "decode_command",
     "decode_order",
+    "decode_samples",
     "encode_command",
+    "encode_samples",
     "find_greedy_cover",
     "limit_to_supply",
     "make_analysis",

@@ -29,6 +29,7 @@ class CommandedEngine(Protocol):
 
     def query(self, name: str, text: str | Query, plan: str | None, state: str | None) -> None: ...
     def derive(self, name: str, text: str | Query, plan: str | None, state: str | None) -> None: ...
+    def alter(self, name: str, text: str, plan: str | None) -> None: ...
     def drop(self, name: str) -> None: ...
     def migrate(self, name: str, plan: str) -> None: ...
     def policy(self, name: str, state: str) -> None: ...
@@ -46,6 +47,7 @@ class CommandedConfig(Protocol):
     def add_query(
         self, name: str, text: str, plan: str | None, state: str | None, *, since: int, derived: bool
     ) -> Self: ...
+    def alter_query(self, name: str, text: str, plan: str | None, *, since: int) -> Self: ...
     def drop_query(self, name: str) -> Self: ...
     def change_query(self, name: str, **changes: Any) -> Self: ...
     def lift_own_budgets(self) -> Self: ...
@@ -131,6 +133,22 @@ class DeriveStream(_StartCommand):
 
     def configure(self, config: C, generation: int) -> C:
         return config.add_query(self.name, self.text, self.plan, self.state, since=generation, derived=True)
+
+
+@dataclass(frozen=True)
+class AlterQuery(_QueryCommand):
+    """Replace the text of a query; its state policy and its budget stay."""
+
+    key = "alter"
+    name: str
+    text: str
+    plan: str | None = None
+
+    def apply(self, engine: CommandedEngine) -> None:
+        engine.alter(self.name, self.text, self.plan)
+
+    def configure(self, config: C, generation: int) -> C:
+        return config.alter_query(self.name, self.text, self.plan, since=generation)
 
 
 @dataclass(frozen=True)
@@ -341,7 +359,9 @@ class EndStreams:
 # ── the union and its codec ──────────────────────────────────────────────────────────────────────────────────────
 
 StartCommand = AddQuery | DeriveStream
-QueryCommand = StartCommand | DropQuery | Migrate | SetPolicy | ShedLoad | SetBudget | SetSchedule | Reslice
+QueryCommand = (
+    StartCommand | AlterQuery | DropQuery | Migrate | SetPolicy | ShedLoad | SetBudget | SetSchedule | Reslice
+)
 TimeCommand = Begin | AdvanceStream | EndStreams
 Command = QueryCommand | TimeCommand
 AdaptCommand = Migrate | SetPolicy | Reslice | ShedLoad

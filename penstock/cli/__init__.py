@@ -1,4 +1,4 @@
-"""The command line `penstock`: its commands, plans as pictures, and the run of a script."""
+"""The command line `penstock`: its commands, and the run of a script."""
 
 from penstock.cli.commands import app
 

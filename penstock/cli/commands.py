@@ -1,7 +1,8 @@
 """The commands of `penstock`. Each one reads its arguments and calls the package that does the work.
 
-Exit codes: 0 success, 1 the run failed, 2 the input was wrong. A `PenstockError` is printed without a traceback.
-Results go to stdout; progress and errors go to stderr.
+Exit codes: 0 success, 1 the run failed, 2 the input was wrong, 130 and 143 the command was interrupted by Ctrl-C or
+SIGTERM. A `PenstockError` is printed without a traceback. Packages that load slowly are imported by the commands that
+need them, so that help is quick.
 """
 
 from __future__ import annotations
@@ -10,42 +11,30 @@ import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from warnings import simplefilter
 
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
-from typer.core import TyperGroup
 
 from penstock import lab as labs
-from penstock.cql import Script, read_script
-from penstock.errors import DataError, PenstockError, PenstockWarning, QueryError, ResourceError, UnsupportedError
-from penstock.plan import list_script_warnings
-from penstock.spark.sinks import from_connector
+from penstock.cli.ctl import ctl
+from penstock.cli.interrupts import explain_interrupt
+from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
+from penstock.errors import DataError, PenstockWarning, QueryError, ResourceError
 
-INPUT_ERRORS = (QueryError, DataError, UnsupportedError)
-
-
-class CommandGroup(TyperGroup):
-    """Prints a `PenstockError` of any command as a message and sets the exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except PenstockError as error:
-            Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(str(error))
-            raise typer.Exit(2 if isinstance(error, INPUT_ERRORS) else 1) from error
-
+if TYPE_CHECKING:
+    from penstock.cql import Script
 
 app = typer.Typer(
     name="penstock",
     cls=CommandGroup,
     help="Continuous queries: exact joins of many streams over sliding windows.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(ctl, name="ctl")
 ScriptFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A CQL script.")]
 
 
@@ -67,6 +56,7 @@ def main(
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
+    _verbose: Verbosity = 0,
 ) -> None:
     """Continuous queries: exact joins of many streams over sliding windows."""
 
@@ -91,7 +81,8 @@ def demo(
         except ModuleNotFoundError as error:
             message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
             raise ResourceError("SPARK_NOT_INSTALLED", message) from error
-        fine = on_spark.run_spark_demo(Console(), out)
+        with explain_interrupt(f"remove {out} before the next demo"):
+            fine = on_spark.run_spark_demo(Console(), out)
     if not fine:
         raise typer.Exit(1)
 
@@ -99,6 +90,8 @@ def demo(
 @app.command()
 def check(script: ScriptFile) -> None:
     """Validate a script and list its declarations, or show the position of the first error."""
+    from penstock.plan import list_script_warnings  # noqa: PLC0415 (see the module)
+
     found = _check_script(script)
     warnings = list_script_warnings(found)
     count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
@@ -113,6 +106,9 @@ def check(script: ScriptFile) -> None:
 
 
 def _check_script(path: Path) -> Script:
+    from penstock.cql import read_script  # noqa: PLC0415 (see the module)
+    from penstock.spark.sinks import from_connector  # noqa: PLC0415
+
     script = read_script(path)
     for sink in script.sinks:
         try:
@@ -129,6 +125,8 @@ def explain(
     table: Annotated[bool, typer.Option("--table", help="Show the state table; the same as --format table.")] = False,
 ) -> None:
     """Show the plan of every query of a script."""
+    from penstock.cql import read_script  # noqa: PLC0415 (see the module)
+
     found = read_script(script)
     text = _explain_script(found, PlanFormat.TABLE if table else form)
     print(text)
@@ -137,6 +135,8 @@ def explain(
 
 def _print_warnings(script: Script, known: str = "") -> None:
     """Print the warnings about a script to stderr, except those in a text that was printed."""
+    from penstock.plan import list_script_warnings  # noqa: PLC0415 (see the module)
+
     for warning in list_script_warnings(script):
         if str(warning) not in known:
             print(f"warning: {warning.format(script.text)}", file=sys.stderr)
@@ -144,18 +144,13 @@ def _print_warnings(script: Script, known: str = "") -> None:
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
     """Declare the script in an engine without data, and explain its queries."""
-    from penstock.cli.pictures import draw_svg  # noqa: PLC0415 (see demo)
     from penstock.engine import Engine  # noqa: PLC0415
+    from penstock.plan import draw_svg  # noqa: PLC0415 (see demo)
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
-    engine = Engine(clock=_read_zero_clock, warn=False)
-    for stream in script.streams:
-        engine.declare(stream)
-    for table in script.tables:
-        engine.table(table.name, table.schema.empty_table())
-    for name, query in script.queries.items():
-        (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
+    no_rows = {table.name: table.schema.empty_table() for table in script.tables}
+    engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock, warn=False)
     if form is PlanFormat.SVG:
         return draw_svg({name: engine.picture(name) for name in script.queries})
     heading = "%% {}\n" if form is PlanFormat.MERMAID else ""
@@ -171,33 +166,83 @@ def _read_zero_clock() -> int:
 def run(
     script: ScriptFile,
     once: Annotated[bool, typer.Option("--once", help="Read the available data, then stop.")] = False,
-    cells: Annotated[int | None, typer.Option(min=1, help="Number of cells; default: one for each core.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of the checkpoint; a later run continues from it.")
+        str | None,
+        typer.Option(metavar="DIR", help="Folder or URI of the checkpoint; a later run continues from it."),
     ] = None,
+    append: Annotated[bool, typer.Option("--append", help="Add to the result files of an earlier run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the result files of an earlier run.")] = False,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="A time between micro-batches such as '1 second', or once, or available-now."
+        ),
+    ] = None,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="End the streams at the end of the data; so does --once without --checkpoint."),
+    ] = False,
+    cells: Annotated[
+        int | None, typer.Option(min=1, help="Number of cells; default: the checkpoint's, or one for each core.")
+    ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Let plans, state policies and budgets follow measurements.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="Master of Spark.")] = "local[*,4]",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    ] = None,
+    json: JsonFlag = False,
+    _verbose: Verbosity = 0,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Continue a checkpoint although streams or queries have changed.")
+    ] = False,
 ) -> None:
-    """Run a script on Spark. With --once and no --checkpoint, the end of the data is the end of the streams."""
+    """Run a script on Spark. Ctrl-C stops it after the current micro-batch; a run with the checkpoint continues it."""
+    from penstock.cli import run_options as given  # noqa: PLC0415 (see the module)
+
+    options = given.RunOptions(
+        str(script),
+        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt, evolve),
+        finish or (once and checkpoint is None),
+        given.OutputOptions(given.choose_mode(append, overwrite), json),
+        given.SessionOptions(given.check_master(master), given.parse_settings(conf or [])),
+    )
+    options.check()
     found = _check_script(script)
     found.require_runnable()
+    options.check_folders(found)
     _print_warnings(found)
     simplefilter("ignore", PenstockWarning)  # they are printed with their places in the script
-    from penstock.cli.run_script import run_script  # noqa: PLC0415 (Spark loads slowly)
+    from penstock.cli.run_script import run_script  # noqa: PLC0415 (see the module)
 
-    run_script(found, once=once, cells=cells, checkpoint=checkpoint, console=Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+    summary = run_script(found, options, console)
+    if json:
+        print_json(summary.as_json())
+    else:
+        console.print(*summary.format_lines(), sep="\n", soft_wrap=True, markup=False)
+    raise typer.Exit(summary.exit_code)
 
 
 @app.command()
 def rescale(
-    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint of a stopped run.")],
-    new: Annotated[Path, typer.Argument(help="Folder of the new checkpoint.")],
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a stopped run.")],
+    new: Annotated[str, typer.Argument(help="Folder of the new checkpoint.")],
     cells: Annotated[int, typer.Option(min=1, help="Number of cells of the new checkpoint.")],
+    json: JsonFlag = False,
+    _verbose: Verbosity = 0,
 ) -> None:
     """Write a checkpoint with another number of cells; the run continues from it where it stopped."""
-    from penstock.spark.rescale import rescale as rescale_checkpoint  # noqa: PLC0415 (see run)
+    from penstock.spark.rescale import rescale as rescale_checkpoint  # noqa: PLC0415 (see the module)
     from penstock.spark.session import create_log_file, local_session  # noqa: PLC0415
 
-    rows = rescale_checkpoint(local_session(log=create_log_file()), str(checkpoint), str(new), cells)
-    print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
+    with explain_interrupt(f"{new} was not written, {checkpoint} is as it was"):
+        rows = rescale_checkpoint(local_session(log=create_log_file()), checkpoint, new, cells)
+    if json:
+        print_json({"checkpoint": new, "cells": cells, "baseRows": rows})
+    else:
+        print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
 
 
 def _print_labs(wanted: bool) -> None:

@@ -1,64 +1,146 @@
-"""`penstock run`: run a script on Spark, and print a line for each micro-batch."""
+"""`penstock run`: run a script on Spark until the end of its data, a signal or a stop by `penstock ctl`."""
 
 from __future__ import annotations
 
+import logging
+import shlex
+import shutil
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
+from penstock.cli.interrupts import StopRequest, note_signals
+from penstock.cli.run_options import RunOptions, SessionOptions
+from penstock.cli.run_progress import RunProgress, show_run_progress
+from penstock.cli.run_summary import Outcome, RunSummary, summarize_runs
 from penstock.cql import Script
+from penstock.errors import PenstockError, ResourceError
+from penstock.spark.java_process import JAVA_ENDED
+from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.script_pipeline import build_pipeline
 from penstock.spark.session import create_log_file, local_session
 
-_POLL_SECONDS = 1
+_LOG = logging.getLogger(__name__)
+_POLL_SECONDS = 0.2
+_STOP_ERRORS: tuple[type[Exception], ...] = (PenstockError, *JAVA_ENDED)
 
 
-def run_script(script: Script, *, once: bool, cells: int | None, checkpoint: Path | None, console: Console) -> None:
-    """Run until the end of the data (`once`) or until interrupted. Raises the error of a failed query."""
+def run_script(script: Script, options: RunOptions, console: Console) -> RunSummary:
+    """Run the script and say how it ended. Raises the error of a failed query."""
+    begun = time.perf_counter()
+    spark = _start_session(options.session, console)
+    checkpoint = options.start.checkpoint or tempfile.mkdtemp(prefix="penstock-")
+    try:
+        with note_signals() as signals:
+            pipe = build_pipeline(script, spark, options.make_sink)
+            runner = ScriptRunner(pipe, options, checkpoint, console)
+            outcome = runner.run_to_end(signals)
+    except PenstockError:
+        _remove_unused(options, checkpoint)
+        raise
+    summary = summarize_runs(runner.runs, options, outcome, time.perf_counter() - begun)
+    if options.start.checkpoint is None and summary.command is None and not summary.has_rejected_rows:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        summary = summary.without_checkpoint()
+    if summary.outcome == "interrupted":
+        summary = summary.with_exit_code(signals.exit_code)
+    return summary
+
+
+def _start_session(options: SessionOptions, console: Console) -> SparkSession:
+    """Start Spark. Its log goes to a file, because Java and the workers would write to the terminal."""
     log = create_log_file()
     console.print(f"starting Spark; its log is {log}", soft_wrap=True, markup=False)
-    pipe = build_pipeline(script, local_session(log=log))
-    trigger = {"availableNow": True} if once else None
-    run = pipe.start(checkpointLocation=checkpoint, trigger=trigger, cells=cells)
-    runs = [run]
-    console.print(pipe.explain(run.cells), soft_wrap=True, markup=False)
     try:
-        _show_progress(run, console)
-        if once and checkpoint is None:  # no later run can continue, so the streams end here
+        return local_session(options.master, options.settings, log)
+    except PenstockError:
+        raise
+    except Exception as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ResourceError("SPARK_NOT_STARTED", f"Spark cannot be started: {said[0]}; see {log}") from error
+
+
+def _remove_unused(options: RunOptions, checkpoint: str) -> None:
+    """Remove the temporary checkpoint of a run that was refused before its first micro-batch."""
+    if options.start.checkpoint is None and not (Path(checkpoint) / "offsets").exists():
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+class ScriptRunner:
+    """The runs of one script: one, or a second one that ends the streams after the first."""
+
+    def __init__(self, pipe: Pipeline, options: RunOptions, checkpoint: str, console: Console) -> None:
+        self._pipe = pipe
+        self._options = options
+        self._checkpoint = checkpoint
+        self._console = console
+        self.runs: list[RunProgress] = []
+
+    def run_to_end(self, signals: StopRequest) -> Outcome:
+        run = self._start()
+        self._print_start(run)
+        outcome = self._follow(run, signals)
+        if outcome == "completed" and self._options.finish:
             run.finish()
-            run = pipe.start(checkpointLocation=run.checkpointLocation, trigger=trigger, cells=run.cells)
-            runs.append(run)
-            _show_progress(run, console)
-    except KeyboardInterrupt:
-        console.print("stopping ...")
-    finally:
-        run.stop()
-    _print_summary([run.metrics() for run in runs], console)
+            outcome = self._follow(self._start(), signals)
+        return outcome
 
+    def _start(self) -> Run:
+        given = self._options.start
+        run = self._pipe.start(
+            checkpointLocation=self._checkpoint,
+            trigger=given.trigger,
+            cells=given.cells,
+            adapt=given.adapt,
+            evolve=given.evolve,
+        )
+        run.serve_requests()
+        self.runs.append(RunProgress(run))
+        return run
 
-def _show_progress(run: Run, console: Console) -> None:
-    shown = -1
-    while True:
-        ended = run.awaitTermination(_POLL_SECONDS)
-        progress = run.lastProgress
-        if progress is not None and progress["batchId"] > shown and progress["numInputRows"]:
-            shown = progress["batchId"]
-            rate = progress["processedRowsPerSecond"] or 0.0
-            console.print(f"batch {shown}: {progress['numInputRows']} rows, {rate:,.0f} rows/s")
-        if ended:
-            return
+    def _print_start(self, run: Run) -> None:
+        lasting = "" if self._options.start.checkpoint else " (temporary; name a lasting one with --checkpoint)"
+        self._print(self._pipe.explain(run.cells))
+        self._print(f"checkpoint: {self._checkpoint}{lasting}")
+        if not self._options.ends:
+            status = shlex.join(["penstock", "ctl", self._checkpoint, "status"])
+            self._print(f"stop with Ctrl-C; look into the run with: {status}")
 
+    def _follow(self, run: Run, signals: StopRequest) -> Outcome:
+        """Show the progress of a run until it ends."""
+        progress = self.runs[-1]
+        try:
+            with show_run_progress(self._console) as show:
+                while run.isActive and not signals.sleep(_POLL_SECONDS):
+                    for line in progress.read_lines():
+                        show(line)
+            if signals.is_set:
+                self._stop_in_order(run)
+                return "interrupted"
+            run.awaitTermination()  # raises the error of a failed run
+            return "completed" if self._options.ends else "stopped"
+        except PenstockError:
+            self._print(f"continue with: {self._options.format_command(self._checkpoint)}")
+            raise
+        except JAVA_ENDED as error:
+            command = self._options.format_command(self._checkpoint)
+            raise ResourceError("SPARK_ENDED", f"the process of Spark has ended; continue with: {command}") from error
+        finally:
+            with suppress(*JAVA_ENDED):  # there is nothing to stop if Java has ended
+                run.stop()
 
-def _print_summary(metrics: list[dict[str, Any]], console: Console) -> None:
-    for name in metrics[0]["queries"]:
-        console.print(f"{name}: {_sum_metric(metrics, 'queries', name, 'emitted')} results", markup=False)
-    for name in metrics[0]["streams"]:
-        late, dead = (_sum_metric(metrics, "streams", name, kind) for kind in ("late", "dead"))
-        if late or dead:
-            console.print(f"{name}: {late} late rows, {dead} bad rows, kept in the checkpoint", markup=False)
+    def _stop_in_order(self, run: Run) -> None:
+        self._print("stopping after the current micro-batch; a second signal stops at once")
+        try:
+            run.stop_after_batch()
+        except _STOP_ERRORS as error:  # Spark may have got the signal too
+            _LOG.debug("Spark ended first: %s", error)
+            self._print("Spark ended before the micro-batch did; the next start repeats it")
 
-
-def _sum_metric(metrics: list[dict[str, Any]], kind: str, name: str, what: str) -> int:
-    return sum(part[kind][name][what] for part in metrics)
+    def _print(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)

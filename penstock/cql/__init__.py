@@ -9,12 +9,15 @@ from penstock.cql.bound import (
     CreateTable,
     Emit,
     InsertInto,
+    OuterJoin,
     Query,
     QueryBody,
     Select,
+    SelectItem,
     SeqMode,
     SetOperation,
     Source,
+    Subquery,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -28,8 +31,8 @@ from penstock.cql.errors import (
     format_excerpt,
     suggest_similar,
 )
-from penstock.cql.script import Script, read_script
-from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type
+from penstock.cql.script import Script, bind_script_text, read_script
+from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
 from penstock.cql.windows import UNBOUNDED, Range, Window
 
 __all__ = [
@@ -48,22 +51,26 @@ __all__ = [
     "Emit",
     "InsertInto",
     "NameMap",
+    "OuterJoin",
     "Query",
     "QueryBody",
     "Range",
     "Script",
     "Select",
+    "SelectItem",
     "SeqMode",
     "SetOperation",
     "Source",
     "SourceFormat",
     "Span",
     "Stream",
+    "Subquery",
     "Table",
     "Timestamps",
     "Window",
     "bind_query",
     "bind_script",
+    "bind_script_text",
     "build_schema",
     "describe_stream",
     "find_line_and_column",
@@ -77,4 +84,5 @@ __all__ = [
     "read_script",
     "suggest_similar",
     "to_arrow_type",
+    "zone_columns",
 ]

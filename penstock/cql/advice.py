@@ -5,48 +5,40 @@ Every text says where a rewrite differs from the SQL. tests/cql/test_advice.py r
 
 from __future__ import annotations
 
-SUBQUERY_IN_FROM = (
-    "write its columns and conditions in this query. CREATE STREAM x AS SELECT ... is equal only to a subquery that "
-    "filters one stream: a derived stream has the rows that enter an answer and never loses them, so an aggregate over "
-    "a derived aggregate counts every intermediate value"
-)
 SUBQUERY_IN_EXPRESSION = (
-    "for IN and EXISTS write SELECT DISTINCT a.x FROM a [...], b [...] WHERE a.k = b.k, for NOT IN and NOT EXISTS "
-    "SELECT k FROM a [...] EXCEPT SELECT k FROM b [...]; both have each row once. A subquery with an aggregate has no "
-    "equivalent"
+    "for IN and EXISTS write FROM a [...] SEMI JOIN b [...] ON a.k = b.k, for NOT EXISTS write FROM a [...] ANTI JOIN "
+    "b [...] ON a.k = b.k, which NOT IN equals if no k is NULL; for one value write FROM a [...] JOIN (SELECT k, "
+    "MAX(x) AS m FROM b [...] GROUP BY k) AS t ON a.k = t.k"
 )
-DERIVED = (
-    "CREATE STREAM name AS SELECT ... has the rows that enter the answer; none leaves it, so it is not equal if the "
-    "query has an aggregate, DISTINCT or EXCEPT"
+VIEW = (
+    "write WITH name AS (SELECT ...) SELECT ... FROM name in each query that reads it. CREATE STREAM name AS SELECT "
+    "... has the rows that enter the answer; none leaves it, so it is not equal if the query has an aggregate, "
+    "DISTINCT or EXCEPT"
 )
 OVER = (
-    "SELECT k, AVG(v) FROM s [RANGE 5 MINUTES] GROUP BY k has a row at every change of a group, also when rows expire; "
-    "s [PARTITION BY k ROWS n] keeps the last n rows of each k; FROM SEQ(s AS before, s AS now) MODE RECENT WHERE "
-    "before.k = now.k pairs a row with the one before it"
+    "FROM s [NOW] AS row JOIN (SELECT k, AVG(v) AS m FROM s [RANGE 5 MINUTES] GROUP BY k) AS g ON row.k = g.k has the "
+    "aggregate at each row; s [PARTITION BY k ROWS n] keeps the last n rows of each k; FROM SEQ(s AS before, s AS now) "
+    "MODE RECENT WHERE before.k = now.k pairs a row with the one before it"
 )
+QUALIFY = "s [PARTITION BY k ROWS n] keeps the last n rows of each k"
 GROUP_WINDOW = (
     "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for a tumbling window and a shorter SLIDE for a hopping one; the "
     "report at the time b, in _ts, is about the rows after b minus RANGE up to and including b"
 )
 SESSION = "a window that ends after a pause has no equivalent; [RANGE 10 MINUTES] keeps the last 10 minutes"
 CLOCK = "a continuous query has no current time; for the last 5 minutes write FROM s [RANGE 5 MINUTES]"
-EMIT = "SELECT or ISTREAM (SELECT ...) emits rows that enter the answer, DSTREAM (SELECT ...) rows that leave it"
-OUTER_JOIN = (
-    "write JOIN ... ON for the rows with a partner; a second query, SELECT k FROM a [...] EXCEPT SELECT k FROM b "
-    "[...], has the keys without one, each once"
+EMIT = (
+    "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for one report about each interval, or EMIT CHANGES for every "
+    "change of the answer"
 )
-JOINS = {
-    "OUTER JOIN": OUTER_JOIN,
-    "SEMI JOIN": "write SELECT DISTINCT a.x FROM a [...] JOIN b [...] ON a.k = b.k, which has each row once",
-    "ANTI JOIN": "write SELECT k FROM a [...] EXCEPT SELECT k FROM b [...]: each key without a partner once",
-    "NATURAL JOIN": "write JOIN ... ON and the equal columns, such as ON a.k = b.k",
-    "ASOF JOIN": "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a",
-}
+ASOF_JOIN = "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a"
 UNION = (
-    "UNION removes duplicates and UNION ALL keeps them. To remove them write CREATE STREAM both AS SELECT k FROM a "
-    "UNION ALL SELECT k FROM b, then SELECT DISTINCT k FROM both [...] with the window there"
+    "UNION removes duplicates and UNION ALL keeps them. To remove them write SELECT DISTINCT k FROM (SELECT k FROM a "
+    "[...] UNION ALL SELECT k FROM b [...])"
 )
-INTERSECT = "write SELECT DISTINCT a.k FROM a [...] JOIN b [...] ON a.k = b.k"
+INTERSECT = (
+    "write SELECT DISTINCT a.k FROM a [...] SEMI JOIN b [...] ON a.k = b.k, which leaves out rows with NULL in k"
+)
 EXCEPT_ALL = "EXCEPT ALL counts duplicates; EXCEPT has each row once"
 LIMIT = "a continuous query has no last row; s [ROWS n] keeps the last n rows"
 PRIMARY_KEY = "remove it; the window [PARTITION BY key ROWS 1] keeps the last row of each key of a stream"

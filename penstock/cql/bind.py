@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,13 +17,13 @@ from penstock.cql.bound import (
     Query,
     Statement,
 )
-from penstock.cql.catalog import Catalog, Connector, HasName, NameMap, SinkDeclaration, Stream, Table
+from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
 from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
 from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
 from penstock.cql.script_parser import parse_query, parse_script
-from penstock.cql.select import bind_body, check_time_types
-from penstock.cql.sources import convert_amount
+from penstock.cql.select import bind_body
+from penstock.cql.sources import Names, convert_amount
 from penstock.cql.syntax import (
     ColumnSyntax,
     ConnectorSyntax,
@@ -39,7 +39,6 @@ from penstock.cql.syntax import (
 from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
 from penstock.errors import QueryError, UnsupportedError
 
-T = TypeVar("T", bound=HasName)
 _FILE_SINKS = ("parquet", "csv", "json", "delta")
 
 
@@ -60,7 +59,7 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
     The declarations are added to the catalog if the whole script is correct; after an error the catalog is unchanged.
     """
     origin = Origin(text)
-    draft = Catalog(_copy_names(catalog.relations), _copy_names(catalog.sinks), catalog.aggregates)
+    draft = catalog.copy()
     statements: list[Statement] = []
     try:
         for syntax in parse_script(text):
@@ -77,8 +76,7 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
 
 
 def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) -> Query:
-    body = bind_body(syntax.body, catalog, origin)
-    check_time_types(body, syntax.body, origin)
+    body = bind_body(syntax.body, Names(origin, catalog))
     return Query(origin.text[slice(*syntax.span)], syntax.emit, body, syntax.span[0])
 
 
@@ -201,14 +199,7 @@ def _find_sink(name: Name, catalog: Catalog, origin: Origin) -> SinkDeclaration:
     return catalog.sinks[name.text]
 
 
-def _check_new_name(name: Name, declared: NameMap[SinkDeclaration] | NameMap[Stream | Table], origin: Origin) -> None:
+def _check_new_name(name: Name, declared: Collection[str], origin: Origin) -> None:
     if name.text in declared:
         message = f"{name.text} is already declared"
         raise origin.error("DUPLICATE_NAME", message, name.span, name=name.text)
-
-
-def _copy_names(names: NameMap[T]) -> NameMap[T]:
-    copy: NameMap[T] = NameMap()
-    for name in names:
-        copy.add(names[name])
-    return copy

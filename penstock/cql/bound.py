@@ -13,27 +13,58 @@ import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
 from penstock.cql.errors import Span
+from penstock.cql.types import find_common_time_type
 from penstock.cql.windows import Window
 from penstock.expr import Expr
 
-Emit = Literal["istream", "dstream", "rstream"]
+Emit = Literal["istream", "dstream", "rstream", "changes"]
 SeqMode = Literal["recent", "chronicle"]
 
 
 @dataclass(frozen=True)
+class Subquery:
+    """A query in FROM or WITH, or an outer join: a relation, whose rows are those of its answer."""
+
+    name: str
+    body: QueryBody
+    qualified: bool = False
+    """Whether its columns are named alias.column: it is a part of a FROM clause."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(item.name, item.expr.type) for item in self.body.items])
+
+    @property
+    def time_type(self) -> pa.DataType:
+        return find_time_type(self.body)
+
+
+@dataclass(frozen=True)
 class Source:
-    """One FROM item. `relation` is the declaration; the window of a table is `STATIC`."""
+    """One FROM item. `relation` is the declaration; the window of a table is `STATIC`, that of a subquery `CURRENT`."""
 
     alias: str
-    relation: Stream | Table
+    relation: Stream | Table | Subquery
     window: Window
     freshness: int | None = None
+    hidden: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns that the planner adds; no text can name them."""
     span: Span | None = field(default=None, compare=False)
     """Its place in the text that was bound."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns that can be read."""
+        return pa.schema([*self.relation.schema, *(pa.field(*column) for column in self.hidden)])
 
     @property
     def is_table(self) -> bool:
         return isinstance(self.relation, Table)
+
+    @property
+    def base_sources(self) -> tuple[Source, ...]:
+        """The streams and tables that it reads: itself, or those of the subquery."""
+        return self.relation.body.inputs if isinstance(self.relation, Subquery) else (self,)
 
 
 @dataclass(frozen=True)
@@ -68,7 +99,8 @@ class Select:
 
     @property
     def inputs(self) -> tuple[Source, ...]:
-        return self.sources
+        """The streams and tables that it reads, those of subqueries included."""
+        return tuple(base for source in self.sources for base in source.base_sources)
 
 
 @dataclass(frozen=True)
@@ -88,7 +120,34 @@ class SetOperation:
         return self.left.inputs + self.right.inputs
 
 
-QueryBody = Select | SetOperation
+OuterJoinKind = Literal["left", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class OuterJoin:
+    """A join that keeps rows of the left side, or of both, that have no partner; or that filters the left side.
+
+    `on` are conjuncts over both sides. `items` are the columns of both sides, or of the left side only.
+    """
+
+    kind: OuterJoinKind
+    left: Source
+    right: Source
+    on: tuple[Expr, ...]
+    items: tuple[SelectItem, ...]
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        return self.left.base_sources + self.right.base_sources
+
+
+QueryBody = Select | SetOperation | OuterJoin
+
+
+def find_time_type(body: QueryBody) -> pa.DataType:
+    """The type of the streams' time columns; see `find_common_time_type` if they differ."""
+    types = [source.relation.time_type for source in body.inputs if isinstance(source.relation, Stream)]
+    return find_common_time_type(types)
 
 
 @dataclass(frozen=True)
@@ -103,14 +162,15 @@ class Query:
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of `_ts`: the type of the streams' time columns, the widest one if integers differ."""
-        types = [s.relation.time_type for s in self.body.inputs if isinstance(s.relation, Stream)]
-        return max(types, key=lambda type_: int(type_.bit_width))
+        """The type of `_ts`."""
+        return find_time_type(self.body)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the result, `_ts` last."""
+        """The columns of the result, `_ts` last, and before it `_op` if changes are emitted."""
         fields = [pa.field(item.name, item.expr.type) for item in self.body.items]
+        if self.emit == "changes":
+            fields.append(pa.field("_op", pa.string()))
         return pa.schema([*fields, pa.field("_ts", self.time_type)])
 
 

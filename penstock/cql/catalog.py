@@ -81,6 +81,11 @@ class NameMap(Mapping[str, T], Generic[T]):
     def add(self, item: T) -> None:
         self._items[item.name.casefold()] = item
 
+    def copy(self) -> NameMap[T]:
+        copied: NameMap[T] = NameMap()
+        copied._items = dict(self._items)
+        return copied
+
     def remove(self, name: str) -> T:
         return self._items.pop(name.casefold())
 
@@ -106,3 +111,7 @@ class Catalog:
     relations: NameMap[Stream | Table] = field(default_factory=NameMap)
     sinks: NameMap[SinkDeclaration] = field(default_factory=NameMap)
     aggregates: dict[str, type] = field(default_factory=dict)  # user-defined aggregates, lower-case
+
+    def copy(self) -> Catalog:
+        """A catalog whose streams, tables and sinks can change without this one."""
+        return Catalog(self.relations.copy(), self.sinks.copy(), self.aggregates)

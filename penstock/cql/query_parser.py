@@ -9,23 +9,20 @@ from sqlglot.tokenizer_core import TokenType
 
 from penstock.cql import advice
 from penstock.cql.bound import Emit, SeqMode
-from penstock.cql.dialect import ScalarParser, find_span
-from penstock.cql.errors import CqlError
+from penstock.cql.dialect import find_span
+from penstock.cql.from_parser import SEQUENCE_ADVICE, FromParser
 from penstock.cql.syntax import (
     Amount,
     BodySyntax,
+    FromSyntax,
     Name,
     QuerySyntax,
-    RangeSyntax,
-    RowsSyntax,
     SelectSyntax,
     SetKind,
     SetSyntax,
     SourceSyntax,
-    WindowForm,
-    WindowSyntax,
+    WithSyntax,
 )
-from penstock.cql.windows import NOW, UNBOUNDED
 
 _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
@@ -36,32 +33,6 @@ _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
     "GROUP BY": ("HAVING",),
     "HAVING": (),
     "FRESHNESS": (),
-}
-_UNSUPPORTED = {
-    TokenType.ORDER_BY: ("ORDER BY", "remove it; results leave in temporal order"),
-    TokenType.SORT_BY: ("SORT BY", "results leave in temporal order"),
-    TokenType.CLUSTER_BY: ("CLUSTER BY", ""),
-    TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY", ""),
-    TokenType.LIMIT: ("LIMIT", advice.LIMIT),
-    TokenType.FETCH: ("FETCH", advice.LIMIT),
-    TokenType.OFFSET: ("OFFSET", advice.LIMIT),
-    TokenType.QUALIFY: ("QUALIFY", ""),
-    TokenType.LATERAL: ("LATERAL", ""),
-    TokenType.PIVOT: ("PIVOT", ""),
-    TokenType.UNPIVOT: ("UNPIVOT", ""),
-    TokenType.TABLE_SAMPLE: ("TABLESAMPLE", ""),
-    TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "write FROM SEQ(...)"),
-}
-_SEQUENCE_ADVICE = "derive the sequence with CREATE STREAM ... AS and join that"
-_UNSUPPORTED_JOINS = {
-    TokenType.LEFT: "OUTER JOIN",
-    TokenType.RIGHT: "OUTER JOIN",
-    TokenType.FULL: "OUTER JOIN",
-    TokenType.OUTER: "OUTER JOIN",
-    TokenType.NATURAL: "NATURAL JOIN",
-    TokenType.SEMI: "SEMI JOIN",
-    TokenType.ANTI: "ANTI JOIN",
-    TokenType.ASOF: "ASOF JOIN",
 }
 
 
@@ -76,7 +47,7 @@ class _SelectClauses:
     freshness: tuple[tuple[Name, Amount], ...] = ()
 
 
-class QueryParser(ScalarParser):
+class QueryParser(FromParser):
     """Parses queries strictly: an unsupported construct is refused by its name, other errors say what was expected."""
 
     def read_query(self) -> QuerySyntax:
@@ -87,10 +58,27 @@ class QueryParser(ScalarParser):
             body = self.read_body()
             self.expect_words(")")
         else:
-            emit, body = "istream", self.read_body()
+            body = self.read_body()
+            emit = "changes" if self._match_text_seq("EMIT", "CHANGES") else "istream"
         return QuerySyntax(emit, body, self.span_since(first))
 
     def read_body(self) -> BodySyntax:
+        """A SELECT or set operation, with the queries of WITH before it."""
+        if not self._match(TokenType.WITH):
+            return self._read_set()
+        queries = self.read_list(self._read_named_query)
+        return WithSyntax(queries, self._read_set())
+
+    def _read_named_query(self) -> tuple[Name, BodySyntax]:
+        if self._curr.text.upper() == "RECURSIVE":
+            raise self.unsupported_error("WITH RECURSIVE", self.locate_token(), "a relation cannot read itself")
+        name = self.read_name("the name of a query")
+        self.expect_words("AS", "(")
+        body = self.read_body()
+        self.expect_words(")")
+        return name, body
+
+    def _read_set(self) -> BodySyntax:
         left = self._read_term()
         while self.is_at(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT):
             operator = self._curr
@@ -115,8 +103,6 @@ class QueryParser(ScalarParser):
             body = self.read_body()
             self.expect_words(")")
             return body
-        if self.is_next("WITH"):
-            raise self.unsupported_error("WITH", self.locate_token(), advice.SUBQUERY_IN_FROM)
         if self._curr.text.upper() in _EMITS and self._next.token_type == TokenType.L_PAREN:
             written = self._curr.text.upper()
             raise self.unsupported_error(
@@ -134,19 +120,19 @@ class QueryParser(ScalarParser):
         items = self.read_list(self._read_item)
         self.expect_words("FROM")
         sequence: SeqMode | None = None
-        conditions: tuple[exp.Expr, ...] = ()
+        items_from: tuple[FromSyntax, ...]
         if self.is_next("SEQ", "("):
-            sources, sequence = self._read_sequence()
+            items_from, sequence = self._read_sequence()
         else:
-            sources, conditions = self._read_joins()
+            items_from = self.read_list(self.read_from_item)
         clauses = self._read_clauses()
         return SelectSyntax(
             span=self.span_since(first),
             distinct=distinct,
             items=items,
-            sources=sources,
+            from_items=items_from,
             sequence=sequence,
-            conditions=conditions if clauses.where is None else (*conditions, clauses.where),
+            where=clauses.where,
             window=clauses.window,
             group_by=clauses.group_by,
             having=clauses.having,
@@ -180,19 +166,10 @@ class QueryParser(ScalarParser):
                 case "FRESHNESS":
                     clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
-        self._refuse_emit()
-        self._refuse_clause()
-        return clauses
-
-    def _refuse_clause(self) -> None:
-        """Refuse a clause of SQL that is not supported, by its name."""
-        if self._curr.token_type in _UNSUPPORTED:
-            construct, instead = _UNSUPPORTED[self._curr.token_type]
-            raise self.unsupported_error(construct, self.locate_token(), instead)
-
-    def _refuse_emit(self) -> None:
-        if self.is_next("EMIT", "CHANGES") or self.is_next("EMIT", "FINAL") or self.is_next("EMIT", "ON"):
+        if self.is_at_emit() and not self.is_next("EMIT", "CHANGES"):
             raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
+        self.refuse_clause()
+        return clauses
 
     def _read_clause_keyword(self, seen: list[str]) -> str | None:
         clause = " ".join(self._curr.text.upper().split())
@@ -209,45 +186,10 @@ class QueryParser(ScalarParser):
     def _read_freshness(self) -> tuple[Name, Amount]:
         return self.read_name("an alias of FROM"), self.read_amount("a duration such as 12 MINUTES")
 
-    def _read_joins(self) -> tuple[tuple[SourceSyntax, ...], tuple[exp.Expr, ...]]:
-        """FROM items, divided by commas or JOIN, and the conditions of ON."""
-        sources = [self._read_source()]
-        conditions: list[exp.Expr] = []
-        while True:
-            if self._match(TokenType.COMMA) or self._match_text_seq("CROSS", "JOIN"):
-                sources.append(self._read_source())
-            elif self._match_text_seq("INNER", "JOIN") or self._match(TokenType.JOIN):
-                sources.append(self._read_source())
-                if self.is_at(TokenType.USING):
-                    raise self._unsupported_using_error(sources)
-                self.expect_words("ON")
-                conditions.append(self.read_scalar("a condition"))
-            else:
-                break
-        if self._curr.token_type in _UNSUPPORTED_JOINS:
-            raise self._unsupported_join_error()
-        return tuple(sources), tuple(conditions)
-
-    def _unsupported_using_error(self, sources: list[SourceSyntax]) -> CqlError:
-        first = self._curr
-        self._advance()
-        self.expect_words("(")
-        columns = self.read_list(lambda: self.read_name("a column"))
-        self.expect_words(")")
-        left, right = ((source.alias or source.relation).text for source in sources[-2:])
-        equal = " AND ".join(f"{left}.{column.text} = {right}.{column.text}" for column in columns)
-        return self.unsupported_error("USING", self.span_since(first), f"write ON {equal}")
-
-    def _unsupported_join_error(self) -> CqlError:
-        first, construct = self._curr, _UNSUPPORTED_JOINS[self._curr.token_type]
-        while self._curr.token_type in _UNSUPPORTED_JOINS or self.is_at(TokenType.INNER, TokenType.JOIN):
-            self._advance()
-        return self.unsupported_error(construct, self.span_since(first), advice.JOINS[construct])
-
     def _read_sequence(self) -> tuple[tuple[SourceSyntax, ...], SeqMode]:
         first = self._curr
         self._advance(2)
-        sources = self.read_list(self._read_source)
+        sources = self.read_list(self.read_source)
         self.expect_words(")")
         if len(sources) < 2:
             raise self.origin.error("SYNTAX_ERROR", "SEQ needs at least two streams", self.span_since(first))
@@ -255,53 +197,6 @@ class QueryParser(ScalarParser):
             raise self.expected_error("MODE RECENT or MODE CHRONICLE")
         self._advance()
         mode = _MODES[self._prev.text.upper()]
-        if self.is_at(TokenType.COMMA, TokenType.JOIN, TokenType.CROSS, TokenType.INNER, *_UNSUPPORTED_JOINS):
-            raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
+        if self.is_at(TokenType.COMMA) or self.is_at_join():
+            raise self.unsupported_error("JOIN with SEQ", self.locate_token(), SEQUENCE_ADVICE)
         return sources, mode
-
-    def _read_source(self) -> SourceSyntax:
-        if self.is_at(TokenType.L_PAREN):
-            raise self.unsupported_error("SUBQUERY", self.locate_token(), advice.SUBQUERY_IN_FROM)
-        if self.is_next("SEQ", "("):
-            raise self.unsupported_error("JOIN with SEQ", self.locate_token(), _SEQUENCE_ADVICE)
-        self._refuse_clause()
-        relation = self.read_name("a stream or table")
-        if self.is_at(TokenType.L_PAREN):
-            construct, instead = advice.FUNCTIONS.get(relation.text.casefold(), ("TABLE FUNCTION", ""))
-            raise self.unsupported_error(construct, relation.span, instead)
-        window = self._read_window() if self.is_at(TokenType.L_BRACKET) else None
-        self._refuse_emit()
-        bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not self.is_next("FRESHNESS")
-        alias = self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
-        if alias and self.is_at(TokenType.L_BRACKET):
-            message = f"the window comes before the alias: write {relation.text} [...] AS {alias.text}"
-            raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
-        return SourceSyntax(relation, alias, window)
-
-    def _read_window(self) -> WindowSyntax:
-        first = self._curr
-        self._advance()
-        form = self._read_window_form()
-        if self.is_next("SLIDE"):
-            raise self.origin.error("SLIDE_WITHOUT_RANGE", "SLIDE is only allowed after a RANGE", self.locate_token())
-        self.expect_words("]")
-        return WindowSyntax(form, self.span_since(first))
-
-    def _read_window_form(self) -> WindowForm:
-        """The text between the brackets of a window."""
-        if self._match_text_seq("NOW"):
-            return NOW
-        if self._match_text_seq("UNBOUNDED") or self._match_text_seq("RANGE", "UNBOUNDED"):
-            return UNBOUNDED
-        if self._match_text_seq("RANGE"):
-            size = self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
-            self._match_text_seq("PRECEDING")
-            slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
-            return RangeSyntax(size, slide)
-        partition: tuple[Name, ...] = ()
-        if self._match(TokenType.PARTITION_BY):
-            partition = self.read_list(lambda: self.read_name("a column"))
-            self.expect_words("ROWS")
-        elif not self._match_text_seq("ROWS"):
-            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED, such as [RANGE 5 MINUTES]")
-        return RowsSyntax(self.read_amount("a number of rows"), partition)

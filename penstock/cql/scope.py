@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -10,74 +11,106 @@ from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
-from penstock.expr import Column
+from penstock.expr import Column, Expr
 
 
-def column_names(source: Source) -> list[str]:
-    return list(source.relation.schema.names)
+@dataclass(frozen=True)
+class ScopeItem:
+    """A FROM item as expressions name it: its alias, the name of its relation, and its columns by name.
+
+    A column of an item inside an outer join is a column of the join.
+    """
+
+    alias: str
+    relation: str
+    columns: Mapping[str, Column]
+
+    def find(self, name: str) -> Column | None:
+        """A column by its name, case-insensitive."""
+        return next((column for own, column in self.columns.items() if own.casefold() == name.casefold()), None)
 
 
-def find_column(source: Source, name: str) -> Column | None:
-    """The column of a FROM item by its name, case-insensitive."""
-    for field in source.relation.schema:
-        if field.name.casefold() == name.casefold():
-            return Column(source.alias, field.name, field.type)
-    return None
+def make_scope_item(source: Source) -> ScopeItem:
+    """A FROM item that is read directly."""
+    columns = {each.name: Column(source.alias, each.name, each.type) for each in source.relation.schema}
+    return ScopeItem(source.alias, source.relation.name, columns)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The FROM items that expressions of a SELECT can name."""
+    """The FROM items that expressions of a SELECT can name.
+
+    `merged` are the columns of USING and NATURAL: without a qualifier, the name means this expression.
+    """
 
     origin: Origin
-    sources: tuple[Source, ...]
+    items: tuple[ScopeItem, ...]
+    merged: Mapping[str, Expr] = field(default_factory=dict)
 
-    def find_source(self, alias: str) -> Source | None:
-        return next((source for source in self.sources if source.alias.casefold() == alias.casefold()), None)
+    def find_item(self, alias: str) -> ScopeItem | None:
+        return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)
 
-    def resolve(self, node: exp.Column) -> Column:
+    def resolve(self, node: exp.Column) -> Expr:
         """The column that a name refers to; an unknown name is an error that lists the known ones."""
         column = self.find(node)
         if column is None:
             raise self.unknown_column_error(node)
         return column
 
-    def find(self, node: exp.Column) -> Column | None:
+    def find(self, node: exp.Column) -> Expr | None:
         """Like `resolve`, but None for a name without a qualifier that no FROM item has."""
         if node.args.get("db"):
             raise self.unknown_column_error(node)
         if node.table:
-            source = self.resolve_qualifier(node)
-            return find_column(source, node.name)
+            return self.resolve_qualifier(node).find(node.name)
         found = self.list_candidates(node.name)
         if len(found) > 1:
-            candidates = ", ".join(f"{column.alias}.{column.name}" for column in found)
+            candidates = ", ".join(".".join(self.describe(column)) for column in found if isinstance(column, Column))
             message = f"column {node.name} is ambiguous; it can be {candidates}"
             raise self.origin.error("AMBIGUOUS_COLUMN", message, find_span(node), name=node.name)
         return found[0] if found else None
 
-    def list_candidates(self, name: str) -> list[Column]:
+    def list_candidates(self, name: str) -> list[Expr]:
         """Every column that a name without a qualifier can refer to."""
-        return [column for source in self.sources if (column := find_column(source, name))]
+        merged = next((expr for own, expr in self.merged.items() if own.casefold() == name.casefold()), None)
+        if merged is not None:
+            return [merged]
+        return [column for item in self.items if (column := item.find(name))]
 
-    def resolve_qualifier(self, node: exp.Column) -> Source:
+    def expand(self, items: Iterable[ScopeItem] | None = None) -> list[tuple[str, Expr]]:
+        """The columns of some items, or of all, for `*`; merged columns come first and once."""
+        if items is not None:
+            return [(name, column) for item in items for name, column in item.columns.items()]
+        hidden = {name.casefold() for name in self.merged}
+        own = ((name, column) for item in self.items for name, column in item.columns.items())
+        return [*self.merged.items(), *((name, column) for name, column in own if name.casefold() not in hidden)]
+
+    def describe(self, column: Column) -> tuple[str, str]:
+        """The alias and the name that the text uses for a column."""
+        for item in self.items:
+            for name, own in item.columns.items():
+                if own == column:
+                    return item.alias, name
+        return column.alias, column.name
+
+    def resolve_qualifier(self, node: exp.Column) -> ScopeItem:
         """The FROM item that qualifies a column."""
-        source = self.find_source(node.table)
-        if source is None:
-            aliases = [source.alias for source in self.sources]
+        item = self.find_item(node.table)
+        if item is None:
+            aliases = [item.alias for item in self.items]
             message = f"unknown alias {node.table}; FROM has {', '.join(aliases)}{suggest_similar(node.table, aliases)}"
             raise self.origin.error("UNKNOWN_ALIAS", message, find_span(node), alias=node.table)
-        return source
+        return item
 
     def unknown_column_error(self, node: exp.Column) -> CqlError:
         written = ".".join(part.name for part in node.parts)
-        source = self.find_source(node.table) if node.table else None
-        looked_at = (source,) if source else self.sources
-        known = "; ".join(f"{each.relation.name} has {', '.join(column_names(each))}" for each in looked_at)
+        item = self.find_item(node.table) if node.table else None
+        looked_at = (item,) if item else self.items
+        known = "; ".join(f"{each.relation} has {', '.join(each.columns)}" for each in looked_at)
         if not node.table and node.name.casefold() in advice.FUNCTIONS:
             return self.origin.unsupported_error(
                 written.upper(), find_span(node), advice.FUNCTIONS[node.name.casefold()][1]
             )
-        hint = suggest_similar(node.name, [name for each in looked_at for name in column_names(each)])
+        hint = suggest_similar(node.name, [name for each in looked_at for name in each.columns])
         message = f"unknown column {written}; {known}{hint}"
         return self.origin.error("UNKNOWN_COLUMN", message, find_span(node), name=written)

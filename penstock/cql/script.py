@@ -109,9 +109,17 @@ def read_script(path: Path) -> Script:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise QueryError("SCRIPT_NOT_UTF8", f"{path.name} is not UTF-8 text: {error.reason}", path=str(path)) from error
+    except OSError as error:
+        message = f"the script {path} cannot be read: {error.strerror or error}"
+        raise QueryError("SCRIPT_UNREADABLE", message, path=str(path)) from error
+    return bind_script_text(text, path.name)
+
+
+def bind_script_text(text: str, name: str) -> Script:
+    """Bind the text of a script; `name` is what errors call it."""
     script = Script(tuple(bind_script(text, Catalog())), text)
     if not script.statements:
-        raise QueryError("EMPTY_SCRIPT", f"{path.name} has no statement", path=str(path))
+        raise QueryError("EMPTY_SCRIPT", f"{name} has no statement", path=name)
     return script
 
 

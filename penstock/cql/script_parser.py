@@ -83,7 +83,7 @@ class ScriptParser(QueryParser):
         if self._match(TokenType.TABLE):
             name = self._read_new_name("a name for the table")
             if self.is_next("AS"):
-                raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.DERIVED)
+                raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.VIEW)
             return CreateTableSyntax(name, self._read_columns(), self._read_connector("FROM"))
         if self._match_text_seq("SINK"):
             name = self._read_new_name("a name for the sink")
@@ -92,7 +92,7 @@ class ScriptParser(QueryParser):
                 raise self.expected_error("TO and a format")
             return CreateSinkSyntax(name, connector)
         if self.is_next("VIEW"):
-            raise self.unsupported_error("CREATE VIEW", self.locate_token(), advice.DERIVED)
+            raise self.unsupported_error("CREATE VIEW", self.locate_token(), advice.VIEW)
         raise self.expected_error("STREAM, TABLE or SINK")
 
     def _read_new_name(self, what: str) -> Name:

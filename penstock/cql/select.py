@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation
-from penstock.cql.catalog import Catalog, Stream
+from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation, Subquery
 from penstock.cql.dialect import find_span
-from penstock.cql.errors import Origin, Span
+from penstock.cql.errors import Span
 from penstock.cql.expressions import ExpressionBinder
+from penstock.cql.from_binder import FromBinder, FromBlock
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
-from penstock.cql.sources import bind_sources
-from penstock.cql.syntax import BodySyntax, SelectSyntax, SourceSyntax
+from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
+from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
-from penstock.expr import Aggregate, Call, Column, Expr, Literal, classify_type, find_common_type, split_conjuncts, walk
+from penstock.expr import Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
 
-def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody:
+def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
     """Bind a SELECT, or a UNION ALL or EXCEPT of two bodies."""
+    if isinstance(syntax, WithSyntax):
+        return bind_body(syntax.body, _declare_queries(syntax, names))
     if isinstance(syntax, SelectSyntax):
-        return _SelectBinder(syntax, catalog, origin).bind()
-    left, right = bind_body(syntax.left, catalog, origin), bind_body(syntax.right, catalog, origin)
+        return _SelectBinder(syntax, names).bind()
+    origin = names.origin
+    left, right = bind_body(syntax.left, names), bind_body(syntax.right, names)
     if len(left.items) != len(right.items):
         message = (
             f"{syntax.kind.upper()} needs equally many columns on both sides: {len(left.items)} and {len(right.items)}"
@@ -37,7 +41,20 @@ def bind_body(syntax: BodySyntax, catalog: Catalog, origin: Origin) -> QueryBody
             sides = f"{one.name} ({format_type(one.expr.type)}) and {two.name} ({format_type(two.expr.type)})"
             raise origin.error("TYPE_MISMATCH", f"{syntax.kind.upper()} cannot pair {sides}", syntax.span)
         types.append(met)
+    check_time_types([(left, syntax.span), (right, syntax.span)], origin)
     return SetOperation(syntax.kind, _cast_items(left, types), _cast_items(right, types))
+
+
+def _declare_queries(syntax: WithSyntax, names: Names) -> Names:
+    """The names with the queries of WITH; each can name those before it, and hides a declaration of its name."""
+    known = replace(names, queries=names.queries.copy())
+    written: set[str] = set()
+    for name, body in syntax.queries:
+        if name.text.casefold() in written:
+            raise names.origin.error("DUPLICATE_NAME", f"WITH has two queries {name.text}", name.span, name=name.text)
+        written.add(name.text.casefold())
+        known.queries.add(Subquery(name.text, bind_body(body, known)))
+    return known
 
 
 def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
@@ -51,42 +68,44 @@ def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:
     return replace(body, items=tuple(items))
 
 
-def check_time_types(body: QueryBody, syntax: BodySyntax, origin: Origin) -> None:
-    """All streams of a query must count time in one way, because its results are ordered by time."""
-    first: Stream | None = None
-    for source, written in zip(body.inputs, _list_source_syntax(syntax), strict=True):
-        stream = source.relation
-        if not isinstance(stream, Stream):
-            continue
-        first = first or stream
-        if classify_type(stream.time_type) != classify_type(first.time_type):
-            counted = (
-                f"{first.name} in {format_type(first.time_type)}, {stream.name} in {format_type(stream.time_type)}"
-            )
-            message = f"the streams of one query must count time alike: all in timestamps or all in integers; {counted}"
-            raise origin.error("TIME_TYPES_DIFFER", message, written.relation.span)
-
-
-def _list_source_syntax(syntax: BodySyntax) -> tuple[SourceSyntax, ...]:
-    """The FROM items of a body, in the order of its inputs."""
-    if isinstance(syntax, SelectSyntax):
-        return syntax.sources
-    return _list_source_syntax(syntax.left) + _list_source_syntax(syntax.right)
-
-
 class _SelectBinder:
     """Binds one SELECT."""
 
-    def __init__(self, syntax: SelectSyntax, catalog: Catalog, origin: Origin) -> None:
+    def __init__(self, syntax: SelectSyntax, names: Names) -> None:
         self.syntax = syntax
-        self.origin = origin
-        self.scope = Scope(origin, bind_sources(syntax, catalog, origin))
-        self.user_aggregates = catalog.aggregates
+        self.origin = names.origin
+        self.user_aggregates = names.catalog.aggregates
+        block, written = self._bind_from(names)
+        self.conditions = block.conditions
+        self.sources = bind_freshness(block.sources, syntax, names.origin)
+        self.scope = Scope(names.origin, block.items, block.merged)
+        self.written = written
+
+    def _bind_from(self, names: Names) -> tuple[FromBlock, tuple[SourceSyntax, ...]]:
+        """The FROM clause, and the items of the text that it reads directly or in inner joins."""
+        binder = FromBinder(names, self.syntax.window, bind_body, self._bind_on)
+        blocks = []
+        for syntax in self.syntax.from_items:
+            blocks.append(binder.bind(syntax))
+            for earlier in blocks[:-1]:
+                binder.check_aliases(earlier, blocks[-1], syntax)
+        block = reduce(FromBlock.join, blocks)
+        written = tuple(source for syntax in self.syntax.from_items for source in _list_written(syntax))
+        check_time_types(
+            [(source, syntax.relation.span) for source, syntax in zip(block.sources, written, strict=True)],
+            names.origin,
+        )
+        check_sources(block.sources, written, self.syntax, names)
+        return block, written
+
+    def _bind_on(self, node: exp.Expr, scope: Scope) -> tuple[Expr, ...]:
+        binder = ExpressionBinder(scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
+        return split_conjuncts(binder.bind_condition(node, "a condition"))
 
     def bind(self) -> Select:
         where = self._bind_where()
         outputs = self._bind_outputs()
-        items = name_outputs(outputs, self.origin)
+        items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         group_by = self._bind_group_by(items, aliases)
         having = self._bind_having(aliases)
@@ -105,7 +124,7 @@ class _SelectBinder:
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_slides(group_by)
         return Select(
-            sources=self.scope.sources,
+            sources=self.sources,
             where=where,
             items=items,
             distinct=self.syntax.distinct,
@@ -115,16 +134,15 @@ class _SelectBinder:
         )
 
     def _bind_where(self) -> tuple[Expr, ...]:
-        binder = ExpressionBinder(self.scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
-        bound = [binder.bind_condition(node, "a condition") for node in self.syntax.conditions]
-        return tuple(term for expr in bound for term in split_conjuncts(expr))
+        own = () if self.syntax.where is None else self._bind_on(self.syntax.where, self.scope)
+        return (*self.conditions, *own)
 
     def _bind_outputs(self) -> list[OutputColumn]:
         binder = ExpressionBinder(self.scope, self.user_aggregates)
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
-                outputs.extend(OutputColumn(column, None, node) for column in columns)
+                outputs.extend(OutputColumn(column, None, node) for _, column in columns)
             elif isinstance(node, exp.Alias):
                 outputs.append(OutputColumn(binder.bind_value(node.this), node.alias, node))
             else:
@@ -161,7 +179,7 @@ class _SelectBinder:
         if expr in keys or isinstance(expr, (Aggregate, Literal)):
             return
         if isinstance(expr, Column):
-            message = f"column {expr.alias}.{expr.name} is outside an aggregate and not in GROUP BY"
+            message = f"column {'.'.join(self.scope.describe(expr))} is outside an aggregate and not in GROUP BY"
             raise self.origin.error("NOT_GROUPED", message, self._find_column_span(expr, node))
         for arg in expr.args:
             self._check_grouped(arg, keys, node)
@@ -174,7 +192,7 @@ class _SelectBinder:
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None
-        for source, written in zip(self.scope.sources, self.syntax.sources, strict=True):
+        for source, written in zip(self.sources, self.written, strict=True):
             if written.window is None or source.window.slide is None:
                 continue
             if group_by is None:
@@ -188,3 +206,11 @@ class _SelectBinder:
 
 def _has_aggregate(expr: Expr) -> bool:
     return any(isinstance(node, Aggregate) for node in walk(expr))
+
+
+def _list_written(syntax: FromSyntax) -> tuple[SourceSyntax, ...]:
+    """One item of the text for each source of a FROM item: of an outer join, its first one."""
+    if isinstance(syntax, SourceSyntax):
+        return (syntax,)
+    left = _list_written(syntax.left)
+    return (*left, *_list_written(syntax.right)) if syntax.kind in ("inner", "cross") else left[:1]

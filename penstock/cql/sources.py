@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.cql.bound import Source
-from penstock.cql.catalog import Catalog, Stream, Table
+from penstock.cql.bound import QueryBody, Source, Subquery
+from penstock.cql.catalog import Catalog, NameMap, Stream, Table
 from penstock.cql.durations import convert_duration
-from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
+from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
 from penstock.cql.syntax import (
     Amount,
+    BodySyntax,
     Name,
     RangeSyntax,
     RowsSyntax,
@@ -19,42 +21,69 @@ from penstock.cql.syntax import (
     SourceSyntax,
     WindowForm,
 )
-from penstock.cql.windows import STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
+from penstock.cql.types import format_type
+from penstock.cql.windows import CURRENT, STATIC, UNBOUNDED, PartitionedRows, Range, Rows, Window
 from penstock.errors import QueryError
+from penstock.expr import classify_type
 
 
-def bind_sources(select: SelectSyntax, catalog: Catalog, origin: Origin) -> tuple[Source, ...]:
-    """Bind the FROM items of a SELECT; at least one must be a stream."""
-    sources: list[Source] = []
-    for syntax in select.sources:
-        source = _bind_source(syntax, select.window, catalog, origin)
-        written = syntax.alias or syntax.relation
-        if any(source.alias.casefold() == other.alias.casefold() for other in sources):
-            message = f"alias {source.alias} appears twice in FROM; give each item its own alias with AS"
-            raise origin.error("DUPLICATE_ALIAS", message, written.span, alias=source.alias)
-        if select.sequence and source.is_table:
-            message = f"SEQ pairs streams, but {source.relation.name} is a table"
-            raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
-        if select.sequence and syntax.window and source.window.counted:
-            message = (
-                f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT uses the last "
-                "tuple of each key anyway"
-            )
-            raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
-        sources.append(source)
-    if all(source.is_table for source in sources):
+@dataclass(frozen=True)
+class Names:
+    """What a FROM item can name: the declarations, and the queries of WITH, which hide declarations."""
+
+    origin: Origin
+    catalog: Catalog
+    queries: NameMap[Subquery] = field(default_factory=NameMap)
+
+
+BindBody = Callable[[BodySyntax, Names], QueryBody]
+
+
+def check_sources(
+    sources: Sequence[Source], written: Sequence[SourceSyntax], select: SelectSyntax, names: Names
+) -> None:
+    """Check the FROM items of a SELECT: at least one is a stream, and all count time alike."""
+    origin = names.origin
+    if select.sequence:
+        for source, syntax in zip(sources, written, strict=True):
+            _check_step(source, syntax, origin)
+    if all(base.is_table for source in sources for base in source.base_sources):
         message = "a continuous query reads at least one stream, but FROM has only tables"
-        raise origin.error("NO_STREAM", message, select.sources[0].relation.span)
+        raise origin.error("NO_STREAM", message, written[0].relation.span)
+
+
+def _check_step(source: Source, syntax: SourceSyntax, origin: Origin) -> None:
+    """SEQ pairs streams; their windows bound the time between steps."""
+    if not isinstance(source.relation, Stream):
+        kind = "table" if source.is_table else "query"
+        message = f"SEQ pairs streams, but {source.relation.name} is a {kind}"
+        raise origin.error("TABLE_IN_SEQ", message, syntax.relation.span)
+    if syntax.window and source.window.counted:
+        message = (
+            f"{source.alias} has a ROWS window; SEQ takes RANGE as a time bound, and MODE RECENT uses the last "
+            "tuple of each key anyway"
+        )
+        raise CqlUnsupportedError("ROWS_IN_SEQ", message, origin.text, syntax.window.span, alias=source.alias)
+
+
+def bind_freshness(sources: Sequence[Source], select: SelectSyntax, origin: Origin) -> tuple[Source, ...]:
+    """The FROM items with their FRESHNESS."""
+    bound_sources = list(sources)
     for alias, amount in select.freshness:
-        position, stream = _find_freshness_stream(alias, amount, sources, origin)
+        position, stream = _find_freshness_stream(alias, amount, bound_sources, origin)
         bound = convert_amount(amount, stream.time_type, origin)
-        _check_freshness(bound, sources[position], alias, amount, origin)
-        sources[position] = replace(sources[position], freshness=bound)
-    return tuple(sources)
+        _check_freshness(bound, bound_sources[position], alias, amount, origin)
+        bound_sources[position] = replace(bound_sources[position], freshness=bound)
+    return tuple(bound_sources)
 
 
-def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalog, origin: Origin) -> Source:
-    name = syntax.relation
+def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
+    name, catalog, origin = syntax.relation, names.catalog, names.origin
+    if syntax.subquery is not None:
+        query = Subquery(name.text, bind_subquery(syntax.subquery, names))
+        return Source(name.text, query, CURRENT, span=name.span)
+    if name.text in names.queries:
+        return _bind_query_name(syntax, names.queries[name.text], origin)
     if name.text not in catalog.relations:
         known = list(catalog.relations)
         listing = f"known are {', '.join(known)}" if known else "none is declared"
@@ -74,6 +103,29 @@ def _bind_source(syntax: SourceSyntax, shorthand: Amount | None, catalog: Catalo
         window = Range(convert_amount(shorthand, relation.time_type, origin))
         return Source(alias, relation, window, span=span)
     return Source(alias, relation, UNBOUNDED, span=span)
+
+
+def _bind_query_name(syntax: SourceSyntax, query: Subquery, origin: Origin) -> Source:
+    if syntax.window:
+        message = f"{query.name} is a query: its rows are those of its answer, so it takes no window"
+        raise origin.error("WINDOW_ON_SUBQUERY", message, syntax.window.span)
+    alias = syntax.alias or syntax.relation
+    return Source(syntax.alias.text if syntax.alias else query.name, query, CURRENT, span=alias.span)
+
+
+def check_time_types(parts: Iterable[tuple[Source | QueryBody, Span]], origin: Origin) -> None:
+    """All streams of a query must count time in one way, because its results are ordered by time."""
+    first: Stream | None = None
+    for part, span in parts:
+        bases = part.base_sources if isinstance(part, Source) else part.inputs
+        for stream in (base.relation for base in bases if isinstance(base.relation, Stream)):
+            first = first or stream
+            if classify_type(stream.time_type) != classify_type(first.time_type):
+                counted = (
+                    f"{first.name} in {format_type(first.time_type)}, {stream.name} in {format_type(stream.time_type)}"
+                )
+                message = "the streams of one query must count time alike: all in timestamps or all in integers"
+                raise origin.error("TIME_TYPES_DIFFER", f"{message}; {counted}", span)
 
 
 def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:
@@ -124,8 +176,9 @@ def _find_freshness_stream(alias: Name, amount: Amount, sources: list[Source], o
     """The stream that FRESHNESS names, and its position in FROM."""
     for position, source in enumerate(sources):
         if source.alias.casefold() == alias.text.casefold():
-            if isinstance(source.relation, Table):
-                message = f"{source.alias} is a table: its rows do not age, so it takes no FRESHNESS"
+            if not isinstance(source.relation, Stream):
+                kind = "table" if isinstance(source.relation, Table) else "query"
+                message = f"{source.alias} is a {kind}: its rows do not age, so it takes no FRESHNESS"
                 raise origin.error("INVALID_FRESHNESS", message, alias.span)
             if source.freshness is not None:
                 place = (alias.span[0], amount.span[1])

@@ -57,21 +57,43 @@ class WindowSyntax:
 
 @dataclass(frozen=True)
 class SourceSyntax:
+    """A FROM item: a name or, if `subquery` is given, a query with the name of its alias."""
+
     relation: Name
     alias: Name | None
     window: WindowSyntax | None
+    subquery: BodySyntax | None = None
+
+
+JoinSyntaxKind = Literal["inner", "cross", "left", "right", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class JoinSyntax:
+    """A join of two FROM items, with its condition, the columns of USING, or NATURAL."""
+
+    kind: JoinSyntaxKind
+    left: FromSyntax
+    right: FromSyntax
+    condition: exp.Expr | None
+    using: tuple[Name, ...]
+    natural: bool
+    span: Span
+
+
+FromSyntax = SourceSyntax | JoinSyntax
 
 
 @dataclass(frozen=True)
 class SelectSyntax:
-    """A SELECT; `conditions` are its ON and WHERE expressions in order of appearance."""
+    """A SELECT."""
 
     span: Span
     distinct: bool
     items: tuple[exp.Expr, ...]
-    sources: tuple[SourceSyntax, ...]
+    from_items: tuple[FromSyntax, ...]
     sequence: SeqMode | None
-    conditions: tuple[exp.Expr, ...]
+    where: exp.Expr | None
     window: Amount | None
     group_by: tuple[exp.Expr, ...] | None
     having: exp.Expr | None
@@ -86,7 +108,15 @@ class SetSyntax:
     span: Span  # of the right side; errors about columns point at it
 
 
-BodySyntax = SelectSyntax | SetSyntax
+@dataclass(frozen=True)
+class WithSyntax:
+    """WITH name AS (query), ...: queries that the body can name."""
+
+    queries: tuple[tuple[Name, BodySyntax], ...]
+    body: BodySyntax
+
+
+BodySyntax = SelectSyntax | SetSyntax | WithSyntax
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from zoneinfo import available_timezones
 
 import pyarrow as pa
 
@@ -11,6 +12,9 @@ from penstock.cql import advice
 from penstock.cql.errors import suggest_similar
 from penstock.errors import QueryError, UnsupportedError
 from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
+
+ZONED_TIMESTAMP = pa.timestamp("us", "UTC")
+"""An instant, as Spark's TIMESTAMP is one."""
 
 _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
@@ -33,12 +37,18 @@ _TYPES_BY_NAME: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
     "timestamp_ntz": TIMESTAMP,
+    "timestamp_ltz": ZONED_TIMESTAMP,
+    "timestamptz": ZONED_TIMESTAMP,
+    "timestamp with time zone": ZONED_TIMESTAMP,
 }
-KNOWN_TYPES = "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp"
+KNOWN_TYPES = (
+    "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp, timestamp(zone)"
+)
 _SIZED = re.compile(r"(?P<name>varchar|char|character varying|timestamp)\s*\(\s*\d{1,5}\s*\)")
 """Column types with a length or a precision. It is not enforced: texts have any length, times have microseconds."""
 _CONSTRAINT = re.compile(r"\b(primary\s+key|unique|default|comment|check|references|generated)\b", re.IGNORECASE)
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
+_ZONED = re.compile(r"timestamp\s*\(\s*([A-Za-z][\w+/-]*|[+-]\d\d:\d\d)\s*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
 
 _REPLACED_TYPES: dict[pa.DataType, pa.DataType] = {
@@ -64,6 +74,8 @@ def to_arrow_type(sql_name: str) -> pa.DataType:
             return pa.decimal128(precision, scale)
         message = f"{sql_name}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
         raise QueryError("UNKNOWN_TYPE", message, type=sql_name)
+    if match := _ZONED.fullmatch(sql_name.strip()):
+        return pa.timestamp("us", _check_zone(match[1]))
     hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
 
@@ -91,6 +103,14 @@ def split_not_null(sql_name: str) -> tuple[str, bool]:
     """A type without NOT NULL, and whether it had that."""
     plain = _NOT_NULL.sub("", sql_name)
     return plain, plain != sql_name
+
+
+def _check_zone(zone: str) -> str:
+    """A time zone by name or offset; QueryError if there is none of this name."""
+    if zone[0] not in "+-" and zone not in available_timezones():
+        hint = suggest_similar(zone, available_timezones())
+        raise QueryError("UNKNOWN_TYPE", f"there is no time zone {zone}{hint}", type=f"timestamp({zone})")
+    return zone
 
 
 def canonicalize_type(given: pa.DataType) -> pa.DataType | None:
@@ -141,6 +161,23 @@ def list_required(columns: Mapping[str, str] | pa.Schema) -> tuple[str, ...]:
     if isinstance(columns, pa.Schema):
         return tuple(field.name for field in columns if not field.nullable)
     return tuple(name for name, type_name in columns.items() if split_not_null(type_name)[1])
+
+
+def find_common_time_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type of times that come from several time columns.
+
+    Timestamps have the zone that all of them have, else UTC. Integers have the widest type. So the order of the streams
+    does not matter.
+    """
+    if not pa.types.is_timestamp(types[0]):
+        return max(types, key=lambda type_: int(type_.bit_width))
+    return types[0] if len(set(types)) == 1 else ZONED_TIMESTAMP
+
+
+def zone_columns(schema: pa.Schema) -> pa.Schema:
+    """A schema in which timestamps without a zone are instants, as a script's TIMESTAMP is on Spark."""
+    zoned = (field.with_type(ZONED_TIMESTAMP) if field.type == TIMESTAMP else field for field in schema)
+    return pa.schema(list(zoned))
 
 
 def find_time_column(schema: pa.Schema, name: str) -> str:

@@ -1,7 +1,8 @@
 """Window kinds as types: how long a tuple is valid, and how CQL writes the window.
 
 Law: a tuple of time t is valid in [t, t + lifetime) if its window has a lifetime. In a row-counted window it is valid
-until the `row_count`-th later tuple of its partition. Otherwise it stays valid.
+until the `row_count`-th later tuple of its partition. A row of a view or a subquery is valid until it leaves the answer
+of that query. Otherwise a tuple stays valid.
 
 All other modules read the properties of `Window` and do not test for a kind. A new kind needs a type here, its grammar
 (`query_parser`, `syntax`, `sources`) and a test.
@@ -24,6 +25,8 @@ class Window:
     """The word that introduces the window in CQL, for messages."""
     bounded: ClassVar[bool] = False
     """Whether every tuple expires as the stream goes on, the oldest first."""
+    announced: ClassVar[bool] = False
+    """Whether the relation announces the end of each of its rows."""
 
     @property
     def lifetime(self) -> int | None:
@@ -54,6 +57,11 @@ class Window:
     def counted(self) -> bool:
         """Whether tuples expire by a count of rows."""
         return self.row_count is not None
+
+    @property
+    def ends_late(self) -> bool:
+        """Whether the end of a tuple is not known when it arrives."""
+        return self.counted or self.announced
 
     def text(self, _time_type: pa.DataType) -> str:
         """The window in CQL; durations are in the unit of a time column."""
@@ -153,6 +161,18 @@ class Static(Window):
         return ""
 
 
+@dataclass(frozen=True)
+class Current(Window):
+    """The current rows of a view or a subquery. CQL writes no window for them."""
+
+    keyword = "VIEW"
+    announced = True
+
+    def text(self, _time_type: pa.DataType) -> str:
+        return ""
+
+
 NOW = Now()
 UNBOUNDED = Unbounded()
 STATIC = Static()
+CURRENT = Current()

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from penstock.cql import Source, Stream
+from penstock.cql import Emit, Source, Stream
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
 from penstock.engine.parts import (
     BufferedJoinPart,
     JoinQueryPart,
+    JoinSubqueries,
     OperatorQueryPart,
     PartOperator,
     QueryPart,
@@ -37,9 +38,11 @@ from penstock.ops import (
     DifferenceOperator,
     DistinctOperator,
     DStreamOperator,
+    EmitChangesOperator,
     IStreamOperator,
     OperatorId,
     OutputMode,
+    ProjectionOperator,
     RStreamOperator,
     SequenceInput,
     SequenceOperator,
@@ -53,12 +56,19 @@ from penstock.plan import (
     JoinPart,
     JoinRequirement,
     PlanPart,
+    ProjectPart,
+    RelationPart,
     SequencePart,
     UnionPart,
     derive_requirement,
 )
 from penstock.state import ALWAYS, Maintenance
 
+_EMIT_OPERATORS: Mapping[Emit, Callable[[str, Reader, Buffer], PartOperator]] = {
+    "dstream": DStreamOperator,
+    "rstream": RStreamOperator,
+    "changes": EmitChangesOperator,
+}
 MakeOperator = Callable[[str, list[Reader], Buffer], PartOperator]
 """Creates an operator, given its name in the graph, the readers of its inputs and its outlet."""
 
@@ -85,6 +95,7 @@ class Compiler:
     _parts: list[QueryPart] = field(default_factory=list)
     _joins: list[JoinQueryPart] = field(default_factory=list)
     _differences: list[DifferenceOperator] = field(default_factory=list)
+    _relations: dict[RelationPart, ReadablePart] = field(default_factory=dict)
 
     def compile_query(self) -> CompiledQuery:
         output = self._compile_output(self.spec.derived_stream)
@@ -102,8 +113,8 @@ class Compiler:
         emit, plan = self.spec.query.emit, self.spec.plan
         if emit == "istream":
             return self._compile_part(plan, INSERTS)
-        below = self._compile_part(plan, OutputMode(ends=True, whole=emit == "rstream"))
-        kind = DStreamOperator if emit == "dstream" else RStreamOperator
+        below = self._compile_part(plan, OutputMode(ends=True, whole=emit != "dstream"))
+        kind = _EMIT_OPERATORS[emit]
         return self._append_operator(emit, [below], lambda id_, arcs, outlet: kind(id_, arcs[0], outlet))
 
     def _compile_derived(self, answer: ReadablePart, stream: Stream) -> DerivedOutput:
@@ -132,6 +143,10 @@ class Compiler:
                 return self._compile_inserts(self._compile_distinct(part), mode)
             case GroupPart():
                 return self._compile_inserts(self._compile_group(part), mode)
+            case ProjectPart():
+                return self._compile_inserts(self._compile_projection(part), mode)
+            case RelationPart():
+                return self._compile_inserts(self._compile_relation(part), mode)
         raise InternalError("UNKNOWN_PART", f"the compiler has no operator for a {type(part).__name__}")
 
     # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
@@ -172,6 +187,19 @@ class Compiler:
 
         return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
 
+    def _compile_relation(self, part: RelationPart) -> ReadablePart:
+        """The relation, computed once for all parts that read it."""
+        if part not in self._relations:
+            self._relations[part] = self._compile_part(part.input, CHANGES)
+        return self._relations[part]
+
+    def _compile_projection(self, part: ProjectPart) -> ReadablePart:
+        return self._append_operator(
+            "select",
+            [self._compile_part(part.input, CHANGES)],
+            lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
+        )
+
     # ── joins ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _compile_join(self, part: JoinPart, mode: OutputMode) -> ReadablePart:
@@ -185,12 +213,15 @@ class Compiler:
             return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
         member = Member(self._make_id("join"), need, choice.renaming, emits_ends=False)
         node, join = self._place_member(choice, member)
-        placed = JoinQueryPart(node, part, join, member)
+        placed = JoinQueryPart(node, part, join, member, choice.subqueries)
         self._add_join(placed)
         return PulledOutput(placed)
 
     def _request_join(self, part: JoinPart, mode: OutputMode, *, nested: bool) -> _JoinChoice:
-        streams = {s.alias: self.relations.nodes[s.relation.name] for s in part.sources if not s.is_table}
+        streams = {
+            s.alias: self.relations.nodes[s.relation.name] for s in part.sources if isinstance(s.relation, Stream)
+        }
+        subqueries = self._compile_subqueries(part)
         terms = SharingTerms(self.spec.state, self.spec.demand, mode.whole)
         request = JoinRequest(
             len(self._joins), part, terms, _find_count_starts(part, streams),
@@ -201,13 +232,17 @@ class Compiler:
             match = self.joins.find_nested_match(request)
         renaming = {source.alias: source.alias for source in part.sources} if match is None else match.renaming
         need = derive_requirement(part, renaming, nested=match is not None and match.nested)
-        return _JoinChoice(request, match, renaming, need, streams)
+        return _JoinChoice(request, match, renaming, need, streams, subqueries)
+
+    def _compile_subqueries(self, part: JoinPart) -> JoinSubqueries:
+        parts = tuple(self._compile_part(each, CHANGES) for each in part.subqueries)
+        return JoinSubqueries(part.subquery_aliases, parts, tuple(each.outlet.open() for each in parts))
 
     def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
         member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, emits_ends=mode.ends)
         node, join = self._place_member(choice, member)
-        placed = BufferedJoinPart(node, choice.request.part, join, member, outlet)
+        placed = BufferedJoinPart(node, choice.request.part, join, member, choice.subqueries, outlet)
         self._add_join(placed)
         return placed
 
@@ -217,18 +252,25 @@ class Compiler:
 
     def _place_member(self, choice: _JoinChoice, member: Member) -> tuple[Node, JoinOperator]:
         """Add the query to the join that it shares, or create one."""
-        start = _find_start({choice.renaming[alias]: stream for alias, stream in choice.streams.items()})
+        subqueries = choice.subqueries
+        start = _find_start(
+            {choice.renaming[alias]: stream for alias, stream in choice.streams.items()}, subqueries.aliases
+        )
         if choice.match is not None:
             choice.match.join.add_member(member, start, history=self.spec.history)
             return choice.match.node, choice.match.join
         part, terms = choice.request.part, choice.request.terms
         readers = {alias: stream.node.outlet.open() for alias, stream in choice.streams.items()}
+        arcs = {readers[alias]: choice.streams[alias].node for alias in readers}
+        for alias, below, arc in zip(subqueries.aliases, subqueries.parts, subqueries.arcs, strict=True):
+            readers[alias] = arc
+            arcs[arc] = below.node
         arrivals = [JoinInput(alias, reader) for alias, reader in readers.items()]
         tables = {s.alias: self.relations.tables[s.relation.name] for s in part.sources if s.is_table}
         name = self._make_unique_name(member.id)
         spec = JoinSpec(name, part, terms.state, terms.demand, self.maintenance, strict=terms.whole_instants)
         join = JoinOperator(spec, member, start, arrivals, tables)
-        node = self.graph.add(join, Buffer(), {readers[alias]: choice.streams[alias].node for alias in readers})
+        node = self.graph.add(join, Buffer(), arcs)
         self.joins.add(choice.request, node, join)
         return node, join
 
@@ -287,6 +329,7 @@ class _JoinChoice:
     renaming: Mapping[str, str]
     need: JoinRequirement
     streams: Mapping[str, StreamNode]
+    subqueries: JoinSubqueries
 
 
 @dataclass(frozen=True)
@@ -314,9 +357,13 @@ def _find_count_starts(part: JoinPart, streams: Mapping[str, StreamNode]) -> dic
     return {alias: writer.arrival_count for alias, writer in writers.items() if writer.holds_rows()}
 
 
-def _find_start(streams: Mapping[str, StreamNode]) -> StartPoint:
-    """From now on: rows that have arrived do not count, nor do those that a source still holds back."""
+def _find_start(streams: Mapping[str, StreamNode], subqueries: Sequence[str]) -> StartPoint:
+    """From now on: rows that have arrived do not count, nor do those that a source still holds back.
+
+    All rows of subqueries count.
+    """
     writers = {alias: stream.writer for alias, stream in streams.items()}
     numbers = {alias: writer.arrival_count for alias, writer in writers.items()}
     drained = [writer.find_newest_time() for alias, writer in writers.items() if numbers[alias]]
+    numbers |= dict.fromkeys(subqueries, int(ALWAYS))
     return StartPoint(tuple(sorted(numbers.items())), max(drained, default=int(ALWAYS)))

@@ -5,46 +5,55 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from time import perf_counter
-from typing import get_args
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
-from penstock.adapt import Decision, JoinBudget, JoinSample, Rules, Sampler, Timer, as_budget, as_rules
-from penstock.cql import Duration, Query, Stream, Timestamps, describe_stream
+from penstock.adapt import Rules, Timer, as_rules
+from penstock.cql import Duration, Query, Script, Stream, Timestamps, describe_stream
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
-from penstock.engine.build import QueryBuilder, QueryRequest, require_plan
+from penstock.engine.build import QueryBuilder, QueryRequest
 from penstock.engine.components import EngineComponents
+from penstock.engine.descriptions import EngineDescriptions
 from penstock.engine.guard import Guard, guard_calls
+from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.notices import Notices
 from penstock.engine.options import EngineOptions
 from penstock.engine.persistence import Persistence, read_options
 from penstock.engine.push_cycle import PushCycle
 from penstock.engine.query_changes import QueryChanges
+from penstock.engine.reading import ReadableEngine
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
+from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
+from penstock.engine.scripts import declare_script, find_script
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.streams import Clock
-from penstock.errors import QueryError, name_arguments, require_known
-from penstock.graph import STRATEGIES, Graph, GraphScheduler
-from penstock.join import DemandFilter, Migration, Slicing
-from penstock.ops import Notice
-from penstock.plan import ExplainNode
+from penstock.engine.subscriptions import ResultFunction, Subscription, Subscriptions
+from penstock.engine.tuning import TunableEngine
+from penstock.errors import name_arguments
+from penstock.graph import Graph, GraphScheduler
+from penstock.join import DemandFilter, Slicing
 from penstock.state import FOREVER, SHIPPED, Maintenance
 
 
-@guard_calls(
-    nests=("awaits", "close", "dead_letters", "decisions", "failures", "late", "overloads", "picture"),
-    always=("close",),
-)
+def _wait_for_readers(engine: Engine) -> None:
+    """Wait, without the engine's lock, until the iterators over results have room."""
+    engine._subscriptions.wait_for_room()
+
+
+@guard_calls(nests=("close",), always=("close",), before={"push": _wait_for_readers})
 @name_arguments
-class Engine:
+class Engine(ReadableEngine, TunableEngine):
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 
     >>> import pyarrow as pa
@@ -100,15 +109,62 @@ class Engine:
         self._notices = Notices(self._relations.streams, self._registry, self._guard)
         self._cycle = PushCycle(self._components, self._scheduler, self._adaptation, self._notices)
         self._reports = Reports(self._components, self._notices)
+        self._descriptions = EngineDescriptions(self._components)
+        self._subscriptions = Subscriptions(self._registry, self._guard)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
         self.schedule(schedule)
 
-    @property
-    def graph(self) -> Graph:
-        """The query graph, for measurements and tests. Only the methods of the engine may change it."""
-        return self._graph
+    @classmethod
+    def from_script(
+        cls, script: str | Path | Script, *, tables: Mapping[str, TableData] | None = None, **options: Any
+    ) -> Self:
+        """An engine with the streams, tables and queries of a CQL script, which is a path or a text.
 
-    # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
+        Sources and sinks belong to Spark: push tuples to the streams, and read results by the name of their query,
+        which is that of its sink or `query` for a bare SELECT. Tables are read from CSV, JSON and Parquet files, or
+        given as `tables`. A TIMESTAMP has the zone UTC, as on Spark. `options` are those of `Engine`.
+
+        >>> engine = Engine.from_script("CREATE STREAM A (ts BIGINT, x BIGINT) TIMESTAMP BY ts; SELECT x FROM A;")
+        >>> engine.push({"A": [{"ts": 1, "x": 50}]})["query"].to_pylist()
+        [{'x': 50, '_ts': 1}]
+        """
+        engine = cls(**options)
+        declare_script(engine, find_script(script), tables or {})
+        return engine
+
+    def __enter__(self) -> Self:
+        """Use the engine in a `with` block. Its end frees the engine: no stream is flushed, and later calls raise
+        ENGINE_CLOSED. Result tables that were returned before can still be read.
+
+        >>> with Engine() as engine:
+        ...     engine.stream("A", {"ts": "bigint", "x": "bigint"}, time="ts")
+        ...     engine.query("large", "SELECT x FROM A WHERE x > 10")
+        ...     out = engine.push({"A": [{"ts": 1, "x": 50}]})
+        >>> out["large"].to_pylist()
+        [{'x': 50, '_ts': 1}]
+        """
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        with self._guard.enter("the end of the with block", always=True):
+            guard = self._guard
+            guard.closed = True
+            vars(self).clear()  # frees the streams, queries and windows
+            self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard), guard)
+
+    def close(self) -> None:
+        """Stop adapting, and end iterations over `results`. Queries keep running.
+
+        >>> eng.close()
+        """
+        if not self._guard.closed:
+            self._adaptation.close()
+            self._subscriptions.end_iterators()
+
+    # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def stream(
         self,
@@ -130,23 +186,43 @@ class Engine:
 
         With `ahead`, a tuple whose time is further than that ahead of the clock goes to the dead letters. Without it,
         one tuple from a far future makes every later one late.
+
+        >>> eng.stream("C", {"ts": "timestamp", "room": "int"}, time="ts", lateness="5 seconds")
         """
         self._relations.require_free(name)
         self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after, ahead))
 
     def declare(self, stream: Stream) -> None:
-        """Declare a stream as CREATE STREAM of a script describes it."""
+        """Declare a stream as CREATE STREAM of a script describes it.
+
+        >>> from penstock.cql import describe_stream
+        >>> eng.declare(describe_stream("C", {"ts": "bigint", "x": "bigint"}, time="ts"))
+        """
         self._relations.add_stream(stream)
 
-    def table(self, name: str, table: pa.Table) -> None:
-        """Declare a static table: its rows are always valid."""
-        self._relations.add_table(name, table)
+    def table(self, name: str, data: TableData) -> None:
+        """Declare a static table: its rows are always valid. `data` is anything that `push` takes for a stream.
+
+        >>> eng.table("rooms", {"x": [1, 2], "name": ["hall", "cellar"]})
+        """
+        self._relations.add_table(name, data)
 
     def aggregate(self, name: str, cls: type) -> None:
-        """Declare a class as an aggregate function; docs/queries.md lists its methods."""
+        """Declare a class as an aggregate function; docs/queries.md lists its methods.
+
+        >>> class Spread:
+        ...     def initialise(self):
+        ...         self.values = []
+        ...     def iterate(self, value):
+        ...         self.values.append(value)
+        ...     def terminate(self):
+        ...         return max(self.values) - min(self.values)
+        >>> eng.aggregate("spread", Spread)
+        >>> eng.query("wide", "SELECT spread(x) AS s FROM A [RANGE 10]")
+        """
         self._relations.add_aggregate(name, cls)
 
-    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def query(
         self,
@@ -166,6 +242,8 @@ class Engine:
         state: "exact", or "bloom", a smaller filter with which some rows are built that are not needed. Both default to
         those of the engine. With `history` a query that shares a running join also sees the tuples that the windows of
         the join hold; the metric `complete_since` is the time from which on no result is missing.
+
+        >>> eng.query("wide", "SELECT A.x FROM A [RANGE 60], B [RANGE 60] WHERE A.x = B.x", plan="(B A)")
         """
         self._changes.start(QueryRequest(name, text, plan, state, demand, history=history))
         self._reports.warn_of_query(name)
@@ -175,6 +253,8 @@ class Engine:
 
         Results follow the new text from the next push on; see `history` of `query`. If the text is wrong, the query
         does not change.
+
+        >>> eng.alter("pairs", "SELECT A.x FROM A [RANGE 20], B [RANGE 20] WHERE A.x = B.x")
         """
         self._changes.alter(name, text, plan, state)
         self._reports.warn_of_query(name)
@@ -187,37 +267,41 @@ class Engine:
         state: str | None = None,
         demand: DemandFilter | None = None,
     ) -> None:
-        """Declare a stream that consists of the results of a query; its time column is `_ts`."""
+        """Declare a stream that consists of the results of a query; its time column is `_ts`.
+
+        >>> eng.derive("large", "SELECT x FROM A WHERE x > 10")
+        >>> eng.query("counts", "SELECT COUNT(*) AS n FROM large [RANGE 60]")
+        """
         self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
         self._reports.warn_of_query(name)
 
     def drop(self, name: str) -> None:
-        """Stop a query, or a derived stream without readers, and free its state."""
-        self._changes.drop(name)
+        """Stop a query, or a derived stream without readers, and free its state.
 
-    def migrate(self, name: str, plan: str, how: str = "jisc") -> None:
-        """Change the plan of a query, without losing or repeating a result.
-
-        `how` is "jisc", "moving-state" or "parallel-track". A chain of EXCEPT tests its inputs in the order of the
-        plan: with "A; D; B" it tests D before B.
+        >>> eng.drop("pairs")
+        >>> list(eng.queries)
+        []
         """
-        require_known(how, get_args(Migration), "way to migrate")
-        require_plan(plan)
-        self._changes.migrate(name, plan, how)  # type: ignore[arg-type]
+        self._changes.drop(name)
+        self._subscriptions.end_query(name)
 
-    def policy(self, name: str, state: str, node: str | None = None, demand: DemandFilter | None = None) -> None:
-        """Change the state policy of a running query, or of one node of its plan such as "(A B)"."""
-        self._changes.set_policy(name, state, node, demand)
-
-    # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def push(
-        self, data: Mapping[str, pa.Table], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
+        self, data: Mapping[str, TableData], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None
     ) -> Results:
         """Push tuples to streams; returns the results that became certain, by query and in temporal order.
 
+        The tuples of a stream are a pyarrow table, anything that exports Arrow (a pandas or polars DataFrame, a DuckDB
+        relation, a RecordBatchReader), a dict of columns or a list of dicts. Columns are found by name, in any order,
+        and cast to the declared types if no value is lost; see docs/python.md.
+
         `frontiers`: by stream, a time before which no tuple will come in later pushes; see `advance`. If a table does
         not fit its stream, the whole push is refused.
+
+        >>> out = eng.push({"A": {"ts": [1, 2], "x": [7, 8]}, "B": [{"ts": 4, "x": 7}]}, {"A": 4})
+        >>> out["pairs"].to_pylist()
+        [{'x': 7, '_ts': 4}]
         """
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
@@ -226,140 +310,76 @@ class Engine:
                 rows.feed()
             for source, frontier in promises:
                 source.advance(frontier)
-            return self._cycle.run(self)
+            deliveries = self._subscriptions.take(self._cycle.run(self))
+        self._guard.complete_change()
+        return deliveries.send()
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """Promise that no tuple of the stream before `time` will come.
 
         The next push, which may be empty (`push({})`), returns the results that become certain by it.
+
+        >>> _ = eng.push({"A": [{"ts": 1, "x": 7}], "B": [{"ts": 4, "x": 7}]})
+        >>> eng.advance("A", 5)
+        >>> eng.push({})["pairs"].num_rows
+        1
         """
         for source, frontier in self._relations.streams.resolve_frontiers({name: time}):
             source.advance(frontier)
 
     def flush(self) -> Results:
-        """End every stream; returns all results that are left."""
+        """End every stream; returns all results that are left. Iterations over `results` end.
+
+        >>> _ = eng.push({"A": [{"ts": 1, "x": 7}], "B": [{"ts": 4, "x": 7}]})
+        >>> eng.flush()
+        pairs: 1 row
+          x  _ts
+          7  4
+        """
         with self._guard.change():
             for source in self._relations.streams:
                 source.advance(int(FOREVER))
-            return self._cycle.run(self)
+            deliveries = self._subscriptions.take(self._cycle.run(self))
+        self._guard.complete_change()
+        try:
+            return deliveries.send()
+        finally:
+            self._subscriptions.end_iterators()
 
-    def failures(self) -> dict[str, QueryError]:
-        """The queries and derived streams that stopped because one of their expressions or aggregates raised an error.
+    def subscribe(self, name: str, function: ResultFunction) -> Subscription:
+        """Call a function with the results of a query as they become certain, instead of returning them from `push`.
 
-        A stopped query has no more results until it is dropped and started again. Other queries are not affected.
+        The function gets a table with at least one row, at the end of the push that finds them. It must not call this
+        engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription ends it.
+        A snapshot does not contain subscriptions.
+
+        >>> with eng.subscribe("pairs", lambda rows: print(rows.to_pylist())):
+        ...     _ = eng.push({"A": [{"ts": 1, "x": 7}], "B": [{"ts": 4, "x": 7}]}, {"A": 4})
+        [{'x': 7, '_ts': 4}]
         """
-        return self._registry.failures()
+        return self._subscriptions.subscribe(name, function)
 
-    # ── while running ────────────────────────────────────────────────────────────────────────────────────────────
+    def results(self, name: str, capacity: int = 64) -> ResultIterator:
+        """Iterate over the results of a query as they become certain, in another thread or task than the pushes.
 
-    def schedule(self, strategy: str, part: str | None = None) -> None:
-        """Set the strategy that selects the next operator: "dfs", "bfs" or "rr".
+        Use it as `for rows in engine.results("q")` in a thread, or as `async for`. `push` then returns no rows of the
+        query. The iterator buffers `capacity` tables; while it is full, pushes wait. The iteration ends when the query
+        is dropped, the streams are flushed or the engine is closed.
 
-        `part` is a query, or an operator by its name in `explain(..., format="table")`; without it, the whole graph.
+        >>> found = eng.results("pairs")
+        >>> _ = eng.push({"A": [{"ts": 1, "x": 7}], "B": [{"ts": 4, "x": 7}]}), eng.flush()
+        >>> [rows.to_pylist() for rows in found]
+        [[{'x': 7, '_ts': 4}]]
         """
-        require_known(strategy, tuple(STRATEGIES), "schedule")
-        ids = [] if part is None else [node.id for node in self._registry.find_nodes(part, self._graph)]
-        with self._guard.change():
-            self._graph.schedule(strategy, *ids)
+        return self._subscriptions.iterate(name, capacity)
 
-    def break_after(self, operator: str) -> None:
-        """Set a virtual break node behind an operator, or a query's last: operators behind it are scheduled apart."""
-        self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id)
-
-    def clear_break(self, operator: str) -> None:
-        """Remove a virtual break node."""
-        self._graph.break_after(self._registry.find_nodes(operator, self._graph)[-1].id, broken=False)
-
-    def budget(
-        self, probes: float | str | None, policy: str = "steady", query: str | None = None, sample: int | None = None
-    ) -> None:
-        """Limit the probes of joins, per second of event time (a number) or per push ("500 ms").
-
-        None lifts the limit. `policy` is how it is allocated. `query`: it binds that query and those that share its
-        joins, which must all have FRESHNESS; without it, every query, also later ones. The newest tuples probe first;
-        with `sample` (a seed) a random sample of them. See docs/overload.md.
-        """
-        budget = None if probes is None else as_budget(probes, policy, sample)
-        self._changes.set_budget(budget, query)
-
-    def unbind(self, name: str) -> None:
-        """Remove a query's own budget: the budget of the engine, if there is one, binds it. See `budget`."""
-        self._changes.remove_budget(name)
-
-    def decisions(self) -> list[Decision]:
-        """The newest 10,000 decisions that `adapt` made, with the measurements behind them, or that `replay` repeated.
-
-        A decision that could not be executed has an `error`.
-        """
-        return self._adaptation.decisions
-
-    def replay(self, decisions: Iterable[Decision]) -> None:
-        """Repeat the decisions of another engine, each after the same number of pushes."""
-        self._adaptation.replay(decisions)
-
-    def awaits(self, name: str) -> int | None:
-        """The time of the first tuple that a query holds and may not process yet; None if it holds none."""
-        return self._reports.awaits(name)
-
-    def take_samples(self, sampler: Sampler) -> list[JoinSample]:
-        """Samples of the joins, for a controller outside of the engine; see `adapt.sampler`."""
-        return sampler.take_samples(self._join_registry, self._registry.__getitem__, self._budgets)
-
-    def close(self) -> None:
-        """Stop adapting. Queries keep running."""
-        self._adaptation.close()
-
-    def overloads(self, name: str) -> list[JoinBudget]:
-        """The joins of a query under a budget, with their measurements and allocation."""
-        return self._budgets.join_budgets(self._registry[name])
-
-    def explain(self, name: str, format: str = "text") -> str:
-        """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table".
-
-        The text ends with the warnings about the query and the active notices about its streams.
-        """
-        return self._reports.explain(name, format)
-
-    def reslice(self, slicing: Slicing, query: str | None = None) -> None:
-        """Change how shared joins keep tuples: all joins, or those of one query.
-
-        "mem-opt" frees a tuple as soon as no query needs it; "cpu-opt" frees it at the ends of slices, which are merged
-        for the least work.
-        """
-        require_known(slicing, get_args(Slicing), "slicing")
-        self._changes.reslice(slicing, query)
-
-    def slices(self, name: str) -> pa.Table:
-        """The slices of the join of a query: their queries, their tuples by stream, and their results."""
-        return self._reports.slices(name)
-
-    def picture(self, name: str) -> ExplainNode:
-        """The plan of a query as a tree."""
-        return self._reports.picture(name)
-
-    def metrics(self, name: str) -> dict[str, object]:
-        """The metrics of a query, of its operators and of its streams."""
-        return self._reports.metrics(name)
-
-    def notices(self) -> tuple[Notice, ...]:
-        """The active notices: streams that hold others back, rows that are mostly late, times in another unit.
-
-        Each has a `condition`, a `stream` and a `message`; docs/troubleshooting.md lists them.
-        """
-        return self._notices.list_active()
-
-    def late(self, name: str) -> pa.Table:
-        """The late tuples of a stream (the newest million of them)."""
-        return self._relations.streams[name].late.rows()
-
-    def dead_letters(self, name: str) -> pa.Table:
-        """The tuples of a stream that were rejected, with the reason in `_reason` (the newest million of them)."""
-        return self._relations.streams[name].dead_letters.with_reasons()
-
-    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> bytes:
-        """The engine as bytes: declarations, queries, frontiers and base windows."""
+        """The engine as bytes: declarations, queries, frontiers and base windows.
+
+        >>> blob = eng.snapshot()
+        """
         return self._persistence.take_snapshot().to_bytes()
 
     @classmethod
@@ -367,6 +387,10 @@ class Engine:
         """An engine that continues from a snapshot, with the results that the old one would have had.
 
         A snapshot holds no code: pass the classes of user-defined aggregates as `aggregates`.
+
+        >>> again = Engine.restore(eng.snapshot())
+        >>> again.queries["pairs"].plan
+        '(A B)'
         """
         snapshot = Snapshot.from_bytes(blob)
         with refuse_bad_content():

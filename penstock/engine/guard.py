@@ -14,7 +14,7 @@ Warnings are emitted after the call: a filter that makes them errors does not br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import isfunction
@@ -45,6 +45,10 @@ class Guard:
         self._change_begun = False
         """Whether the running call has begun to change something."""
         self._broken: tuple[str, BaseException] | None = None
+        self.when_broken: Callable[[], object] = lambda: None
+        """Called when the engine breaks."""
+        self.closed = False
+        """Whether the engine has freed its state, so that only what it returned before can be read."""
 
     @contextmanager
     def enter(self, name: str, *, nests: bool = False, always: bool = False) -> Iterator[None]:
@@ -78,6 +82,10 @@ class Guard:
             self._mark_broken(error)
             raise
 
+    def complete_change(self) -> None:
+        """The change of the running call is complete: an exception from here on does not break the engine."""
+        self._change_begun = False
+
     @contextmanager
     def allow_nesting(self) -> Iterator[None]:
         """Let the running call use the engine's public methods."""
@@ -99,6 +107,12 @@ class Guard:
             for message in pending:
                 warn(message, PenstockWarning, stacklevel=3)
 
+    def require_open(self, name: str) -> None:
+        """Refuse a call of an engine after the end of its `with` block."""
+        if self.closed:
+            message = f"{name} was called after the `with` block of the engine, which freed it; create another Engine"
+            raise QueryError("ENGINE_CLOSED", message, call=name)
+
     def require_intact(self) -> None:
         """Refuse to use an engine after a call that failed half-way."""
         if self._broken is None:
@@ -113,6 +127,7 @@ class Guard:
     def _mark_broken(self, error: BaseException) -> None:
         if self._broken is None:
             self._broken = self._running_call, error
+            self.when_broken()
 
 
 def _make_reentrant_error(name: str, running: str) -> QueryError:
@@ -122,27 +137,37 @@ def _make_reentrant_error(name: str, running: str) -> QueryError:
     return QueryError("REENTRANT_CALL", message, call=name, running=running)
 
 
-def guard_calls(nests: Collection[str], always: Collection[str]) -> Callable[[type[T]], type[T]]:
+def guard_calls(
+    nests: Collection[str], always: Collection[str], before: Mapping[str, Callable[[Any], None]] | None = None
+) -> Callable[[type[T]], type[T]]:
     """A class decorator: every public method enters the guard `_guard` of its object.
 
-    `nests` and `always` are the methods for which `Guard.enter` takes these options.
+    `nests` and `always` are the methods for which `Guard.enter` takes these options. `before`: by method, a function of
+    the object that is called before the method enters the guard.
     """
 
     def decorate(cls: type[T]) -> type[T]:
         for name, method in list(vars(cls).items()):
             if not name.startswith("_") and isfunction(method):
-                setattr(cls, name, _guard_method(method, nests=name in nests, always=name in always))
+                first = None if before is None else before.get(name)
+                setattr(cls, name, _guard_method(method, first, nests=name in nests, always=name in always))
         return cls
 
     return decorate
 
 
-def _guard_method(method: Callable[..., Any], *, nests: bool, always: bool) -> Callable[..., Any]:
+def _guard_method(
+    method: Callable[..., Any], first: Callable[[Any], None] | None, *, nests: bool, always: bool
+) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if first is not None:
+            first(self)
         with self._guard.enter(name, nests=nests, always=always):
+            if not always:
+                self._guard.require_open(name)
             result = method(self, *args, **kwargs)
         self._guard.emit_warnings()
         return result

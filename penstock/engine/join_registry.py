@@ -12,7 +12,15 @@ from typing import Protocol
 
 from penstock.graph import Node
 from penstock.join import DemandFilter, JoinOperator, Slicing
-from penstock.plan import JoinPart, find_nested_renaming, find_shared_renaming, list_joins, rename_leaves, require_tree
+from penstock.plan import (
+    JoinPart,
+    can_be_shared,
+    find_nested_renaming,
+    find_shared_renaming,
+    list_joins,
+    rename_leaves,
+    require_tree,
+)
 
 
 @dataclass(frozen=True)
@@ -120,12 +128,14 @@ class JoinRegistry:
     def _reindex(self) -> None:
         self._by_signature = {}
         for entry in self._joins.values():
-            self._by_signature.setdefault(entry.signature, []).append(entry)
+            if can_be_shared(entry.join.shared_join.needs.host):
+                self._by_signature.setdefault(entry.signature, []).append(entry)
 
     def find_match(self, request: JoinRequest) -> JoinMatch | None:
         """If the user gave the plan of the query, the join must have that shape."""
         part = request.part
-        if not self._allow_sharing or sum(not source.is_table for source in part.sources) < 2:
+        streams = sum(not source.is_table for source in part.sources)
+        if not self._allow_sharing or streams < 2 or not can_be_shared(part):
             return None
         for entry in self._by_signature.get(_make_signature(part, request.terms), ()):
             join = entry.join

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.engine.join_registry import JoinRegistry
-from penstock.engine.saved_arcs import dump_arcs, restore_arcs
+from penstock.engine.saved_arcs import WrittenRows, dump_arcs, rewind_arcs
 from penstock.engine.saved_join import dump_join, restore_join
 from penstock.errors import QueryError
 from penstock.graph import Buffer, Graph, Node, Reader
@@ -68,8 +68,15 @@ class QueryPart(Protocol):
     def dump(self, dumped: DumpedJoins) -> SavedState:
         """The saved state; a join that is in `dumped` already is saved as its number."""
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
-        """Continue from a dump, given the current rows of the inputs; returns its own, None if they are not known."""
+    @property
+    def outlet(self) -> Buffer | None:
+        """The buffer that other parts or the user read; None if there is none."""
+
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        """Continue from a dump, given what the inputs had written.
+
+        Returns its current rows, None if they are not known.
+        """
 
     def remove(self, graph: Graph, joins: JoinRegistry) -> None:
         """Remove it from the graph."""
@@ -126,8 +133,8 @@ class OperatorQueryPart:
         failure = _dump_failure(self.failure)
         return SavedState({**state.values, **values, "failure": failure}, {**state.tables, **tables})
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:
-        seen = restore_arcs(self.arcs, saved.values, saved.tables, current)
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        seen = rewind_arcs(self.arcs, saved, inputs)
         known = [batch for batch in seen if batch is not None]
         rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
         if saved.values["failure"] is not None:
@@ -139,6 +146,15 @@ class OperatorQueryPart:
 
 
 @dataclass(frozen=True, eq=False)
+class JoinSubqueries:
+    """The subqueries that a join reads: their aliases, their parts, and the readers of these."""
+
+    aliases: tuple[str, ...] = ()
+    parts: tuple[ReadablePart, ...] = ()
+    arcs: tuple[Reader, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class JoinQueryPart:
     """A query's place in a join that other queries may share. Its rows are built when the user reads them."""
 
@@ -146,6 +162,7 @@ class JoinQueryPart:
     plan_part: JoinPart
     join: JoinOperator
     member: Member
+    subqueries: JoinSubqueries
 
     @property
     def id(self) -> OperatorId:
@@ -156,8 +173,12 @@ class JoinQueryPart:
         return self.member.name
 
     @property
+    def outlet(self) -> Buffer | None:
+        return None
+
+    @property
     def inputs(self) -> tuple[ReadablePart, ...]:
-        return ()
+        return self.subqueries.parts
 
     @property
     def failure(self) -> QueryError | None:
@@ -201,9 +222,10 @@ class JoinQueryPart:
 
     # ── what it reports ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def explain(self, allowances: Mapping[Tree, str]) -> ExplainNode:
+    def explain(self, allowances: Mapping[Tree, str], subqueries: Sequence[ExplainNode]) -> ExplainNode:
         """The join as it runs now; `allowances`: how often the rows of a node may probe."""
-        return describe_join(self.plan_part.plan_text(str(self.own_tree())), self._describe_nodes(allowances))
+        plan, notes = self.plan_part.plan_shape(self.own_tree()), self._describe_nodes(allowances)
+        return describe_join(plan, notes, dict(zip(self.subqueries.aliases, subqueries, strict=True)))
 
     def _describe_nodes(self, allowances: Mapping[Tree, str]) -> dict[str, Properties]:
         found = describe_nodes(self.join.tree, self.own_aliases)
@@ -232,11 +254,16 @@ class JoinQueryPart:
         known = place in dumped
         number = dumped.setdefault(place, len(dumped))
         values, tables = ({}, {}) if known else dump_join(self.join, self.member, self.plan_part)
-        return SavedState({**values, "join_id": number, "failure": _dump_failure(self.failure)}, tables)
+        arcs, unread = dump_arcs(self.subqueries.arcs)
+        failure = _dump_failure(self.failure)
+        return SavedState({**values, **arcs, "join_id": number, "failure": failure}, {**tables, **unread})
 
-    def restore(self, saved: SavedState, current: Sequence[Changes | None]) -> Changes | None:  # noqa: ARG002
+    def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
+        seen = rewind_arcs(self.subqueries.arcs, saved, inputs)
+        relations = {alias: rows for alias, rows in zip(self.subqueries.aliases, seen, strict=True) if rows is not None}
         if "members" in saved.values:
-            restore_join(self.join, saved.values, saved.tables)
+            windows = {alias: saved.tables[alias] for alias in saved.values["kept_after"]}
+            restore_join(self.join, saved.values, windows, relations)
         rows = self.join.output.build_live_rows(self.member)
         if saved.values["failure"] is not None:
             self.member.failure = QueryError(*saved.values["failure"])
@@ -254,7 +281,11 @@ class JoinQueryPart:
 class BufferedJoinPart(JoinQueryPart):
     """A query's place in a join, whose rows are written to a buffer as they are found."""
 
-    outlet: Buffer
+    buffer: Buffer
+
+    @property
+    def outlet(self) -> Buffer:
+        return self.buffer
 
 
 def _dump_failure(failure: QueryError | None) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -13,11 +14,12 @@ from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.parts import DumpedJoins, JoinQueryPart, QueryPart
 from penstock.engine.query_output import Matches
 from penstock.engine.query_plan import RunningPlan
+from penstock.engine.saved_arcs import SavedArc, WrittenRows, read_arcs, restore_outlet_rows
 from penstock.errors import QueryError
 from penstock.graph import Graph, Node
 from penstock.join import POLICIES, DemandFilter, JoinOperator
-from penstock.ops import Changes, SavedState
-from penstock.state import as_times
+from penstock.ops import SavedState
+from penstock.state import ALWAYS, as_times
 
 
 class RunningQuery:
@@ -135,12 +137,17 @@ class RunningQuery:
         }
 
     def _collect_join_metrics(self, join: JoinQueryPart) -> dict[str, object]:
-        figures = join.metrics()
-        since = figures["complete_since"]
-        if isinstance(since, int):
-            for part in self._parts:
-                since = part.find_complete_since(since)
-        return {**figures, "complete_since": since}
+        return {**join.metrics(), "complete_since": self.complete_since}
+
+    @property
+    def complete_since(self) -> int | None:
+        """The time from which on no result is missing; None if none is missing, and for a query of several joins."""
+        since = self.join_parts[0].member.complete_since if len(self.join_parts) == 1 else int(ALWAYS)
+        if since == ALWAYS:
+            return None
+        for part in self._parts:
+            since = part.find_complete_since(since)
+        return since
 
     def remove(self) -> None:
         """Remove the query from the graph."""
@@ -158,7 +165,13 @@ class RunningQuery:
 
     def restore(self, saved_states: Sequence[SavedState]) -> None:
         """Continue from a snapshot."""
-        current: dict[QueryPart, Changes | None] = {}
+        arcs: defaultdict[QueryPart, list[SavedArc]] = defaultdict(list)
         for part, saved in zip(self._parts, saved_states, strict=True):
-            current[part] = part.restore(saved, [current[below] for below in part.inputs])
+            for below, arc in zip(part.inputs, read_arcs(saved), strict=True):
+                arcs[below].append(arc)
+        written: dict[QueryPart, WrittenRows] = {}
+        for part, saved in zip(self._parts, saved_states, strict=True):
+            rows = part.restore(saved, [written[below] for below in part.inputs])
+            if part.outlet is not None:
+                written[part] = restore_outlet_rows(part.outlet, arcs[part], rows)
             self._graph.restore_settings(part.node.id, saved.values["run_settings"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from penstock.engine.compiler import CompiledQuery
 from penstock.engine.parts import JoinQueryPart
@@ -66,7 +67,9 @@ class RunningPlan:
 
     def explain(self, allowances: Mapping[JoinOperator, Mapping[Tree, str]]) -> ExplainNode:
         """The plan as it runs now; `allowances`: by join, how often the rows of a node may probe."""
-        running = {id(planned): part.explain(allowances.get(part.join, {})) for part, planned in self._planned_joins}
+        running = {
+            id(planned): partial(part.explain, allowances.get(part.join, {})) for part, planned in self._planned_joins
+        }
         return describe_query(self.logical_plan, running)
 
     # ── migration ────────────────────────────────────────────────────────────────────────────────────────────────

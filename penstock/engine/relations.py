@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from penstock.cql import Catalog, Stream, Table, build_schema
 from penstock.engine.guard import Guard
+from penstock.engine.inputs import TableData, read_table
 from penstock.engine.streams import Clock, StreamNode, StreamRegistry
-from penstock.errors import DataError, QueryError
+from penstock.errors import QueryError
 from penstock.expr import AGGREGATES, NAMED_FUNCTIONS
 from penstock.graph import Graph
 from penstock.ops import check_aggregate_class, fit_columns
@@ -63,10 +64,9 @@ class Relations:
         self.catalog.relations.remove(stream.name)
         del self.nodes[stream.name]
 
-    def add_table(self, name: str, table: pa.Table) -> None:
+    def add_table(self, name: str, data: TableData) -> None:
         self.require_free(name)
-        if not isinstance(table, (pa.Table, pa.RecordBatch)):
-            raise DataError("NOT_A_TABLE", f"table {name} is a {type(table).__name__}; give a pyarrow.Table")
+        table = read_table(name, data)
         schema = build_schema(table.schema)
         rows = pa.table(fit_columns(name, table, schema), schema=schema)
         with self._guard.change():

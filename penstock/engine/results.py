@@ -17,10 +17,11 @@ import pyarrow as pa
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
 from penstock.engine.query_output import Matches
+from penstock.engine.results_display import format_results, render_results
 
 
 class Results(Mapping[str, pa.Table]):
-    """Tables by query. It compares, prints and pickles as the dictionary of its tables."""
+    """Tables by query. It compares and pickles as the dictionary of its tables."""
 
     def __init__(
         self,
@@ -60,6 +61,13 @@ class Results(Mapping[str, pa.Table]):
         del self._entries[name]
         return table
 
+    def take(self, name: str) -> pa.Table:
+        """A table, in whose place an empty one remains; for a call that is inside the guard."""
+        entry = self._entries[name]
+        table = entry.results(self._matches) if isinstance(entry, RunningQuery) else entry
+        self._entries[name] = table.slice(0, 0)
+        return table
+
     def copy(self) -> dict[str, pa.Table]:
         """All tables as a dictionary."""
         return {name: self[name] for name in self._entries}
@@ -70,7 +78,10 @@ class Results(Mapping[str, pa.Table]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self.copy())
+        return format_results(self)
+
+    def _repr_html_(self) -> str:
+        return render_results(self)
 
     def __or__(self, other: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         return {**self.copy(), **other}

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.join import JoinOperator, Member, StartPoint, StatePolicy
+from penstock.ops import Changes
 from penstock.plan import JoinPart, rename_terms
 
 
@@ -65,13 +66,18 @@ def _select_columns(table: pa.Table, classes: Mapping[str, str]) -> pa.Table:
     return kept.rename_columns([classes.get(name, name) for name in kept.column_names])
 
 
-def restore_join(join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-    """Restore a join from a dump, after all of its queries were added to it."""
+def restore_join(
+    join: JoinOperator, values: Mapping[str, Any], tables: Mapping[str, pa.Table], relations: Mapping[str, Changes]
+) -> None:
+    """Restore a join from a dump, after all of its queries were added to it.
+
+    `relations` are the current rows of the relations among its inputs, by alias.
+    """
     for each in values["policies"]:
         join.tree.set_policy(StatePolicy(**each["policy"]), frozenset(each["node"]))
     groups = values["filter_groups"]
     starts = [StartPoint(tuple(sorted(group["numbers"].items())), group["drained"]) for group in groups]
     missing_until = [group["missing_until"] for group in groups]
     join.shared_join.assign_filter_groups(starts, missing_until, values["members"], values["complete_since"])
-    join.restore(tables, values["kept_after"], values["unread"], values["done"], values["interest"])
+    join.restore(tables, values["kept_after"], values["unread"], values["done"], values["interest"], relations)
     join.reslice(values["slicing"])

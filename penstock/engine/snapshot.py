@@ -3,6 +3,9 @@
 Intermediate results are not saved: they follow from the base windows. The content is a zip of a JSON index and Arrow
 IPC streams. Nothing in it is code, so a snapshot from elsewhere can be wrong but not harmful. A header holds the
 version, the length and a digest of the content: bytes that were damaged are never read.
+
+A new version needs a converter in `CONVERTERS`, so that snapshots of the version before are read: the tests restore a
+stored snapshot of every version from 7 on. Versions before 7 were never released.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -26,11 +29,16 @@ from penstock.join import DemandFilter
 from penstock.ops import SavedState
 from penstock.state import decode_table, encode_table
 
-_VERSION = 7
+VERSION = 7
 _INDEX = "index.json"
 _MAGIC = b"PENSTOCK"
 _HEADER = struct.Struct(">8sIQ32s")
 """Magic, version, length of the content, SHA-256 of the content."""
+
+Converter = Callable[[dict[str, Any], list[pa.Table]], dict[str, Any]]
+"""Takes the index and the tables of a version and returns the index of the next one; it may append tables."""
+CONVERTERS: dict[int, Converter] = {}
+"""By version, the converter to the next one."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,14 @@ class Snapshot:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Snapshot:
-        """The snapshot in some bytes; DataError if they are damaged or of another version."""
-        content = _read_content(blob)
+        """The snapshot in some bytes; DataError if they are damaged or of a version that this engine cannot read."""
+        version, content = _read_content(blob)
         with refuse_bad_content(), zipfile.ZipFile(io.BytesIO(content)) as archive:
             index = json.loads(archive.read(_INDEX))
             count = len(archive.namelist()) - 1
             tables = [decode_table(archive.read(f"{number}.arrow")) for number in range(count)]
+            for older in range(version, VERSION):
+                index = CONVERTERS[older](index, tables)
             return _build(index, tables)
 
 
@@ -171,11 +181,11 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
 
 def add_header(content: bytes) -> bytes:
     """The content of a snapshot behind its header."""
-    return _HEADER.pack(_MAGIC, _VERSION, len(content), sha256(content).digest()) + content
+    return _HEADER.pack(_MAGIC, VERSION, len(content), sha256(content).digest()) + content
 
 
-def _read_content(blob: object) -> bytes:
-    """The content of a snapshot, if it is complete and of this version."""
+def _read_content(blob: object) -> tuple[int, bytes]:
+    """The version and the content of a snapshot, if it is complete and of a version that can be read."""
     if not isinstance(blob, bytes | bytearray | memoryview):
         message = f"a snapshot is the bytes that Engine.snapshot returned, not a {type(blob).__name__}"
         raise DataError("BAD_SNAPSHOT", message)
@@ -185,7 +195,13 @@ def _read_content(blob: object) -> bytes:
     if len(found) < _HEADER.size or not found.startswith(_MAGIC):
         raise DataError("BAD_SNAPSHOT", "this is not a snapshot of an engine, or only a part of one")
     _, version, length, digest = _HEADER.unpack_from(found)
-    if version != _VERSION:
+    if version > VERSION:
+        message = (
+            f"a snapshot of version {version}, which a newer version of Penstock wrote; this engine reads up to "
+            f"version {VERSION}: update Penstock"
+        )
+        raise DataError("BAD_SNAPSHOT", message)
+    if version < min(CONVERTERS, default=VERSION):
         raise _make_version_error(str(version))
     content = found[_HEADER.size :]
     if len(content) != length:
@@ -194,12 +210,12 @@ def _read_content(blob: object) -> bytes:
     if sha256(content).digest() != digest:
         message = "this snapshot of an engine was damaged: its content does not fit its digest"
         raise DataError("BAD_SNAPSHOT", message)
-    return content
+    return version, content
 
 
 def _make_version_error(version: str) -> DataError:
     message = (
-        f"a snapshot of version {version}; this engine reads version {_VERSION}: "
+        f"a snapshot of version {version}; this engine reads version {VERSION}: "
         "restore it with the version of Penstock that wrote it, or start anew"
     )
     return DataError("BAD_SNAPSHOT", message)

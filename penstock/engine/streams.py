@@ -9,7 +9,8 @@ from time import time_ns
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream
+from penstock.cql import Catalog, Stream, suggest_similar
+from penstock.engine.inputs import TableData, read_table
 from penstock.errors import DataError, QueryError
 from penstock.graph import Buffer, Graph, Node
 from penstock.ops import (
@@ -84,7 +85,11 @@ class StreamRegistry:
         known = ", ".join(source.stream.name for source in self) or "none"
         if relation is not None:
             raise DataError("NOT_A_STREAM", f"{relation.name} is a static table; streams: {known}", stream=name)
-        raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}", stream=name)
+        hint = suggest_similar(str(name), [source.stream.name for source in self])
+        owners = [source.stream.name for source in self if name in source.stream.schema.names]
+        if owners and not hint:
+            hint = f"; {name} is a column of {owners[0]}: push({{{owners[0]!r}: {{{name!r}: ...}}}})"
+        raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}{hint}", stream=name)
 
     def add(self, source: NewSource) -> StreamNode:
         """Add a source to the graph."""
@@ -134,15 +139,20 @@ class StreamRegistry:
         now = self._clock()
         return now if isinstance(now, int) else (now - datetime(1970, 1, 1, tzinfo=now.tzinfo)) // _MICROSECOND
 
-    def prepare_rows(self, data: Mapping[str, pa.Table]) -> list[ArrivedRows]:
+    def prepare_rows(self, data: Mapping[str, TableData]) -> list[ArrivedRows]:
         """Check the rows of a push. Nothing is fed yet: one table that does not fit refuses all of them."""
         if not isinstance(data, Mapping):
-            raise DataError(
-                "NOT_A_MAPPING", f"push takes tables by stream, {{name: table}}, not a {type(data).__name__}"
-            )
-        return [self._prepare_arrival(self[name], table) for name, table in data.items()]
+            raise self._make_mapping_error(data)
+        sources = [(self[name], table) for name, table in data.items()]
+        read = [(source, read_table(source.stream.name, table, source.stream.schema)) for source, table in sources]
+        return [self._prepare_arrival(source, table) for source, table in read]
 
-    def _prepare_arrival(self, source: SourceOperator, table: pa.Table) -> ArrivedRows:
+    def _make_mapping_error(self, data: object) -> DataError:
+        example, kind = next((source.stream.name for source in self), "A"), type(data).__name__
+        message = f"push takes tables by stream, not a {kind}: push({{{example!r}: {kind.casefold()}}})"
+        return DataError("NOT_A_MAPPING", message)
+
+    def _prepare_arrival(self, source: SourceOperator, table: pa.Table | pa.RecordBatch) -> ArrivedRows:
         stream = source.stream
         if stream.timestamps == "external":
             now = None if stream.ahead is None else self._read_clock()

@@ -18,6 +18,9 @@ STRING = pa.string()
 TIMESTAMP = pa.timestamp("us")
 INTERVAL = pa.duration("us")
 
+ROW_NUMBER = " row"
+"""The name of the column with the number of a stream's or table's row: it tells equal rows apart."""
+
 Op = str
 """The name of an entry in `functions.FUNCTIONS`."""
 

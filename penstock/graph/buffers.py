@@ -118,6 +118,14 @@ class Reader:
     def waiting(self) -> int:
         return sum(len(self.buffer[number]) for number in range(self.batch, self.buffer.next_number)) - self._row
 
+    def unread(self) -> Batch | None:
+        """The rows that it has not read, in order; None if there are none."""
+        held = [self.buffer[number] for number in range(self.batch, self.buffer.next_number)]
+        if not held:
+            return None
+        rows = concat(held)
+        return rows.slice(self._row, len(rows))
+
     def next_time(self) -> int | None:
         return None if self.batch == self.buffer.next_number else int(self.buffer[self.batch].times[self._row])
 

@@ -85,9 +85,10 @@ class JoinInputs:
         return {each.alias: each.inlet.waiting() for each in self._inputs}
 
     def rewind(self, unread: Mapping[str, int]) -> None:
-        """Read the last tuples of each input again, so that so many wait."""
+        """Read the last tuples of inputs again, so that so many wait."""
         for each in self._inputs:
-            each.inlet.rewind(unread[each.alias])
+            if each.alias in unread:
+                each.inlet.rewind(unread[each.alias])
 
     def open_early(self, aliases: frozenset[str], stores: Mapping[str, LeafStore]) -> EarlyReader:
         """Let a node over some aliases read ahead, from where the join is."""

@@ -21,7 +21,7 @@ class JoinOutput:
         shared = self._shared
         for member in shared.writers:
             if member.need.scope is None:
-                member.write(matches, until, shared.matches.list_row_counted_places())
+                member.write(matches, until, shared.matches.list_late_ending_places())
         if matches is not None and shared.has_pull_members():
             self._keep(matches)
 
@@ -66,4 +66,4 @@ class JoinOutput:
         """The rows of a member that lived in a snapshot; None if the member does not emit ends."""
         if not member.emits_ends or self._restored is None:
             return None
-        return member.build_live_rows(*self._restored, self._shared.matches.list_row_counted_places())
+        return member.build_live_rows(*self._restored, self._shared.matches.list_late_ending_places())

@@ -1,7 +1,7 @@
 """A join in a snapshot: the base windows of its streams, and what gives them their meaning.
 
 Law: a join restored from a dump gives the results that the dumped join would have given from then on. States of nodes
-are not saved: they follow from the windows.
+are not saved: they follow from the windows. Rows of relations are not saved: they follow from the relations.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def save_join(shared: SharedJoin, inputs: JoinInputs, scope: frozenset[str] | No
     if inputs.early is not None and interest is not None:
         places = [shared.needs.filter_groups.index(group) for group in groups]
         return _ScopeDump(tree, interest, inputs, inputs.early).save(scope, groups, places)
-    tables = {alias: dump_leaf(tree.stores[alias], tree.keys, inputs.done) for alias in inputs.aliases}
+    windows = [alias for alias in inputs.aliases if not tree.stores[alias].plan.source.window.announced]
+    tables = {alias: dump_leaf(tree.stores[alias], tree.keys, inputs.done) for alias in windows}
+    unread = {alias: rows for alias, rows in inputs.unread().items() if alias in windows}
     sets = None if interest is None else interest.sets
-    return SavedJoin(inputs.done, inputs.unread(), groups, sets, _collect_column_gaps(tree, tables), tables)
+    return SavedJoin(inputs.done, unread, groups, sets, _collect_column_gaps(tree, tables), tables)
 
 
 @dataclass(frozen=True)

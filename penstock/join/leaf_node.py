@@ -41,7 +41,7 @@ class LeafNode:
     def _make_rows(self, ids: I64) -> JoinRows:
         born, dies = self.store.rows.read_lifetimes(ids)
         rows = JoinRows(ids[np.newaxis, :], born, dies)
-        return rows.take(born < dies) if self.store.rows_window else rows
+        return rows.take(born < dies) if self.store.late_ends else rows
 
     def expand(self, alias: str, ids: I64) -> JoinRows:  # noqa: ARG002
         """The rows with these ids; `alias` is the leaf's own."""

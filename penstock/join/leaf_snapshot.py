@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.join.leaf_store import LeafStore
-from penstock.state import KeySpace
+from penstock.state import KeySpace, RowsWindow
 
 
 def dump_leaf(store: LeafStore, keys: KeySpace, bound: int, end: int | None = None) -> pa.Table:
@@ -24,8 +24,8 @@ def dump_leaf(store: LeafStore, keys: KeySpace, bound: int, end: int | None = No
     columns = {"_born": pa.array(born), "_dies": pa.array(dies)}
     if store.interest is not None:
         columns["_wanted"] = pa.array(store.interest.read(ids))
-    if store.rows_window is not None:
-        columns["_age"] = pa.array(store.rows_window.count_newer(ids))
+    if isinstance(store.late_ends, RowsWindow):
+        columns["_age"] = pa.array(store.late_ends.count_newer(ids))
     for id_, _ in store.plan.terms:
         columns[f"_term{id_}"] = keys.interners[id_].values(rows.codes(id_, ids))
     columns |= {f"column {name}": rows.take(name, ids) for name in rows.columns}
@@ -44,8 +44,8 @@ def restore_leaf(store: LeafStore, keys: KeySpace, table: pa.Table, column_gaps:
     wanted = columns["_wanted"].to_numpy() if "_wanted" in columns else None
     payload = {name: columns[f"column {name}"] for name in store.rows.columns}
     first = store.append(born, dies, codes, payload, wanted)
-    if store.rows_window is not None:
+    if isinstance(store.late_ends, RowsWindow):
         partition = [columns[f"column {name}"] for name in store.partition]
-        parts = store.rows_window.encode_partitions(partition, born.size)
-        store.rows_window.restore(parts, columns["_age"].to_numpy(), first)
+        parts = store.late_ends.encode_partitions(partition, born.size)
+        store.late_ends.restore(parts, columns["_age"].to_numpy(), first)
     store.gaps.restore({name: time for name, time in column_gaps.items() if name in store.rows.columns})

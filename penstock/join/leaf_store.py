@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.cql import Source
 from penstock.join.column_gaps import ColumnGaps
 from penstock.join.expiry_order import ExpiryOrder
 from penstock.join.leaf_indexes import IdRange, LeafIndexes
@@ -31,7 +32,9 @@ from penstock.state import (
     I64,
     NONE,
     SHIPPED,
+    AnnouncedEnds,
     KeySpace,
+    LateEnds,
     Maintenance,
     Renumbering,
     RowsWindow,
@@ -56,19 +59,27 @@ class StaticTable:
         return self.columns[name].take(self.positions)
 
 
+def _make_late_ends(source: Source, maintenance: Maintenance) -> LateEnds | None:
+    """How rows end if they do not know their end at birth; None if they do."""
+    window = source.window
+    if window.announced:
+        return AnnouncedEnds(maintenance)
+    if window.row_count is None:
+        return None
+    types = [source.relation.schema.field(name).type for name in window.partition]
+    return RowsWindow(window.row_count, types, maintenance)
+
+
 class LeafStore:
     """The window of one FROM item."""
 
     def __init__(self, plan: LeafPlan, keys: KeySpace, maintenance: Maintenance = SHIPPED) -> None:
-        schema = plan.source.relation.schema
+        schema = plan.source.schema
         self.plan = plan
         self.rows = StoredRows(schema, plan.columns, [id_ for id_, _ in plan.terms], maintenance.capacity)
-        self.rows_window: RowsWindow | None = None
         window = plan.source.window
-        if window.row_count is not None:
-            types = [schema.field(name).type for name in window.partition]
-            self.rows_window = RowsWindow(window.row_count, types, maintenance)
-        self.expiry = ExpiryOrder(maintenance, fifo_window=self.rows_window is None or self.rows_window.is_fifo)
+        self.late_ends: LateEnds | None = _make_late_ends(plan.source, maintenance)
+        self.expiry = ExpiryOrder(maintenance, fifo_window=self.late_ends is None or self.late_ends.is_fifo)
         self.indexes = LeafIndexes(self.rows, keys, self.expiry)
         self.gaps = ColumnGaps(self.rows)
         self.interest: LeafInterest | None = None
@@ -99,11 +110,17 @@ class LeafStore:
 
     # ── tuples arrive ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ingest(self, times: I64, columns: Mapping[str, pa.Array], wanted: I32 | None = None) -> I64 | None:
+    def ingest(
+        self,
+        times: I64,
+        columns: Mapping[str, pa.Array],
+        wanted: I32 | None = None,
+        numbers: I64 | None = None,
+    ) -> I64 | None:
         """Store one batch of tuples in their order, with times not before those of earlier batches.
 
-        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been evaluated then. Returns
-        the positions of the tuples that are kept, None for all.
+        `wanted` are the tuples' codes of interest where the leaf is shared: filters have been evaluated then.
+        `numbers` are those of a relation's rows. Returns the positions of the tuples that are kept, None for all.
         """
         self.tuples_read += times.size
         self.fresh_from = self.rows.end
@@ -111,16 +128,23 @@ class LeafStore:
         born = kept.take(times)
         payload = {name: kept.read(columns, name) for name in self.rows.columns}
         first = self.append(born, self._compute_expirations(born, kept.wanted), kept.codes, payload, kept.wanted)
-        if self.rows_window is not None:
-            parts = self.rows_window.encode_partitions([columns[name] for name in self.partition], times.size)
+        if isinstance(self.late_ends, RowsWindow):
+            parts = self.late_ends.encode_partitions([columns[name] for name in self.partition], times.size)
             ids = np.full(times.size, NONE, np.int64)
             ids[slice(None) if kept.chosen is None else kept.chosen] = np.arange(first, self.rows.end)
-            self.rows_window.add_tuples(parts, times, ids, self.rows.dies)
+            self.late_ends.add_tuples(parts, times, ids, self.rows.dies)
+        elif isinstance(self.late_ends, AnnouncedEnds) and numbers is not None:
+            self.late_ends.add_rows(kept.take(numbers), first)
         return kept.chosen
+
+    def end_rows(self, numbers: I64, times: I64) -> None:
+        """Rows of a relation leave it."""
+        if isinstance(self.late_ends, AnnouncedEnds):
+            self.late_ends.end_rows(numbers, times, self.rows.dies)
 
     def _compute_expirations(self, born: I64, wanted: I32 | None) -> I64:
         """When tuples born at `born` die: at the end of the window, or of the longest window that needs them."""
-        if wanted is None or self.interest is None or self.rows_window is not None:
+        if wanted is None or self.interest is None or self.late_ends is not None:
             return compute_expirations(born, self._lifetime)
         return self.interest.compute_expirations(born, wanted)
 
@@ -190,8 +214,8 @@ class LeafStore:
         self.expiry.restart(kept[:0] if self.interest is None else ring_read(self.rows.dies, first, self.rows.end))
         if kept.size:
             self.indexes.add_rows(first)
-        if self.rows_window is not None:
-            self.rows_window.renumber(kept, first)
+        if self.late_ends is not None:
+            self.late_ends.renumber(kept, first)
         self.end_batch()
         self.expiry.mark_compacted(self.rows)
         change = Renumbering(kept, first)
@@ -214,8 +238,8 @@ class LeafStore:
         self.indexes.resize()
         if self.interest is not None:
             self.interest.resize()
-        if self.rows_window is not None:
-            self.rows_window.resize(capacity, self.rows.base, self.rows.end)
+        if self.late_ends is not None:
+            self.late_ends.resize(capacity, self.rows.base, self.rows.end)
 
     # ── queries are added and removed ────────────────────────────────────────────────────────────────────────────
 
@@ -226,17 +250,17 @@ class LeafStore:
         self._lifetime = plan.source.window.lifetime
         ids = self.rows.list_ids()
         born, dies = self.rows.read_lifetimes(ids)
-        if self.rows_window is None and not plan.source.is_table:
+        if self.late_ends is None and not plan.source.is_table:
             dies = self._compute_expirations(born, wanted)
         dies = np.where(wanted == NO_INTEREST, ALWAYS, dies)
         ring_write(self.rows.dies, self.rows.base, dies)
-        if self.rows_window is not None:
-            self.rows_window.keep_only(ids[dies > ALWAYS])
+        if self.late_ends is not None:
+            self.late_ends.keep_only(ids[dies > ALWAYS])
         self.expiry.restart(dies)
 
     def _update_columns(self, plan: LeafPlan) -> None:
         """Keep the columns of a plan. A new column is NULL in the rows stored so far: see `column_gaps`."""
-        rows, schema = self.rows, plan.source.relation.schema
+        rows, schema = self.rows, plan.source.schema
         columns = {name: rows.columns[name] for name in plan.columns if name in rows.columns}
         for name in plan.columns:
             if name not in columns:

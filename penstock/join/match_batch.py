@@ -95,7 +95,7 @@ class MatchBatch:
 
     rows: JoinRows
     born: Mapping[str, I64]
-    row_counted_expirations: I64 | None
+    late_expirations: I64 | None
     """When the first part in a ROWS window dies, if there are such windows."""
     payload: PayloadView
     membership: Callable[[FilterGroup], Mask] | None
@@ -157,9 +157,7 @@ class MatchBatch:
             self,
             rows=self.rows.take(places),
             born={alias: born[places] for alias, born in self.born.items()},
-            row_counted_expirations=None
-            if self.row_counted_expirations is None
-            else self.row_counted_expirations[places],
+            late_expirations=None if self.late_expirations is None else self.late_expirations[places],
             _payload_places=places if self._payload_places is None else self._payload_places[places],
             _age_lookups=[0],
         )

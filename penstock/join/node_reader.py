@@ -22,7 +22,7 @@ class NodeReader:
             id_: next(place for place, store in enumerate(self._stores) if id_ in store.plan.classes)
             for id_ in plan.classes
         }
-        self.row_counted = [place for place, store in enumerate(self._stores) if store.rows_window]
+        self.late_ending = [place for place, store in enumerate(self._stores) if store.late_ends]
         """The places of leaves with a ROWS window: their rows get to know their deaths late."""
 
     def codes(self, class_id: int, rows: JoinRows) -> I32:
@@ -31,7 +31,7 @@ class NodeReader:
 
     def refresh_expirations(self, rows: JoinRows) -> JoinRows:
         """The rows with the deaths in ROWS windows that are known by now."""
-        return self._clip(rows, self.row_counted) if self.row_counted else rows
+        return self._clip(rows, self.late_ending) if self.late_ending else rows
 
     def clip_expirations(self, rows: JoinRows) -> JoinRows:
         """The rows with the deaths of all their parts as they are known by now."""

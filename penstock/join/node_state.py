@@ -78,7 +78,7 @@ class NodeState:
             blocks = table.probe(codes, probes.born, probes.dies, probes.old_only, scratch)
         for block in blocks:
             rows = JoinRows(table.read_ids(block.row), block.born, block.dies)
-            if self._reader.row_counted:
+            if self._reader.late_ending:
                 rows = self._reader.refresh_expirations(rows)
                 alive = rows.born < rows.dies
                 yield ProbeResult(block.probe[alive], rows.take(alive))

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import UnsupportedError
+from penstock.expr import ROW_NUMBER
 from penstock.join.completion.parallel_track import refuse_endless
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.early_reader import EarlyReader
@@ -35,7 +37,7 @@ from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import get_policy
 from penstock.join.tree import JoinTree
-from penstock.ops import Batch, compute_bound, concat, find_cut
+from penstock.ops import Batch, Changes, compute_bound, concat, find_cut
 from penstock.plan import EddyPlan, JoinPart, JoinPlan, PlanShape, Tree, rename_leaves
 from penstock.state import Maintenance
 
@@ -71,13 +73,14 @@ class JoinOperator:
         self.shared_join = SharedJoin(spec.part, first, start, get_policy(spec.state, spec.demand), spec.maintenance)
         self.trees = self.shared_join.trees
         self.output = JoinOutput(self.shared_join)
-        self.inputs = JoinInputs(inputs, strict=spec.strict or bool(self.shared_join.matches.row_counted))
+        self.inputs = JoinInputs(inputs, strict=spec.strict or bool(self.shared_join.matches.late_ending))
         self.unprobed: Counter[Tree] = Counter()
         self.budget_scope: object = None
         """Only queries with the same budget scope may share the join; None is the scope of the engine."""
         self._run_count = 0
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+            columns[ROW_NUMBER] = pa.array(np.arange(table.num_rows))
             self.tree.stores[alias].load(columns, table.num_rows)
         if tables:
             self.tree.rebuild(self.tree.plan)
@@ -144,11 +147,17 @@ class JoinOperator:
         unread: Mapping[str, int],
         done: int,
         sets: Sequence[int] | None,
+        relations: Mapping[str, Changes],
     ) -> None:
-        """Start from windows dumped at the time `done`. Nothing is written: see `JoinOutput.build_live_rows`."""
+        """Start from windows dumped at the time `done`. Nothing is written: see `JoinOutput.build_live_rows`.
+
+        `relations` are the current rows of the relations among the inputs, by alias.
+        """
         self.inputs.done = done
         self.inputs.rewind(unread)
         restore_windows(self.shared_join, windows, column_gaps, sets)
+        for alias, rows in relations.items():
+            self._store(alias, rows)
         if self.tree.policy.lazy and not any(member.emits_ends for member in self.shared_join.members):
             for store in self.tree.stores.values():
                 store.end_batch()
@@ -188,14 +197,25 @@ class JoinOperator:
             times = [batch.times for batches in arrived.values() for batch in batches if len(batch)]
             self.tree.shedding.begin_batch(min(int(part[0]) for part in times), max(int(part[-1]) for part in times))
         self.trees.complete_some(taken)
-        interest = self.shared_join.interest
         for alias, batches in arrived.items():
             store = self.tree.stores[alias]
             store.end_batch()
             if batches:
-                batch, wanted = self.shared_join.admission.admit(alias, concat(batches), interest)
-                store.ingest(batch.times, batch.columns, wanted)
+                self._store(alias, concat(batches))
         return taken
+
+    def _store(self, alias: str, arrived: Batch) -> None:
+        """Store the rows that arrived in a leaf, and the ends of rows of a relation."""
+        store, ends = self.tree.stores[alias], None
+        if isinstance(arrived, Changes):
+            ends = arrived.take(np.flatnonzero(arrived.signs < 0))
+            arrived = arrived.take(np.flatnonzero(arrived.signs > 0))
+        if ROW_NUMBER in store.plan.columns:
+            arrived = replace(arrived, columns={**arrived.columns, ROW_NUMBER: pa.array(arrived.numbers)})
+        batch, wanted = self.shared_join.admission.admit(alias, arrived, self.shared_join.interest)
+        store.ingest(batch.times, batch.columns, wanted, batch.numbers)
+        if ends is not None and len(ends):
+            store.end_rows(ends.numbers, ends.times)
 
     def _step(self, until: int) -> JoinRows:
         shedding = self.tree.shedding
@@ -214,7 +234,7 @@ class JoinOperator:
         if isinstance(tree.root, LeafNode) and not shared.keeps_root_rows:
             tree.root.store.clear()
         for member in shared.writers:
-            member.renumber(renumbered, shared.matches.row_counted)
+            member.renumber(renumbered, shared.matches.late_ending)
         self.inputs.done = max(self.done, until)
         self._run_count += 1
         due = not self._run_count % tree.maintenance.unite_every

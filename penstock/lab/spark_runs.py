@@ -1,25 +1,25 @@
 """Runs of a `JoinWorkload` on local Spark: by Penstock's pipeline, by Spark's own joins, and reading only.
 
-Spark's joins write to its `noop` sink, the cheapest one; Penstock's results pass through the driver. Spark's state is
-in memory (its default provider), Penstock's in RocksDB. A workload of twelve queries is twelve streaming queries for
+Spark's joins write to its `noop` sink, the cheapest one; Penstock's tasks count their results. Spark's state is in
+memory (its default provider), Penstock's in RocksDB. A workload of twelve queries is twelve streaming queries for
 Spark, and one for Penstock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from penstock.lab.join_workloads import JoinWorkload
 from penstock.lab.meters import BatchCosts, create_temp_dir, measure_batches
-from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.session import apply_query_settings, create_log_file, local_session, wait_for_sources
+from penstock.spark.sinks import Attempt, TaskSink
 
 CELLS = 2
 
@@ -43,12 +43,12 @@ def run_in_temp_dir(
 
 def run_penstock(spark: SparkSession, workload: JoinWorkload, folder: Path) -> tuple[BatchCosts, list[int]]:
     """One pipeline for all queries of the workload."""
-    counts = [0] * len(workload.queries)
+    counters = [CountingSink() for _ in workload.queries]
     pipe = Pipeline(spark)
     for name in workload.names:
         pipe.stream(name, workload.read(spark, folder / "data", name), "ts")
     for number, query in enumerate(workload.queries):
-        pipe.query(f"q{number}", workload.build_cql(query), sink=sinks.foreach(_make_counter(counts, number)))
+        pipe.query(f"q{number}", workload.build_cql(query), sink=counters[number])
     run = pipe.start(folder / "checkpoint", cells=CELLS)
     try:
         cost = measure_batches([run], [folder / "checkpoint"], workload.batches, workload.warm_batches)
@@ -56,15 +56,22 @@ def run_penstock(spark: SparkSession, workload: JoinWorkload, folder: Path) -> t
         run.processAllAvailable()
     finally:
         run.stop()
-    return cost, counts
+    return cost, [counter.rows for counter in counters]
 
 
-def _make_counter(counts: list[int], number: int) -> Any:
-    def count(rows: Any, batch: int) -> None:
+class CountingSink(TaskSink):
+    """Counts rows and writes nothing."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> int:
+        del attempt
+        return sum(batch.num_rows for batch in rows)
+
+    def commit(self, batch: int, messages: Sequence[int]) -> None:
         del batch
-        counts[number] += rows.num_rows
-
-    return count
+        self.rows += sum(messages)
 
 
 def run_spark(spark: SparkSession, workload: JoinWorkload, folder: Path) -> tuple[BatchCosts, list[int]]:

@@ -2,12 +2,19 @@
 
 from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
-from penstock.ops.changelog import as_batch, as_table, undo
+from penstock.ops.changelog import apply_changes, as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
 from penstock.ops.distinct import DistinctOperator
-from penstock.ops.emit import DerivedStreamOperator, DStreamOperator, IStreamOperator, RStreamOperator
+from penstock.ops.emit import (
+    DerivedStreamOperator,
+    DStreamOperator,
+    EmitChangesOperator,
+    IStreamOperator,
+    RStreamOperator,
+)
+from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
-from penstock.ops.ingest import SplitRows, fit_columns, split_bad_rows, split_null_columns, to_tick
+from penstock.ops.ingest import SplitRows, check_required, fit_columns, split_bad_rows, split_null_columns, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
 from penstock.ops.notices import (
     FAR_AHEAD,
@@ -20,6 +27,7 @@ from penstock.ops.notices import (
     read_utc,
 )
 from penstock.ops.operator_id import OperatorId, make_stream_id
+from penstock.ops.projection import ProjectionOperator
 from penstock.ops.protocol import (
     CHANGES,
     INSERTS,
@@ -45,6 +53,7 @@ from penstock.ops.union import UnionOperator
 
 __all__ = [
     "CHANGES",
+    "EVALUATION_ERRORS",
     "FAR_AHEAD",
     "INSERTS",
     "AggregateOperator",
@@ -55,6 +64,7 @@ __all__ = [
     "DerivedStreamOperator",
     "DifferenceOperator",
     "DistinctOperator",
+    "EmitChangesOperator",
     "Expirations",
     "FrontierBypass",
     "FrontierGenerator",
@@ -67,6 +77,7 @@ __all__ = [
     "OperatorId",
     "Outlet",
     "OutputMode",
+    "ProjectionOperator",
     "RStreamOperator",
     "SavedState",
     "SequenceInput",
@@ -77,10 +88,12 @@ __all__ = [
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
+    "apply_changes",
     "as_batch",
     "as_changes",
     "as_table",
     "check_aggregate_class",
+    "check_required",
     "compute_bound",
     "compute_clock_frontier",
     "concat",
@@ -92,6 +105,7 @@ __all__ = [
     "find_unit_mistake",
     "fit_columns",
     "has_ready",
+    "make_evaluation_error",
     "make_stream_id",
     "mark_late",
     "merge_changes",

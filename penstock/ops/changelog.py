@@ -50,6 +50,13 @@ def undo(current: Changes, unread: Changes) -> tuple[Changes, Changes]:
     return concat([before, current.take(np.flatnonzero(unchanged))]), renumbered
 
 
+def apply_changes(current: Changes, changes: Changes) -> Changes:
+    """The current rows after some changes."""
+    left = changes.numbers[changes.signs < 0]
+    entered = changes.take(np.flatnonzero((changes.signs > 0) & ~np.isin(changes.numbers, left)))
+    return concat([current.take(np.flatnonzero(~np.isin(current.numbers, left))), entered])
+
+
 def as_table(batch: Batch) -> pa.Table:
     """A batch of any type as a table."""
     columns = [pa.array(batch.times)]

@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.ops.protocol import Batch, Changes, Inlet, Outlet, QueryOperator, SavedState, as_changes, concat
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, grow, make_empty_changes
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
-from penstock.state import ALWAYS, SHIPPED, Maintenance
+from penstock.state import ALWAYS, I32, SHIPPED, Maintenance
 
 
 class DifferenceOperator(QueryOperator):
@@ -103,5 +103,7 @@ class DifferenceOperator(QueryOperator):
             else:
                 tested = np.flatnonzero(present)
                 present[tested] = counts.get_counts(at.codes[tested]) == 0
-        rows = dict(zip(self._types, self._groups.decode(at.codes), strict=True))
-        return self._differ.compute_changes(at, present, rows, bound)
+        return self._differ.compute_presence_changes(at, present, self._read_rows, bound)
+
+    def _read_rows(self, codes: I32) -> dict[str, pa.Array]:
+        return dict(zip(self._types, self._groups.decode(codes), strict=True))

@@ -24,7 +24,7 @@ from penstock.ops.protocol import (
     concat,
 )
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points, make_empty_changes
-from penstock.state import ALWAYS, FOREVER, SHIPPED, Maintenance
+from penstock.state import ALWAYS, FOREVER, I32, SHIPPED, Maintenance
 
 
 class DistinctOperator(QueryOperator, FrontierBypass):
@@ -73,5 +73,7 @@ class DistinctOperator(QueryOperator, FrontierBypass):
         at = find_change_points(self._groups.encode(list(changes.columns.values()), len(changes)), changes.times)
         bound = self._groups.bound
         present = self._counts.apply(at, changes.signs[at.order], bound) > 0
-        rows = dict(zip(self._types, self._groups.decode(at.codes), strict=True))
-        return self._differ.compute_changes(at, present, rows, bound)
+        return self._differ.compute_presence_changes(at, present, self._read_rows, bound)
+
+    def _read_rows(self, codes: I32) -> dict[str, pa.Array]:
+        return dict(zip(self._types, self._groups.decode(codes), strict=True))

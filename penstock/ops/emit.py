@@ -1,6 +1,7 @@
-"""From a changing answer to a stream: ISTREAM, DSTREAM and RSTREAM, and derived streams.
+"""From a changing answer to a stream: ISTREAM, DSTREAM, RSTREAM, EMIT CHANGES, and derived streams.
 
-Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. RSTREAM writes, at every instant at
+Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. EMIT CHANGES writes both; of one
+instant, rows that leave come first. RSTREAM writes, at every instant at
 which a row enters or leaves, all rows of the answer at that instant. All read changes in temporal order; RSTREAM needs
 whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its query with their
 times in the column `_ts`, numbered in the order in which they become certain.
@@ -13,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.cql import Stream
 from penstock.ops.operator_id import make_stream_id
@@ -77,6 +79,16 @@ class DStreamOperator(_BatchMapper):
         changes = as_changes(batch)
         rows = changes.take(np.flatnonzero(changes.signs < 0))
         return Batch(rows.times, rows.columns)
+
+
+class EmitChangesOperator(_BatchMapper):
+    """All changes of the answer, with `_op`: '+' where a row enters, '-' where it leaves."""
+
+    def _map_batch(self, batch: Batch) -> Batch:
+        changes = as_changes(batch)
+        changes = changes.take(np.lexsort((changes.signs, changes.times)))
+        signs = pa.DictionaryArray.from_arrays(pa.array((changes.signs < 0).astype(np.int8)), ["+", "-"])
+        return Batch(changes.times, {**changes.columns, "_op": signs.dictionary_decode()})
 
 
 class RStreamOperator(_BatchMapper):

@@ -50,16 +50,16 @@ def _sort_chunk(chunk: _ExpirationChunk) -> _ExpirationChunk:
 class Expirations:
     """Current result rows, in chunks of geometric sizes, so that there are few of them."""
 
-    def __init__(self, row_counted: list[Callable[[I64], I64]]) -> None:
-        """`row_counted`: for every ROWS leaf, a function that returns when its rows expire, as far as is known."""
-        self._row_counted = row_counted
+    def __init__(self, late_ending: list[Callable[[I64], I64]]) -> None:
+        """`late_ending`: for every ROWS leaf, a function that returns when its rows expire, as far as is known."""
+        self._late_ending = late_ending
         self._chunks: list[_ExpirationChunk] = []
 
     def __len__(self) -> int:
         return sum(chunk.dies.size for chunk in self._chunks)
 
     def add(self, dies: I64, numbers: I64, ids: NDArray[np.int64], columns: Mapping[str, pa.Array]) -> None:
-        if not self._row_counted:
+        if not self._late_ending:
             expiring = np.flatnonzero(dies < FOREVER)
             chunk = _ExpirationChunk(dies, numbers, ids, columns).take(expiring)
         else:
@@ -98,12 +98,12 @@ class Expirations:
             chunk.ids[place], _ = change.apply(chunk.ids[place])
 
     def _refresh_chunks(self) -> list[_ExpirationChunk]:
-        if self._row_counted:
+        if self._late_ending:
             self._chunks = [_sort_chunk(self._refresh_expirations(chunk)) for chunk in self._chunks]
         return self._chunks
 
     def _refresh_expirations(self, chunk: _ExpirationChunk) -> _ExpirationChunk:
         dies = chunk.dies
-        for ids, dies_now in zip(chunk.ids, self._row_counted, strict=True):
+        for ids, dies_now in zip(chunk.ids, self._late_ending, strict=True):
             dies = np.minimum(dies, dies_now(ids))
         return _ExpirationChunk(dies, chunk.numbers, chunk.ids, chunk.columns)

@@ -9,8 +9,9 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql import Stream, format_duration
+from penstock.cql import Stream, Table, format_duration
 from penstock.errors import DataError
+from penstock.expr import is_instant, try_cast
 from penstock.ops.notices import guess_tick_unit
 from penstock.state import FOREVER, I64, Mask, flatten_column, to_ticks
 
@@ -52,6 +53,11 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
     column = flatten_column(column)
     if column.type == field.type:
         return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        # a categorical of polars; Arrow cannot decode it
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
+    if is_instant(field.type) and _is_same_kind(column.type, pa.string()) and not pa.types.is_null(column.type):
+        return _parse_instants(name, field, column.cast(pa.string()))
     if not _is_same_kind(column.type, field.type):
         message = (
             f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}{_advise_cast(field, column)}"
@@ -67,17 +73,27 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
 
 
 def _advise_cast(field: pa.Field, column: pa.Array) -> str:
-    """How to convert a column of another kind to a timestamp; empty for other types."""
-    if not pa.types.is_timestamp(field.type) or len(column) == column.null_count:
+    """How to convert integers to a timestamp; empty for other types."""
+    if not pa.types.is_timestamp(field.type) or not pa.types.is_integer(column.type):
         return ""
-    if pa.types.is_integer(column.type):
-        newest = int(np.max(column.drop_null().to_numpy()))
-        unit = guess_tick_unit(newest) or "microseconds"
-        short = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}[unit]
-        return f'; it looks like {unit} since 1970: column.cast(pa.timestamp("{short}"))'
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return '; parse it, for ISO 8601 with column.cast(pa.timestamp("us"))'
-    return ""
+    if len(column) == column.null_count:
+        return ""
+    newest = int(np.max(column.drop_null().to_numpy()))
+    unit = guess_tick_unit(newest) or "microseconds"
+    short = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}[unit]
+    return f'; it looks like {unit} since 1970: column.cast(pa.timestamp("{short}"))'
+
+
+def _parse_instants(name: str, field: pa.Field, column: pa.Array) -> pa.Array:
+    """ISO text as times or dates; text without an offset is UTC."""
+    parsed = try_cast(column, pa.date32() if pa.types.is_date(field.type) else pa.timestamp("us", "UTC"))
+    if parsed.null_count > column.null_count:
+        bad = next(text for text, time in zip(column.to_pylist(), parsed.to_pylist(), strict=True) if text and not time)
+        raise DataError(
+            "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, and {bad!r} is not ISO text such as "
+            "2026-01-31 or 2026-01-31T12:00:00Z", stream=name,
+        )  # fmt: skip
+    return parsed.cast(field.type)
 
 
 def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
@@ -92,6 +108,8 @@ def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
     )
     if pa.types.is_dictionary(given):
         return _is_same_kind(given.value_type, declared)
+    if pa.types.is_date(given) and pa.types.is_timestamp(declared):
+        return True
     return pa.types.is_null(given) or any(
         any(is_kind(given) for is_kind in kind) and any(is_kind(declared) for is_kind in kind) for kind in kinds
     )
@@ -144,6 +162,14 @@ def split_null_columns(stream: Stream, columns: Mapping[str, pa.Array]) -> Split
 def _filter_rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
     mask = pa.array(chosen)
     return {name: column.filter(mask) for name, column in columns.items()}
+
+
+def check_required(table: Table, rows: pa.Table) -> None:
+    """Refuse rows of a table that have NULL in a NOT NULL column."""
+    for name in table.required:
+        if nulls := rows.column(name).null_count:
+            message = f"table {table.name}: {nulls} rows have NULL in {name}, which is declared NOT NULL"
+            raise DataError("NULL_IN_TABLE", message, source=table.name)
 
 
 def to_tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:

@@ -8,7 +8,7 @@ State: a code for each key in use, and the number of each group's row in the ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -138,17 +138,34 @@ class AnswerDiffer:
         self, at: ChangePoints, present: Mask, columns: Mapping[str, pa.Array], bound: int
     ) -> Changes | None:
         """The changes of the answer. `columns` are the rows at the points, `present` marks those in the answer."""
-        self._numbers = grow(self._numbers, bound)
-        was = np.zeros(len(at), np.bool_)
-        was[1:] = present[:-1]
-        was &= ~at.first
+        was = _read_previous(at, present)
         changed = was != present
         both = was & present & ~at.first
         if both.any():
             for column in columns.values():
                 changed[1:] |= both[1:] & ~equals_previous(column)
         changed &= ~at.first
-        enters, leaves = np.flatnonzero(changed & present), np.flatnonzero(changed & was)
+
+        def read(points: I64) -> dict[str, pa.Array]:
+            taken = pa.array(points)
+            return {name: column.take(taken) for name, column in columns.items()}
+
+        return self._build_changes(at, changed & was, changed & present, read, bound)
+
+    def compute_presence_changes(
+        self, at: ChangePoints, present: Mask, read: Callable[[I32], dict[str, pa.Array]], bound: int
+    ) -> Changes | None:
+        """As `compute_changes` where the row of a group never changes; `read` returns the rows of groups."""
+        was = _read_previous(at, present)
+        changed = (was != present) & ~at.first
+        return self._build_changes(at, changed & was, changed & present, lambda points: read(at.codes[points]), bound)
+
+    def _build_changes(
+        self, at: ChangePoints, left: Mask, entered: Mask, read: Callable[[I64], dict[str, pa.Array]], bound: int
+    ) -> Changes | None:
+        """The changes at some points; `read` returns the rows at points."""
+        self._numbers = grow(self._numbers, bound)
+        enters, leaves = np.flatnonzero(entered), np.flatnonzero(left)
         numbers = self._assign_numbers(at, enters)
         if not enters.size and not leaves.size:
             return None
@@ -156,9 +173,7 @@ class AnswerDiffer:
         order = np.argsort(times, kind="stable")  # within an instant, rows leave before others enter
         rows = np.concatenate([leaves - 1, enters])[order]
         signs = np.repeat(np.array([-1, 1], np.int8), [leaves.size, enters.size])[order]
-        taken = pa.array(rows)
-        shown = {name: column.take(taken) for name, column in columns.items()}
-        return Changes(times[order], shown, signs, numbers[rows])
+        return Changes(times[order], read(rows), signs, numbers[rows])
 
     def _assign_numbers(self, at: ChangePoints, enters: I64) -> I64:
         """The number of each group's row at each point; rows that enter get new ones."""
@@ -171,6 +186,13 @@ class AnswerDiffer:
         known = known[np.maximum.accumulate(origin)]
         self._numbers[at.codes[at.last]] = known[at.last]
         return known
+
+
+def _read_previous(at: ChangePoints, present: Mask) -> Mask:
+    """Whether the row of a group was in the answer at the point before."""
+    was = np.zeros(len(at), np.bool_)
+    was[1:] = present[:-1]
+    return was & ~at.first
 
 
 def make_empty_changes(columns: Mapping[str, pa.DataType]) -> Changes:

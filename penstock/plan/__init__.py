@@ -1,6 +1,7 @@
 """Bound query → physical plan: pure functions over frozen values, without data."""
 
 from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
+from penstock.plan.estimates import WarningContext
 from penstock.plan.explain import ExplainNode, Properties, as_mermaid, as_text, describe_join
 from penstock.plan.input_paths import Allowances, InputPath, PlanLoad, list_directions, list_halfway_joins
 from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
@@ -8,6 +9,7 @@ from penstock.plan.join_order import choose_tree
 from penstock.plan.join_sharing import (
     UNLIMITED,
     JoinRequirement,
+    can_be_shared,
     derive_requirement,
     find_nested_renaming,
     find_shared_renaming,
@@ -16,6 +18,8 @@ from penstock.plan.join_sharing import (
 )
 from penstock.plan.migration import classify_states, list_states
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
+from penstock.plan.pictures import draw_svg
+from penstock.plan.projection import ProjectPart, RelationPart
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -61,7 +65,7 @@ from penstock.plan.tree import (
     replace_subtree,
     require_tree,
 )
-from penstock.plan.warnings import QueryWarning, WarningContext, list_query_warnings
+from penstock.plan.warnings import QueryWarning, list_query_warnings
 
 __all__ = [
     "UNLIMITED",
@@ -90,10 +94,12 @@ __all__ = [
     "PlanPart",
     "PlanShape",
     "PlanningContext",
+    "ProjectPart",
     "Properties",
     "QueryWarning",
     "RangeCondition",
     "Rates",
+    "RelationPart",
     "SequencePart",
     "SequenceStep",
     "SharedWindows",
@@ -107,6 +113,7 @@ __all__ = [
     "as_text",
     "build_join_graph",
     "build_left_deep",
+    "can_be_shared",
     "choose_cpu_opt_chain",
     "choose_mem_opt_chain",
     "choose_route",
@@ -119,6 +126,7 @@ __all__ = [
     "derive_requirement",
     "describe_join",
     "describe_query",
+    "draw_svg",
     "estimate_output_rate",
     "estimate_state_rows",
     "find_distortion",

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.cql import Source, Stream
+from penstock.cql import Source, Stream, Subquery
 from penstock.expr import find_aliases
 from penstock.plan.join_graph import JoinGraph
 from penstock.plan.tree import Leaf, Tree, list_leaves
 
 _UNBOUNDED_ROWS = 1e6
+_SUBQUERY_ROWS = 100.0
 _FILTER_SELECTIVITY = 1 / 3
 _MICROSECONDS = 1e6
 
@@ -53,6 +54,8 @@ def assume_statistics(graph: JoinGraph, sources: tuple[Source, ...], table_rows:
 def _estimate_window_rows(source: Source, table_rows: Mapping[str, int]) -> float:
     """Rows in a window if a stream has one tuple per second, or per tick of integer time."""
     window, relation = source.window, source.relation
+    if isinstance(relation, Subquery):
+        return _SUBQUERY_ROWS
     if not isinstance(relation, Stream):
         return float(table_rows.get(source.alias, 1))
     if window.row_count is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from penstock.cql import Source, Stream
+from penstock.cql import Source, Stream, Subquery
 from penstock.expr import to_sql
 from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, SubPlan
 
@@ -21,25 +22,30 @@ class ExplainNode:
     children: tuple[ExplainNode, ...] = ()
 
 
-def describe_join(plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNode:
-    """The plan of a join. `notes` adds properties to nodes, by their tree text."""
-    return _describe_node(plan.root, plan, notes)
+def describe_join(
+    plan: JoinPlan, notes: Mapping[str, Properties], subqueries: Mapping[str, ExplainNode] = MappingProxyType({})
+) -> ExplainNode:
+    """The plan of a join. `notes` adds properties to nodes, by their tree text; `subqueries` are by alias."""
+    return _describe_node(plan.root, plan, notes, subqueries)
 
 
-def _describe_node(part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties]) -> ExplainNode:
+def _describe_node(
+    part: SubPlan, plan: JoinPlan, notes: Mapping[str, Properties], subqueries: Mapping[str, ExplainNode]
+) -> ExplainNode:
     note = notes.get(str(part.tree), ())
     if isinstance(part, LeafPlan):
-        return ExplainNode(format_source(part.source), (*_list_leaf_properties(part), *note))
+        below = (subqueries[part.alias],) if part.alias in subqueries else ()
+        return ExplainNode(format_source(part.source), (*_list_leaf_properties(part), *note), below)
     where = " AND ".join(to_sql(expr) for expr in part.residuals)
-    below: tuple[SubPlan, ...]
+    parts: tuple[SubPlan, ...]
     if isinstance(part, EddyPlan):
         classes = (" = ".join(to_sql(term) for _, term in class_.terms) for class_ in plan.classes)
-        equal, title, below = " and ".join(classes), f"eddy {part.tree}", part.leaves
+        equal, title, parts = " and ".join(classes), f"eddy {part.tree}", part.leaves
     else:
         equal = " and ".join(_format_equality(id_, part, plan) for id_ in part.key)
-        title, below = f"join {part.tree}", (part.left, part.right)
+        title, parts = f"join {part.tree}", (part.left, part.right)
     properties = (("on", equal or "nothing (cross product)"), *((("where", where),) if where else ()))
-    children = tuple(_describe_node(child, plan, notes) for child in below)
+    children = tuple(_describe_node(child, plan, notes, subqueries) for child in parts)
     return ExplainNode(title, (*properties, *note), children)
 
 
@@ -47,6 +53,8 @@ def format_source(source: Source) -> str:
     """A FROM item: its kind, its name and its window."""
     relation = source.relation
     name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
+    if isinstance(relation, Subquery):
+        return f"query {name}"
     if not isinstance(relation, Stream):
         return f"table {name}"
     return f"stream {name} {source.window.text(relation.time_type)}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 
-from penstock.cql import UNBOUNDED, Range, Source, Window
+from penstock.cql import UNBOUNDED, Range, Source, Subquery
 from penstock.expr import Column, Expr, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
@@ -77,7 +77,7 @@ def derive_requirement(part: JoinPart, renaming: Mapping[str, str], *, nested: b
     def renamed(expr: Expr) -> Expr:
         return _rename_aliases(expr, renaming)
 
-    timed = [s for s in part.sources if not s.is_table and not s.window.counted]
+    timed = [s for s in part.sources if not s.is_table and not s.window.ends_late]
     return JoinRequirement(
         tuple(sorted((renaming[s.alias], _limit(s.window.lifetime)) for s in timed)),
         tuple(sorted(((renaming[alias], renamed(expr)) for alias, expr in part.graph.filters), key=repr)),
@@ -97,6 +97,11 @@ def _limit(lifetime: int | None) -> int:
     return UNLIMITED if lifetime is None else lifetime
 
 
+def can_be_shared(part: JoinPart) -> bool:
+    """Whether other queries can read the same relations: a subquery belongs to one query."""
+    return not any(isinstance(source.relation, Subquery) for source in part.sources)
+
+
 def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:
     """The host's alias for each alias of the part, if both can be one join."""
     return next((names for names in _list_renamings(part.sources, host.sources) if _can_share(part, host, names)), None)
@@ -108,7 +113,7 @@ def find_nested_renaming(part: JoinPart, host: JoinPart, shape: PlanShape) -> di
     Tuples must expire by time and classes must connect all items: then the rows of the node do not depend on the
     others.
     """
-    timed = all(not s.is_table and not s.window.counted for s in host.sources)
+    timed = all(not s.is_table and not s.window.ends_late for s in host.sources)
     if isinstance(shape, Eddy) or not timed or not is_connected(part.graph) or not is_connected(host.graph):
         return None
     for node in list_joins(shape):
@@ -131,9 +136,10 @@ def _restrict_classes(graph: JoinGraph, items: Collection[str]) -> Iterator[froz
             yield bound
 
 
-def _compute_signature(source: Source) -> tuple[str, bool, Window | None]:
+def _compute_signature(source: Source) -> tuple[object, ...]:
     """What two FROM items must have in common."""
-    return source.relation.name, source.is_table, source.window if source.window.counted else None
+    counted = source.window if source.window.counted else None
+    return source.relation.name, source.is_table, counted, source.hidden
 
 
 def _list_renamings(part: Sequence[Source], host: Sequence[Source]) -> Iterator[dict[str, str]]:

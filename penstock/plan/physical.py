@@ -150,7 +150,7 @@ def plan_join(graph: JoinGraph, sources: tuple[Source, ...], outputs: tuple[Expr
         source.alias: LeafPlan(
             source,
             graph.filters_of(source.alias),
-            tuple(name for name in source.relation.schema.names if name in needed[source.alias]),
+            tuple(name for name in source.schema.names if name in needed[source.alias]),
             graph.terms_of(source.alias),
         )
         for source in sources

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from penstock.cql import SeqMode, Source, Stream, format_duration
+from penstock.cql import SeqMode, Source, Stream, Subquery, format_duration
 from penstock.errors import InternalError
 from penstock.expr import Aggregate, Call, Column, Expr, find_columns, to_sql, walk
 from penstock.plan.explain import ExplainNode, Properties, describe_join, format_source
@@ -25,6 +25,21 @@ from penstock.plan.physical import JoinPlan, plan_join
 from penstock.plan.tree import PlanShape, parse_tree
 
 Outputs = tuple[tuple[str, Expr], ...]
+DescribeJoin = Callable[[tuple[ExplainNode, ...]], ExplainNode]
+"""Explains a running join, given the explained plans of its subqueries."""
+
+
+class ShapeQueue(deque[str]):
+    """The shapes of joins, in the order of a plan string. A relation that is read twice takes its shapes once."""
+
+    def __init__(self, shapes: Iterable[str]) -> None:
+        super().__init__(shapes)
+        self._done: dict[PlanPart, PlanPart] = {}
+
+    def replan_once(self, part: PlanPart, replan: Callable[[], PlanPart]) -> PlanPart:
+        if part not in self._done:
+            self._done[part] = replan()
+        return self._done[part]
 
 
 class PlanPart(ABC):
@@ -32,6 +47,8 @@ class PlanPart(ABC):
 
     distorted_as: ClassVar[str | None] = None
     """What is wrong, not partial, if a join below sheds rows: the name of the construct; None if nothing is."""
+    is_relation: ClassVar[bool] = False
+    """Whether equal parts of a query are computed once."""
 
     @property
     @abstractmethod
@@ -51,7 +68,7 @@ class PlanPart(ABC):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         """The part as an explained node, given its inputs in the order of the plan."""
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
         """The part with joins in other shapes; takes one shape for each join from the left."""
         return self.with_inputs([each.replan(shapes) for each in self.inputs])
 
@@ -64,19 +81,28 @@ class JoinPart(PlanPart):
     graph: JoinGraph
     outputs: Outputs
     plan: JoinPlan
+    subqueries: tuple[PlanPart, ...] = ()
+    """The plans of the subqueries among the sources, in their order."""
 
     @property
     def inputs(self) -> tuple[PlanPart, ...]:
-        return ()
+        return self.subqueries
 
-    def with_inputs(self, inputs: Sequence[Any]) -> Self:  # noqa: ARG002 - a join reads streams and tables
-        return self
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, subqueries=tuple(inputs))
 
-    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:  # noqa: ARG002
-        return describe_join(self.plan, {})
+    @property
+    def subquery_aliases(self) -> tuple[str, ...]:
+        """The aliases of the subqueries among the sources, in their order."""
+        return tuple(source.alias for source in self.sources if isinstance(source.relation, Subquery))
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
-        return replace(self, plan=self.plan_text(shapes.popleft()))
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return describe_join(self.plan, {}, dict(zip(self.subquery_aliases, inputs, strict=True)))
+
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
+        """Take the shapes of the subqueries, then its own."""
+        below = self.with_inputs([each.replan(shapes) for each in self.subqueries])
+        return replace(below, plan=self.plan_text(shapes.popleft()))
 
     def plan_text(self, text: str) -> JoinPlan:
         """The same join in the shape of a plan string."""
@@ -186,7 +212,7 @@ class GroupPart(PlanPart):
     """GROUP BY over the rows of a join or sequence."""
 
     distorted_as = "an aggregate"
-    input: JoinPart | SequencePart
+    input: PlanPart
     plan: GroupPlan
 
     @property
@@ -205,7 +231,7 @@ class DistinctPart(PlanPart):
     """DISTINCT over the rows of another part."""
 
     distorted_as = "DISTINCT"
-    input: JoinPart | SequencePart | GroupPart
+    input: PlanPart
     columns: tuple[tuple[str, pa.DataType], ...]
 
     @property
@@ -260,7 +286,7 @@ class DifferencePart(PlanPart):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         return ExplainNode("except", (), inputs)
 
-    def replan(self, shapes: deque[str]) -> PlanPart:
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
         """A shape names the streams that it joins, so the order of the shapes gives the order of the subtrahends."""
         sides, order = [self.sides[0].replan(shapes), *self.sides[1:]], []
         left = list(range(1, len(sides)))
@@ -276,9 +302,19 @@ class DifferencePart(PlanPart):
 
 
 def walk_parts(part: PlanPart) -> Iterator[PlanPart]:
-    """A part and all parts below it, inputs first."""
-    for each in part.inputs:
-        yield from walk_parts(each)
+    """A part and all parts below it, inputs first; of equal relations the first only."""
+    return _walk(part, lambda each: each.inputs, set())
+
+
+def _walk(
+    part: PlanPart, list_inputs: Callable[[PlanPart], tuple[PlanPart, ...]], seen: set[PlanPart]
+) -> Iterator[PlanPart]:
+    if part.is_relation:
+        if part in seen:
+            return
+        seen.add(part)
+    for each in list_inputs(part):
+        yield from _walk(each, list_inputs, seen)
     yield part
 
 
@@ -301,16 +337,14 @@ def list_difference_parts(part: PlanPart) -> tuple[DifferencePart, ...]:
 
 def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
     """The joins of a plan, in the order of its plan string: subtrahends of EXCEPT are in the order of the plan."""
-    if isinstance(part, JoinPart):
-        return (part,)
-    return tuple(join for each in part.planned_inputs for join in list_planned_joins(each))
+    parts = _walk(part, lambda each: each.planned_inputs, set())
+    return tuple(each for each in parts if isinstance(each, JoinPart))
 
 
-def describe_query(part: PlanPart, joins: Mapping[int, ExplainNode]) -> ExplainNode:
-    """The explained plan. `joins` has the running joins, by the identity of their parts."""
-    if id(part) in joins:
-        return joins[id(part)]
-    return part.describe(tuple(describe_query(each, joins) for each in part.planned_inputs))
+def describe_query(part: PlanPart, joins: Mapping[int, DescribeJoin]) -> ExplainNode:
+    """The explained plan. `joins` describes the running joins, by the identity of their parts."""
+    below = tuple(describe_query(each, joins) for each in part.planned_inputs)
+    return joins[id(part)](below) if id(part) in joins else part.describe(below)
 
 
 def find_distortion(part: PlanPart) -> str | None:
@@ -339,12 +373,14 @@ def _describe_group(part: GroupPart) -> Properties:
     keys = ", ".join(to_sql(key) for key in plan.keys) or "nothing (one group)"
     shown = ", ".join(to_sql(aggregate) for aggregate in plan.aggregates)
     having = () if plan.having is None else (("having", to_sql(plan.having)),)
-    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input.sources))),)
+    slide = () if plan.slide is None else (("slide", format_duration(plan.slide, _find_time_type(part.input))),)
     return (("by", keys), *((("computes", shown),) if shown else ()), *having, *slide)
 
 
-def _find_time_type(sources: tuple[Source, ...]) -> object:
-    return next(source.relation.time_type for source in sources if isinstance(source.relation, Stream))
+def _find_time_type(part: PlanPart) -> object:
+    joined = (each for each in walk_parts(part) if isinstance(each, (JoinPart, SequencePart)))
+    sources = (source.relation for each in joined for source in each.sources)
+    return next(relation.time_type for relation in sources if isinstance(relation, Stream))
 
 
 def _describe_step(step: SequenceStep) -> Properties:

@@ -1,6 +1,6 @@
 """Bound query → plan: the plain translation of the text, then an ordered tuple of rules, each a pure function.
 
-`translate` makes a part of every clause and joins FROM items from left to right. Each rule takes a plan and returns a
+`Translation` makes a part of every clause and joins FROM items from left to right. Each rule takes a plan and returns a
 plan with the same result. The rules for WHERE are `join_graph.WHERE_RULES`, those for sharing a running join are
 `join_sharing.SHARING_CONDITIONS`.
 """
@@ -11,26 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.cql import QueryBody, Select, SetOperation
+from penstock.cql import QueryBody
 from penstock.plan.cost import assume_statistics
-from penstock.plan.join_graph import build_join_graph
 from penstock.plan.join_order import choose_tree
-from penstock.plan.physical import plan_join
 from penstock.plan.query import (
     DifferencePart,
-    DistinctPart,
-    GroupPart,
-    GroupPlan,
     JoinPart,
-    Outputs,
     PlanPart,
-    SequencePart,
     UnionPart,
     map_parts,
 )
-from penstock.plan.sequences import plan_sequence
 from penstock.plan.shapes import replan
-from penstock.plan.tree import build_left_deep
+from penstock.plan.translate import Translation
 
 
 @dataclass(frozen=True)
@@ -47,34 +39,7 @@ class PlanningContext:
 
 def plan_body(body: QueryBody, context: PlanningContext) -> PlanPart:
     """The plan of a body."""
-    return reduce(lambda part, rule: rule(part, context), PLAN_RULES, translate(body, context))
-
-
-def translate(body: QueryBody, context: PlanningContext) -> PlanPart:
-    """A part for every clause, in the structure of the text; joins are left-deep in the order of FROM."""
-    columns = tuple((item.name, item.expr.type) for item in body.items)
-    if isinstance(body, SetOperation):
-        sides = translate(body.left, context), translate(body.right, context)
-        return DifferencePart(sides, columns, (1,)) if body.kind == "except" else UnionPart(sides, columns)
-    below: JoinPart | SequencePart | GroupPart
-    items = tuple((item.name, item.expr) for item in body.items)
-    if body.group_by is None:
-        below = _translate_rows(body, items, context)
-    else:
-        # The binder refuses windows of one SELECT that slide by different amounts.
-        slide = next((source.window.slide for source in body.sources if source.window.slide), None)
-        group = GroupPlan(body.group_by, items, body.having, slide)
-        below = GroupPart(_translate_rows(body, group.inputs, context), group)
-    return DistinctPart(below, columns) if body.distinct else below
-
-
-def _translate_rows(select: Select, outputs: Outputs, context: PlanningContext) -> JoinPart | SequencePart:
-    if select.sequence is not None:
-        return plan_sequence(select, select.sequence.mode, outputs, context.stream_ranks)
-    graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
-    shown = tuple(expr for _, expr in outputs)
-    plan = plan_join(graph, select.sources, shown, build_left_deep(graph.aliases))
-    return JoinPart(select.sources, graph, outputs, plan)
+    return reduce(lambda part, rule: rule(part, context), PLAN_RULES, Translation(context.stream_ranks).translate(body))
 
 
 def flatten_unions(part: PlanPart, _context: PlanningContext) -> PlanPart:

@@ -20,7 +20,8 @@ from penstock.cql import (
     find_source_format,
     suggest_similar,
 )
-from penstock.plan.warnings import QueryWarning, WarningContext, list_query_warnings
+from penstock.plan.estimates import WarningContext
+from penstock.plan.warnings import QueryWarning, list_query_warnings
 
 
 def list_script_warnings(script: Script) -> tuple[QueryWarning, ...]:

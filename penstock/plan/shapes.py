@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from penstock.errors import QueryError
-from penstock.plan.query import PlanPart, list_join_parts
+from penstock.plan.query import PlanPart, ShapeQueue, list_join_parts
 
 
 def replan(part: PlanPart, text: str) -> PlanPart:
     """The same plan with joins in other shapes, and with the subtrahends of EXCEPT in another order."""
-    return part.replan(deque(_split_plans(text, len(list_join_parts(part)))))
+    return part.replan(ShapeQueue(_split_plans(text, len(list_join_parts(part)))))
 
 
 def _split_plans(text: str, count: int) -> list[str]:

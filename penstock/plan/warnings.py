@@ -1,18 +1,18 @@
 """Warnings about queries that are valid but seldom intended. Pure functions over bound queries.
 
-Each rule of `QUERY_RULES` takes a query and yields warnings with a remedy. Figures are estimates for one hour, from the
-rates that sources declare; a stream without a declared rate is assumed to have `ASSUMED_RATE` rows per second.
+Each rule of `QUERY_RULES` takes a query and yields warnings with a remedy. Figures are estimates for one hour; see
+`penstock.plan.estimates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.cql import (
+    OuterJoin,
     Query,
     QueryBody,
     Select,
@@ -20,21 +20,13 @@ from penstock.cql import (
     Source,
     Span,
     Stream,
+    Subquery,
     find_line_and_column,
-    find_rate,
     format_duration,
     format_excerpt,
 )
-from penstock.expr import COMPARISONS, Call, Expr, Literal, find_aliases, find_columns, to_sql, walk
-
-ASSUMED_RATE = 1000.0
-_HOUR = 3600
-_MICROSECONDS = 1e6
-_ROW_BYTES = 48
-"""Times, key codes and index entries of a row in a window, besides its columns."""
-_TEXT_BYTES = 24
-_PARTITIONS = 100
-"""The assumed number of partitions of a window with PARTITION BY."""
+from penstock.expr import COMPARISONS, Call, Column, Expr, Literal, find_aliases, rewrite, to_sql, walk
+from penstock.plan.estimates import HOUR, WarningContext, estimate_results, estimate_row_bytes, get_rate, has_one_row
 
 
 @dataclass(frozen=True)
@@ -57,60 +49,83 @@ class QueryWarning:
         return f"{self} (line {line}, column {column})\n{format_excerpt(text, span)}"
 
 
-@dataclass(frozen=True)
-class WarningContext:
-    """What is known besides the query: the rows of tables, by name."""
-
-    table_rows: Mapping[str, int] = field(default_factory=dict)
-
-
 Warnings = Iterator[QueryWarning]
 
 
+@dataclass(frozen=True)
+class JoinPart:
+    """A part of a query that reads FROM items: a SELECT, or an outer, semi or anti join."""
+
+    body: Select | OuterJoin
+    keeper: str | None
+    """What keeps its rows: the name of the construct; None if nothing does."""
+    reader: str | None
+    """What keeps the rows of its answer."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.body.sources if isinstance(self.body, Select) else (self.body.left, self.body.right)
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """The conjuncts over its FROM items."""
+        return self.body.where if isinstance(self.body, Select) else self.body.on
+
+    @property
+    def is_sequence(self) -> bool:
+        return isinstance(self.body, Select) and self.body.sequence is not None
+
+    @property
+    def read_expressions(self) -> tuple[Expr, ...]:
+        """The expressions that read columns of its FROM items."""
+        groups = self.body.group_by or () if isinstance(self.body, Select) else ()
+        return (*self.conditions, *(item.expr for item in self.body.items), *groups)
+
+
 def list_query_warnings(query: Query, context: WarningContext) -> tuple[QueryWarning, ...]:
-    """The warnings about a query, in the order of the rules."""
-    return tuple(warning for rule in QUERY_RULES for warning in rule(query, context))
+    """The warnings about a query, in the order of the rules; of a query of WITH that is read twice, once."""
+    return tuple(dict.fromkeys(warning for rule in QUERY_RULES for warning in rule(query, context)))
 
 
 def warn_unbounded_state(query: Query, _context: WarningContext) -> Warnings:
     """Rows of a stream without a window never expire, so joins, sequences, groups and sets keep them all."""
-    for select in list_selects(query.body):
-        keeper = _find_keeper(query, select)
-        if keeper is None:
+    for part in list_parts(query.body):
+        if part.keeper is None:
             continue
-        others_static = len(select.sources) > sum(not source.is_table for source in select.sources) == 1
-        for source in filter(_never_expires, select.sources):
-            rows = _get_rate(source) * _HOUR
-            growth = f"{rows:,.0f} rows and about {_format_bytes(rows * _estimate_row_bytes(source, select))} an hour"
+        others_static = len(part.sources) > sum(not source.is_table for source in part.sources) == 1
+        for source in filter(_never_expires, part.sources):
+            rows = get_rate(source) * HOUR
+            size = _format_bytes(rows * estimate_row_bytes(source, part.read_expressions))
             remedy = f"Write a window, such as {source.relation.name} [RANGE {_suggest_range(source)}]"
-            if others_static and query.emit == "istream" and keeper == "the join":
+            if others_static and query.emit == "istream" and part.keeper == "the join" and part.reader is None:
                 remedy = f"Write {source.relation.name} [NOW]: rows of a table do not change, so the results are equal"
             yield QueryWarning(
                 "UNBOUNDED_STATE",
-                f"rows of {source.alias} never expire, so {keeper} keeps them for ever: "
-                f"{_format_rates((source,))}, {growth}. {remedy}",
+                f"rows of {source.alias} never expire, so {part.keeper} keeps them for ever: "
+                f"{_format_rates((source,))}, {rows:,.0f} rows and about {size} an hour. {remedy}",
                 source.span,
             )
 
 
 def warn_cross_products(query: Query, context: WarningContext) -> Warnings:
     """Inputs that no condition connects: every row pairs with every row of the other window."""
-    for select in list_selects(query.body):
-        parts = _group_connected(select)
-        if len(parts) < 2 or select.sequence is not None:
+    for part in list_parts(query.body):
+        groups = _group_connected(part)
+        if len(groups) < 2 or part.is_sequence or (isinstance(part.body, OuterJoin) and part.body.kind in _FILTERS):
             continue
-        results = _estimate_results(select.sources, context)
-        if results <= sum(_get_rate(source) for source in select.sources if not source.is_table):
+        results = estimate_results(part.sources, context)
+        bases = tuple(base for source in part.sources for base in source.base_sources)
+        if results <= sum(get_rate(base) for base in bases if not base.is_table):
             continue  # not more results than rows
-        unknown = [s.alias for s in select.sources if s.is_table and not context.table_rows.get(s.relation.name)]
+        unknown = [base.alias for base in bases if base.is_table and not context.table_rows.get(base.relation.name)]
         each = f", for each row of {' and '.join(unknown)}" if unknown else ""
-        sides = " and ".join(f"({', '.join(part)})" if len(part) > 1 else part[0] for part in parts)
+        sides = " and ".join(f"({', '.join(group)})" if len(group) > 1 else group[0] for group in groups)
         yield QueryWarning(
             "CROSS_PRODUCT",
             f"no condition connects {sides}, so every row pairs with every row: "
-            f"{_format_rates(select.sources)}, up to {_format_count(results * _HOUR)} results an hour{each}. "
-            f"Write a condition, such as {parts[0][0]}.key = {parts[1][0]}.key",
-            select.sources[-1].span,
+            f"{_format_rates(bases)}, up to {_format_count(results * HOUR)} results an hour{each}. "
+            f"Write a condition, such as {groups[0][0]}.key = {groups[1][0]}.key",
+            next((source.span for source in reversed(part.sources) if source.span), None),
         )
 
 
@@ -131,18 +146,20 @@ def warn_skipped_rows(query: Query, _context: WarningContext) -> Warnings:
 
 def warn_null_comparisons(query: Query, _context: WarningContext) -> Warnings:
     """A comparison with NULL is never true."""
-    for select in list_selects(query.body):
-        conditions = [*select.where, *(() if select.having is None else (select.having,))]
+    for part in list_parts(query.body):
+        having = part.body.having if isinstance(part.body, Select) else None
+        conditions = [*part.conditions, *(() if having is None else (having,))]
         for node in (node for condition in conditions for node in walk(condition)):
             if _compares_null(node):
-                message = f"{to_sql(node)} is never true: NULL equals nothing. Write IS NULL or IS NOT NULL"
+                text = to_sql(_restore_names(node, part.sources))
+                message = f"{text} is never true: NULL equals nothing. Write IS NULL or IS NOT NULL"
                 yield QueryWarning("COMPARED_WITH_NULL", message)
 
 
 def warn_silent_emits(query: Query, _context: WarningContext) -> Warnings:
     """DSTREAM of rows that never expire emits nothing; RSTREAM of them repeats an answer that only grows."""
     body = query.body
-    if not isinstance(body, Select) or body.group_by is not None or query.emit == "istream":
+    if not isinstance(body, Select) or body.group_by is not None or query.emit not in ("dstream", "rstream"):
         return
     if not all(source.is_table or _never_expires(source) for source in body.sources):
         return
@@ -159,9 +176,9 @@ def warn_silent_emits(query: Query, _context: WarningContext) -> Warnings:
 
 def warn_equal_instants(query: Query, _context: WarningContext) -> Warnings:
     """[NOW] on every stream of a join: only rows of the same microsecond join."""
-    for select in list_selects(query.body):
-        streams = [source for source in select.sources if isinstance(source.relation, Stream)]
-        if len(streams) < 2 or select.sequence is not None:
+    for part in list_parts(query.body):
+        streams = [source for source in part.sources if not source.is_table]
+        if len(streams) < 2 or part.is_sequence:
             continue
         if pa.types.is_timestamp(query.time_type) and all(source.window.lifetime == 1 for source in streams):
             names = " and ".join(source.alias for source in streams)
@@ -172,6 +189,7 @@ def warn_equal_instants(query: Query, _context: WarningContext) -> Warnings:
             yield QueryWarning("EQUAL_INSTANTS", message, streams[0].span)
 
 
+_FILTERS = ("semi", "anti")
 QUERY_RULES: tuple[Callable[[Query, WarningContext], Warnings], ...] = (
     warn_unbounded_state,
     warn_cross_products,
@@ -182,42 +200,34 @@ QUERY_RULES: tuple[Callable[[Query, WarningContext], Warnings], ...] = (
 )
 
 
-def list_selects(body: QueryBody) -> Iterator[Select]:
-    """The SELECTs of a body, in the order of the text."""
+def list_parts(body: QueryBody, reader: str | None = None) -> Iterator[JoinPart]:
+    """The parts of a body, those of queries in FROM included. `reader` is what keeps the rows of its answer."""
     if isinstance(body, SetOperation):
-        yield from list_selects(body.left)
-        yield from list_selects(body.right)
-    else:
-        yield body
+        for side in (body.left, body.right):
+            yield from list_parts(side, "EXCEPT" if body.kind == "except" else reader)
+        return
+    part = JoinPart(body, _find_keeper(body, reader), reader)
+    yield part
+    for source in part.sources:
+        if isinstance(source.relation, Subquery):
+            yield from list_parts(source.relation.body, part.keeper)
 
 
-def _find_keeper(query: Query, select: Select) -> str | None:
-    """What keeps the rows of the windows of a SELECT: the name of the construct; None if nothing does."""
-    if select.sequence is not None:
-        return "the sequence" if select.sequence.mode == "chronicle" else None
-    if select.group_by is not None:
-        return "the aggregate"
-    if select.distinct:
-        return "DISTINCT"
-    if len(select.sources) > 1:
+def _find_keeper(body: Select | OuterJoin, reader: str | None) -> str | None:
+    """What keeps the rows of the windows of a body."""
+    if isinstance(body, OuterJoin):
         return "the join"
-    return "EXCEPT" if _has_difference(query.body) else None
-
-
-def _has_difference(body: QueryBody) -> bool:
-    if not isinstance(body, SetOperation):
-        return False
-    return body.kind == "except" or _has_difference(body.left) or _has_difference(body.right)
-
-
-def _get_rate(source: Source) -> float:
-    """Rows per second: as declared, else assumed."""
-    declared = find_rate(source.relation.connector)
-    return ASSUMED_RATE if declared is None else declared
+    if body.sequence is not None:
+        return "the sequence" if body.sequence.mode == "chronicle" else reader
+    if body.group_by is not None:
+        return "the aggregate"
+    if body.distinct:
+        return "DISTINCT"
+    return "the join" if len(body.sources) > 1 else reader
 
 
 def _format_rates(sources: tuple[Source, ...]) -> str:
-    rates = {source.relation.name: _get_rate(source) for source in sources if not source.is_table}
+    rates = {source.relation.name: get_rate(source) for source in sources if not source.is_table}
     if len(set(rates.values())) == 1:
         return f"at {next(iter(rates.values())):,.0f} rows per second" + (" of each stream" if len(rates) > 1 else "")
     return f"at {', '.join(f'{rate:,.0f} rows per second of {name}' for name, rate in rates.items())}"
@@ -225,7 +235,7 @@ def _format_rates(sources: tuple[Source, ...]) -> str:
 
 def _never_expires(source: Source) -> bool:
     window = source.window
-    return not source.is_table and not window.bounded and not window.counted
+    return isinstance(source.relation, Stream) and not window.bounded and not window.counted
 
 
 def _compares_null(node: Expr) -> bool:
@@ -241,56 +251,48 @@ def _suggest_range(source: Source) -> str:
     return "10 MINUTES" if isinstance(stream, Stream) and pa.types.is_timestamp(stream.time_type) else "1000"
 
 
-def _group_connected(select: Select) -> list[list[str]]:
-    """The aliases in groups that conditions connect, in the order of FROM."""
-    group = {source.alias: {source.alias} for source in select.sources}
-    for condition in select.where:
+def _group_connected(part: JoinPart) -> list[list[str]]:
+    """The aliases in groups that conditions connect, in the order of FROM, without aggregates of one row."""
+    group = {source.alias: {source.alias} for source in part.sources}
+    for condition in part.conditions:
         used = [alias for alias in find_aliases(condition) if alias in group]
         together = set().union(*(group[alias] for alias in used)) if used else set()
         group |= dict.fromkeys(together, together)
-    found: list[list[str]] = []
-    for alias in group:
-        if not any(alias in part for part in found):
-            found.append([other for other in group if other in group[alias]])
-    return found
+    sources = {source.alias: source for source in part.sources}
+    found: list[set[str]] = []
+    for alias, together in group.items():
+        if not all(has_one_row(sources[each]) for each in together) and not any(alias in known for known in found):
+            found.append(together)
+    return [[name for each in group if each in known for name in _list_aliases(sources[each])] for known in found]
 
 
-def _estimate_results(sources: tuple[Source, ...], context: WarningContext) -> float:
-    """Results per second without any condition: each arriving row pairs with all rows of the other windows."""
-    rows = [_estimate_window_rows(source, context) for source in sources]
-    return sum(
-        _get_rate(source) * prod(rows[:place] + rows[place + 1 :])
-        for place, source in enumerate(sources)
-        if not source.is_table
-    )
+def _list_aliases(source: Source) -> list[str]:
+    """The aliases of the text: that of the item, or those of the items that an outer join made one."""
+    if not isinstance(source.relation, Subquery) or not source.relation.qualified:
+        return [source.alias]
+    body = source.relation.body
+    match body:
+        case OuterJoin(kind="semi" | "anti"):
+            return _list_aliases(body.left)
+        case OuterJoin():
+            return [*_list_aliases(body.left), *_list_aliases(body.right)]
+        case Select():
+            return [alias for each in body.sources for alias in _list_aliases(each)]
+        case SetOperation():
+            return [source.alias]
 
 
-def _estimate_window_rows(source: Source, context: WarningContext) -> float:
-    """Rows in a window; of one that never ends, its average over the first hour."""
-    window, relation = source.window, source.relation
-    if not isinstance(relation, Stream):
-        return float(context.table_rows.get(relation.name) or 1)
-    if window.row_count is not None:
-        return float(window.row_count * (_PARTITIONS if window.partition else 1))
-    if window.lifetime is None:
-        return _get_rate(source) * _HOUR / 2
-    if pa.types.is_timestamp(relation.time_type):
-        return _get_rate(source) * window.lifetime / _MICROSECONDS
-    return float(window.lifetime)
+def _restore_names(expr: Expr, sources: tuple[Source, ...]) -> Expr:
+    """An expression with the names of the text for columns of an outer join."""
+    joins = {each.alias for each in sources if isinstance(each.relation, Subquery) and each.relation.qualified}
 
+    def restore(node: Expr) -> Expr:
+        if isinstance(node, Column) and node.alias in joins:
+            alias, _, name = node.name.partition(".")
+            return Column(alias, name, node.type)
+        return node
 
-def _estimate_row_bytes(source: Source, select: Select) -> int:
-    """The bytes of a row in a window: its entry, and the columns that the query reads."""
-    shown = [*select.where, *(item.expr for item in select.items), *(select.group_by or ())]
-    columns = {column for expr in shown for column in find_columns(expr) if column.alias == source.alias}
-    return _ROW_BYTES + sum(_estimate_value_bytes(column.type) for column in columns)
-
-
-def _estimate_value_bytes(kind: pa.DataType) -> int:
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # text
-        return _TEXT_BYTES
+    return rewrite(expr, restore)
 
 
 def _format_bytes(count: float) -> str:

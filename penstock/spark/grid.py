@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.cql import QueryBody, Select, Source
+from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, SetOperation, Source, Stream, Subquery
 from penstock.expr import Expr, find_columns
 from penstock.plan import EqualityClass, JoinGraph, build_join_graph, match_equality
 from penstock.spark.route import HashCoordinate, strip_alias
@@ -24,20 +24,42 @@ class GridDimension:
 
 
 def list_selects(body: QueryBody) -> Iterator[Select]:
-    """The SELECTs of a query, from left to right."""
-    if isinstance(body, Select):
-        yield body
-    else:
+    """The SELECTs of a query, from left to right, subqueries before the SELECT that reads them.
+
+    An outer join is listed as a SELECT over its two sides, without conditions: rows that fail them are kept.
+    """
+    if isinstance(body, SetOperation):
         yield from list_selects(body.left)
         yield from list_selects(body.right)
+        return
+    select = body if isinstance(body, Select) else _as_select(body)
+    for source in select.sources:
+        if isinstance(source.relation, Subquery):
+            yield from list_selects(source.relation.body)
+    yield select
+
+
+def count_items(body: QueryBody) -> int:
+    """How many FROM items the SELECTs of a query have."""
+    return sum(len(select.sources) for select in list_selects(body))
+
+
+def _as_select(body: OuterJoin) -> Select:
+    conditions = tuple(SelectItem("", expr) for expr in body.on)
+    return Select((body.left, body.right), (), (*body.items, *conditions))
 
 
 def list_select_streams(body: Select) -> list[Source]:
-    return [source for source in body.sources if not source.is_table]
+    return [source for source in body.sources if isinstance(source.relation, Stream)]
 
 
 def has_except(body: QueryBody) -> bool:
-    return not isinstance(body, Select) and (body.kind == "except" or has_except(body.left) or has_except(body.right))
+    return isinstance(body, SetOperation) and (body.kind == "except" or has_except(body.left) or has_except(body.right))
+
+
+def reads_subqueries(body: QueryBody) -> bool:
+    """Whether some FROM item is a query or an outer join."""
+    return any(isinstance(source.relation, Subquery) for select in list_selects(body) for source in select.sources)
 
 
 def list_dimensions(body: QueryBody) -> Iterator[tuple[Select, tuple[GridDimension, ...]]]:

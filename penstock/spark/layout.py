@@ -7,23 +7,22 @@ of a cell every inlet is a stream of its own, so that a row sent for one query i
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql import Query, QueryBody, Select, Source, Stream, Window
+from penstock.cql import Query, QueryBody, Select, SetOperation, Source, Stream, Subquery, Window
 from penstock.errors import InternalError, UnsupportedError
-from penstock.expr import Expr, find_columns, to_sql
+from penstock.expr import Expr, find_columns
 from penstock.plan import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
-from penstock.spark.grid import list_selects
-from penstock.spark.pipeline_config import QuerySpec
+from penstock.spark.grid import count_items, list_selects
+from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.placement import Placement
-from penstock.spark.route import Route, RouteDimension, strip_alias
+from penstock.spark.route import Route, strip_alias
 from penstock.spark.spec import PipelineSpec
 from penstock.state import kernels
 
@@ -46,7 +45,8 @@ class StreamScan:
     columns: frozenset[str]
     filters: tuple[Expr, ...]
     since: int
-    label: int
+    inlet: int
+    """The number of the inlet it reads; 0 if it has none yet."""
     keeps_all: bool
     """Whether dead rows are kept too: a sequence must find the rows it has paired."""
 
@@ -81,17 +81,24 @@ class StreamInlet:
 
 
 class Layout:
-    """Placements and inlets of a spec, computed from it alone."""
+    """Placements and inlets of a spec, computed from it alone.
+
+    The queries of its spec have the numbers of their inlets: those that the given spec has, and new ones for others.
+    """
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self.placements: dict[str, Placement] = place_queries(spec.bound_queries, spec.derived_streams, spec.cells)
         self._derived_readers = self._find_readers()
+        self.scans: dict[str, list[StreamScan]] = {query.name: list(self._list_scans(query)) for query in spec.queries}
+        """The FROM items of each query that read declared streams."""
         self.inlets: list[StreamInlet] = []
         self._inlet_by_item: dict[tuple[str, int], StreamInlet] = {}
-        scans = [scan for query in spec.queries for scan in self._list_scans(query)]
-        for since in sorted({scan.since for scan in scans}):
-            self._add_inlets([scan for scan in scans if scan.since == since])
+        if any(not query.inlets for query in spec.queries):
+            numbered = number_inlets(self, spec.config, lambda scan: (scan.stream.name, scan.route, scan.since))
+            self.spec = spec.with_inlets(numbered)
+            self.scans = {query.name: list(self._list_scans(query)) for query in self.spec.queries}
+        self._add_inlets([scan for scans in self.scans.values() for scan in scans])
         self.inlets.sort(key=lambda inlet: spec.streams.index(inlet.stream))
 
     def _find_readers(self) -> dict[str, list[tuple[str, Source]]]:
@@ -129,19 +136,18 @@ class Layout:
                     _find_columns_read(select, graph, source.alias) | set(window.partition),
                     tuple(map(strip_alias, graph.filters_of(source.alias))) if early else (),
                     query.since,
-                    query.labels[index] if query.labels else 0,
+                    query.inlets[index] if query.inlets else 0,
                     keeps_all,
                 )
 
-    def _add_inlets(self, scans: list[StreamScan]) -> None:
-        """Add inlets for queries that begin together. Queries that already run keep their inlets."""
-        groups: dict[tuple[str, Route, int], list[StreamScan]] = {}
+    def _add_inlets(self, scans: Sequence[StreamScan]) -> None:
+        groups: dict[int, list[StreamScan]] = {}
         for scan in scans:
-            groups.setdefault((scan.stream.name, scan.route, scan.label), []).append(scan)
-        for (_, route, _), members in groups.items():
-            inlet = StreamInlet(_compute_inlet_number(members[0], route), members[0].stream, route, tuple(members))
-            if any(other.number == inlet.number for other in self.inlets):
-                raise InternalError("INLET_NUMBERS", f"two inlets have the number {inlet.number}", inlet=inlet.name)
+            groups.setdefault(scan.inlet, []).append(scan)
+        for number, members in groups.items():
+            inlet = StreamInlet(number, members[0].stream, members[0].route, tuple(members))
+            if any((member.stream, member.route) != (inlet.stream, inlet.route) for member in members):
+                raise InternalError("INLET_ROUTES", f"{inlet.name} has several routes", inlet=inlet.name)
             self.inlets.append(inlet)
             for member in members:
                 self._inlet_by_item[member.query, member.item_index] = inlet
@@ -209,7 +215,7 @@ class Layout:
             inlet = self.find_inlet(name, next(indexes))
             return source if inlet is None else replace(source, relation=inlet.declaration)
 
-        return replace(query, body=_map_sources(query.body, read_inlet))
+        return replace(query, body=map_sources(query.body, read_inlet))
 
 
 def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozenset[str]:
@@ -221,26 +227,43 @@ def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozense
     return frozenset(column.name for expr in exprs for column in find_columns(expr) if column.alias == alias)
 
 
-def _map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
+def map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
     """A query body with every FROM item changed, in the order of the text."""
+    if isinstance(body, SetOperation):
+        left = map_sources(body.left, change)
+        return replace(body, left=left, right=map_sources(body.right, change))
+    sources = body.sources if isinstance(body, Select) else (body.left, body.right)
+    below = [_map_subquery(source, change) for source in sources]
+    changed = tuple(map(change, below))
     if isinstance(body, Select):
-        return replace(body, sources=tuple(map(change, body.sources)))
-    left = _map_sources(body.left, change)
-    return replace(body, left=left, right=_map_sources(body.right, change))
+        return replace(body, sources=changed)
+    return replace(body, left=changed[0], right=changed[1])
 
 
-def _compute_inlet_number(scan: StreamScan, route: Route) -> int:
-    """A number that does not depend on other queries: the state of cells refers to it."""
-    steps = [(step.share, _format_coordinate(step)) for step in route.dimensions]
-    return zlib.crc32(repr((scan.stream.name, scan.since, scan.label, route.first_cell, steps)).encode()) >> 1
+def _map_subquery(source: Source, change: Callable[[Source], Source]) -> Source:
+    relation = source.relation
+    if not isinstance(relation, Subquery):
+        return source
+    return replace(source, relation=replace(relation, body=map_sources(relation.body, change)))
 
 
-def _format_coordinate(step: RouteDimension) -> str:
-    if step.coordinate is None:
-        return "copied"
-    if step.coordinate.term is None:
-        return "row"
-    return to_sql(step.coordinate.term) + (" or NULL" if step.coordinate.keeps_nulls else "")
+def number_inlets(layout: Layout, config: PipelineConfig, key: Callable[[StreamScan], Hashable]) -> PipelineConfig:
+    """A config with the queries of a layout; those without inlets get new ones. FROM items of one `key` share one."""
+    used = {number for query in config.queries for number in query.inlets}
+    numbers: dict[Hashable, int] = {}
+    fresh = (number for number in count(config.next_inlet) if number not in used)
+    queries = []
+    for query in config.queries:
+        inlets = query.inlets
+        if not inlets:
+            by_item = {scan.item_index: key(scan) for scan in layout.scans[query.name]}
+            for group in by_item.values():
+                if group not in numbers:
+                    numbers[group] = next(fresh)
+            items = range(count_items(layout.spec.bound_queries[query.name].body))
+            inlets = tuple(numbers[by_item[item]] if item in by_item else 0 for item in items)
+        queries.append(replace(query, inlets=inlets))
+    return replace(config, queries=tuple(queries), next_inlet=max([config.next_inlet - 1, *numbers.values()]) + 1)
 
 
 _LAYOUTS: dict[str, Layout] = {}

@@ -2,44 +2,71 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, current_timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.adapt import ACTIONS, AddQuery, DeriveStream, DropQuery, Migrate, QueryCommand, Rules, SetPolicy, as_rules
+from penstock.adapt import (
+    ACTIONS,
+    AddQuery,
+    AlterQuery,
+    DeriveStream,
+    DropQuery,
+    Migrate,
+    QueryCommand,
+    Rules,
+    SetPolicy,
+    as_rules,
+)
 from penstock.cql import Duration, NameMap, Query, Stream, Timestamps, build_schema, describe_stream, read_script
-from penstock.errors import DataError, QueryError, UnsupportedError, name_arguments
+from penstock.display import format_summary, render_block
+from penstock.engine import Descriptions, QueryDescription
+from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
+from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
-from penstock.spark.driver.cell_reports import OutputKey
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
+from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
+from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
-from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds, wait_for_sources
-from penstock.spark.sinks import ConsoleSink, Sink, as_sink, parquet
+from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
+from penstock.spark.sinks import (
+    ConsoleSink,
+    Sink,
+    as_sink,
+    check_folders,
+    clear_folders,
+    from_connector,
+    parquet,
+    sink_connector,
+)
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
+
+_LOG = logging.getLogger(__name__)
 
 
 @name_arguments
@@ -69,6 +96,19 @@ class Pipeline:
         from penstock.spark.script_pipeline import build_pipeline  # noqa: PLC0415 - it needs this class
 
         return build_pipeline(read_script(Path(path)), spark)
+
+    @property
+    def queries(self) -> Descriptions[QueryDescription]:
+        """The declared queries by name, each with its text and columns, and its plan if one was given."""
+        return describe_queries(lambda: self._build_spec(1, self._config))
+
+    def __repr__(self) -> str:
+        return format_summary("penstock.Pipeline", {
+            "stream": list(self._streams), "table": list(self._tables), "query": list(self.queries)
+        })  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return render_block(repr(self), self.queries._repr_html_())
 
     # ── declarations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +154,7 @@ class Pipeline:
         else:  # rows that get their time on arrival are never late
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
-                columns = columns.append(pa.field(time, pa.timestamp("us")))
+                columns = columns.append(pa.field(time, pa.timestamp("us", "UTC")))
         declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after, ahead)
         if (is_clocked(declared) or ahead is not None) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(
@@ -139,8 +179,11 @@ class Pipeline:
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and the sink of its results, by default the console."""
         into = ConsoleSink() if sink is None else as_sink(sink)
-        self.change(AddQuery(name, text, plan), into)
-        warn_of_query(name, self._bind_query(name), self._tables)
+        with self._lock:
+            self.change(AddQuery(name, text, plan), into)
+            self._config = self._config.change_query(name, added=False, sink=None)
+            query = self._bind_query(name)
+        warn_of_query(name, query, self._tables)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream of the results of a query, for other queries to read; its time column is `_ts`."""
@@ -159,13 +202,14 @@ class Pipeline:
     def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
         """Change the declared queries or orders. The change is tried in an engine: what that refuses is refused now.
 
-        Returns the command with its query spelled as declared. `sink`: where the results of an added query go.
+        Returns the command with its query spelled as declared. `sink`: where the results of an added query go. A run
+        calls this too: a query that it adds is marked, so that a later start knows that no script declares it.
         """
         with self._lock:
             given.check()
             command = self._config.resolve_names(given)
             config = tried = command.configure(self._config, 0)
-            if isinstance(command, AddQuery | Migrate | SetPolicy):
+            if isinstance(command, AddQuery | AlterQuery | Migrate | SetPolicy):
                 changed = config.find_query(command.name)
                 tried = replace(
                     config, queries=tuple(each for each in config.queries if each.derived or each is changed)
@@ -174,6 +218,7 @@ class Pipeline:
             self._config = config
             if isinstance(command, AddQuery) and sink is not None:
                 self._sinks[RESULT, command.name] = sink
+                self._config = config.mark_added(command.name, sink_connector(sink))
             elif isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
             return command
@@ -207,22 +252,35 @@ class Pipeline:
         trigger: Mapping[str, Any] | None = None,
         cells: int | None = None,
         adapt: bool | Rules = False,
+        evolve: bool = False,
     ) -> Run:
         """Start ONE Spark streaming query for all queries.
 
         `trigger` is what Spark's `trigger` takes, such as {"processingTime": "1 second"} or {"availableNow": True}.
-        `cells` is the number of parts of the work, fixed for a checkpoint; by default the number of the session's
-        cores. With `adapt` plans, state policies and budgets follow measurements, by some `Rules`; see docs/adapt.md.
-        A pipeline that falls behind a processingTime trigger sheds work of queries with FRESHNESS also without it.
+        `cells` is the number of parts of the work, fixed for a checkpoint; by default that of the checkpoint, and for a
+        new one the number of the session's cores. With `adapt` plans, state policies and budgets follow measurements,
+        by some `Rules`; see docs/adapt.md. A pipeline that falls behind a processingTime trigger sheds work of queries
+        with FRESHNESS also without it.
+
+        A checkpoint of a pipeline whose streams or queries differ is refused, unless `evolve` is set: then queries keep
+        their windows where they can, others start with empty ones; `run.status["evolved"]` says which.
         """
         rules = as_rules(adapt)
         if trigger is not None and not isinstance(trigger, Mapping):
             raise QueryError("BAD_TRIGGER", f'a trigger is such as {{"processingTime": "1 second"}}, not {trigger!r}')
-        chosen = cells if cells is not None else self.spark.sparkContext.defaultParallelism
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 1:
+        if cells is not None and (isinstance(cells, bool) or not isinstance(cells, int) or cells < 1):
             raise QueryError("BAD_CELLS", f"cells is a number, at least 1, not {cells!r}")
         place = str(checkpointLocation) if checkpointLocation else tempfile.mkdtemp(prefix="penstock-")
-        return Run(self, self._launch(place, trigger, chosen, self._build_adapt_settings(rules, trigger, chosen)))
+        check_speculation(self.spark)
+        with _refuse_unreachable(place):
+            chosen = cells or self._find_cells(place)
+        settings = self._build_adapt_settings(rules, trigger, chosen)
+        return Run(self, self._launch(place, trigger, chosen, settings, evolve=evolve))
+
+    def _find_cells(self, place: str) -> int:
+        """The number of cells of a checkpoint; for a new one the number of the session's cores."""
+        metadata = CheckpointMetadata.read(Folder(place))
+        return self.spark.sparkContext.defaultParallelism if metadata is None else metadata.current.cells
 
     def _build_adapt_settings(
         self, rules: Rules | None, trigger: Mapping[str, Any] | None, cells: int
@@ -235,32 +293,38 @@ class Pipeline:
         return AdaptSettings(rules or Rules(), ACTIONS if rules is not None else ("budget",), timing)
 
     def _launch(
-        self, place: str, trigger: Mapping[str, Any] | None, cells: int, settings: AdaptSettings | None
+        self, place: str, trigger: Mapping[str, Any] | None, cells: int, settings: AdaptSettings | None, *, evolve: bool
     ) -> StartedPipeline:
         if all(query.derived for query in self._config.queries):
             raise QueryError("NO_QUERY", "the pipeline has no query; declare one with `query`")
         folder = Folder(place)
+        check_not_running(self.spark, folder)
         watch = None if settings is None else SamplingSettings(settings.rules.effort, "migrate" not in settings.actions)
         declared = replace(self._build_spec(cells, self._config), sampling=watch)
-        try:
-            metadata, log = CheckpointMetadata.open(folder, declared), CommandLog(folder)
-        except OSError as error:
-            raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
-        spec = declared.with_config(metadata.schedule.last)
-        publish = partial(self.spark.sparkContext.setLocalProperty, CONFIG_PROPERTY)
-        batch_sink = BatchSink(spec, metadata, {**self._build_reject_sinks(folder), **self._sinks}, publish)
-        with apply_query_settings(self.spark, cells, local=folder.is_local):
-            writer = self._build_frame(metadata.run, spec, log).writeStream.foreachBatch(batch_sink)
-            writer = writer.option("checkpointLocation", place).outputMode("append")
-            writer = writer.queryName(f"penstock-{metadata.run[:8]}")
-            publish(metadata.schedule.encode())  # the thread of the streaming query inherits it
-            try:
-                query = wait_for_sources((writer.trigger(**trigger) if trigger else writer).start())
-            except TypeError as error:
-                raise QueryError("BAD_TRIGGER", f"Spark knows no trigger {dict(trigger or {})!r}: {error}") from error
-            except PySparkException as error:
-                raise DataError("START_FAILED", f"Spark did not start the pipeline: {error}") from error
-        return StartedPipeline(query, batch_sink, log, place, settings)
+        with _refuse_unreachable(place):
+            is_new = CheckpointMetadata.read(folder) is None
+            if is_new:
+                check_folders(self._sinks.values())
+            metadata, found = CheckpointMetadata.open(folder, declared, evolve=evolve)
+            log, spec = CommandLog(folder), found.layout.spec
+        restored = {(RESULT, query.name): _build_restored_sink(query) for query in found.restored}
+        sinks = {**self._build_reject_sinks(folder), **self._sinks, **restored}
+        batch_sink = BatchSink(spec, metadata, sinks, self.spark.sparkContext.setLocalProperty)
+        if is_new:
+            clear_folders(self._sinks.values(), metadata.run)
+        metadata.prepare()
+        frame = self._build_frame(metadata.run, spec, log)
+        with (
+            apply_query_settings(self.spark, cells, local=folder.is_local),
+            set_local_properties(self.spark, batch_sink.list_properties()),
+        ):
+            query = start_query(frame, batch_sink, place, metadata.run, trigger)
+        with self._lock:  # the run can change the restored queries like declared ones
+            self._config = replace(self._config, queries=(*self._config.queries, *found.restored))
+            self._sinks.update(restored)
+        for note in found.notes:
+            _LOG.warning("%s: %s", place, note)
+        return StartedPipeline(query, batch_sink, log, place, settings, found.notes)
 
     def _build_reject_sinks(self, folder: Folder) -> dict[OutputKey, Sink]:
         names = [stream.name for stream in self._streams.values()]
@@ -289,9 +353,10 @@ class Pipeline:
         commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
         packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
         together = reduce(DataFrame.unionAll, packed)
-        return together.groupBy("cell").transformWithState(
+        processed = together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
+        return observe_output(processed)
 
 
 def _collect_table(name: str, df: DataFrame) -> pa.Table:
@@ -300,3 +365,17 @@ def _collect_table(name: str, df: DataFrame) -> pa.Table:
     if df.isStreaming:
         raise DataError("IS_STREAMING", f"table {name} is a streaming DataFrame; declare it with `stream`")
     return df.toArrow()
+
+
+@contextmanager
+def _refuse_unreachable(place: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError("FOLDER_UNREACHABLE", f"{place} cannot be a checkpoint: {error}", folder=place) from error
+
+
+def _build_restored_sink(query: QuerySpec) -> Sink:
+    if query.sink is None:
+        raise InternalError("NO_SINK", f"{query.name} was restored without the description of its sink")
+    return from_connector(query.name, query.sink.format, dict(query.sink.options))

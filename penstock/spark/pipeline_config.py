@@ -25,6 +25,7 @@ from penstock.adapt import (
     decode_order,
     encode_command,
 )
+from penstock.cql import Connector
 from penstock.errors import QueryError
 
 CONFIG_PROPERTY = "penstock.plans"
@@ -32,16 +33,17 @@ CONFIG_PROPERTY = "penstock.plans"
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """A declared continuous query. `since`: the number of the change of the pipeline that added it.
+    """A continuous query. `since`: the number of the change of the pipeline that added it.
 
-    `labels`: for each FROM item a number; items with different numbers do not share an inlet. Empty for no labels.
+    `inlets`: for each FROM item the number of the inlet that it reads, 0 for a table or a derived stream. Empty until a
+    `Layout` numbers them. The state of cells refers to these numbers, so they stay the same within a checkpoint.
     """
 
     name: str
     text: str
     plan: str | None = None
     since: int = 0
-    labels: tuple[int, ...] = ()
+    inlets: tuple[int, ...] = ()
     state: str | None = None
     """Its state policy; None for that of the pipeline."""
     bound: SetBudget | None = None
@@ -50,6 +52,10 @@ class QuerySpec:
     """The time per micro-batch that the pipeline set while it was overloaded; it ends with the run."""
     derived: bool = False
     """Whether its results are a stream of its name."""
+    added: bool = False
+    """Whether it was added while running: a later start continues it, although the pipeline does not declare it."""
+    sink: Connector | None = None
+    """The sink of a query that was added while running, if it can be made again from a description."""
 
     @property
     def budget(self) -> SetBudget | None:
@@ -78,7 +84,8 @@ class QuerySpec:
     def from_json(cls, entry: Mapping[str, Any]) -> QuerySpec:
         bound = dict(entry.get("bound") or {})
         budget = SetBudget(**{**bound, "query": entry["name"]}) if bound else None
-        return cls(**{**entry, "labels": tuple(entry["labels"]), "bound": budget})
+        sink = entry["sink"] and Connector(entry["sink"]["format"], tuple(map(tuple, entry["sink"]["options"])))
+        return cls(**{**entry, "inlets": tuple(entry["inlets"]), "bound": budget, "sink": sink})
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,8 @@ class PipelineConfig:
 
     queries: tuple[QuerySpec, ...]
     orders: tuple[EngineOrder, ...] = ()
+    next_inlet: int = 1
+    """The number of the next new inlet: numbers are not used twice, because state may hold rows of ended queries."""
 
     def find_query(self, name: str) -> QuerySpec:
         found = next((query for query in self.queries if query.name.casefold() == str(name).casefold()), None)
@@ -109,6 +118,14 @@ class PipelineConfig:
         new = QuerySpec(name, text, plan, since, state=state, derived=derived)
         return replace(self, queries=(*self.queries, new))
 
+    def alter_query(self, name: str, text: str, plan: str | None, *, since: int) -> PipelineConfig:
+        """With another text for a query. It is a new query for the cells: its windows begin empty."""
+        old = self.find_query(name)
+        if old.derived:
+            message = f"{old.name} is a stream that other queries may read; stop the run and declare it again"
+            raise QueryError("DERIVED_STREAM", message, stream=old.name)
+        return self.change_query(old.name, text=text, plan=plan, since=since, inlets=())
+
     def drop_query(self, name: str) -> PipelineConfig:
         gone = self.find_query(name)
         if gone.derived:
@@ -123,6 +140,10 @@ class PipelineConfig:
     def change_query(self, name: str, **changes: Any) -> PipelineConfig:
         old = self.find_query(name)
         return replace(self, queries=tuple(replace(old, **changes) if each is old else each for each in self.queries))
+
+    def mark_added(self, name: str, sink: Connector | None) -> PipelineConfig:
+        """The config with a query marked as added while running. `sink`: the description of its sink, if it has one."""
+        return self.change_query(name, added=True, sink=sink)
 
     def lift_own_budgets(self) -> PipelineConfig:
         return replace(self, queries=tuple(replace(query, bound=None, shed=None) for query in self.queries))
@@ -140,12 +161,13 @@ class PipelineConfig:
         return {
             "queries": [asdict(query) for query in self.queries],
             "orders": [list(encode_command(order)) for order in self.orders],
+            "next_inlet": self.next_inlet,
         }
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> PipelineConfig:
         orders = (decode_order(key, arguments) for key, arguments in entry["orders"])
-        return cls(tuple(map(QuerySpec.from_json, entry["queries"])), tuple(orders))
+        return cls(tuple(map(QuerySpec.from_json, entry["queries"])), tuple(orders), entry["next_inlet"])
 
 
 def list_changes(before: PipelineConfig, after: PipelineConfig) -> list[QueryCommand]:

@@ -33,6 +33,7 @@ from penstock.spark.grid import (
     list_key_dimensions,
     list_select_streams,
     list_selects,
+    reads_subqueries,
 )
 from penstock.spark.route import Route, RouteDimension
 from penstock.spark.shares import choose_shares
@@ -101,6 +102,8 @@ def find_pin_reason(query: Query) -> str | None:
     """Why a query needs all of its rows in one cell; None if it does not."""
     if query.emit == "rstream":
         return "RSTREAM reports its whole answer"
+    if reads_subqueries(query.body):
+        return "its subqueries and outer joins are computed in one place"
     sides = list(list_selects(query.body))
     for side in sides:
         why = _find_select_pin_reason(side)

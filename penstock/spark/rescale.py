@@ -6,7 +6,7 @@ micro-batch gets the source offsets of the last one that was committed in the ol
 with the next row.
 
 Rows of one inlet may be separated, but rows of different inlets are never merged: they have different columns, and it
-is not known which of them are the same. So FROM items keep a label, their old inlet (see `QuerySpec.labels`).
+is not known which of them are the same. So FROM items share an inlet only if they did before.
 
 Spark's own offline repartitioning moves whole keys. Here a key is a cell, and the cells change.
 """
@@ -14,7 +14,8 @@ Spark's own offline repartitioning moves whole keys. Here a key is a cell, and t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -25,16 +26,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from penstock.cql import Stream, build_schema
-from penstock.errors import DataError, InternalError, QueryError
+from penstock.errors import DataError, QueryError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.cell_keys import find_cell_keys
-from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata, find_last_commit
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
-from penstock.spark.layout import Layout, StreamInlet
-from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.spark.driver.pipeline_record import PipelineRecord
+from penstock.spark.inlet_record import record_inlets
+from penstock.spark.layout import Layout, StreamScan, number_inlets
+from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig
 from penstock.spark.session import apply_query_settings
-from penstock.spark.spec import PipelineSpec
+from penstock.spark.spec import PipelineSpec, build_declared_spec
 from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.spark.worker.pack import route_rows
@@ -60,19 +62,33 @@ def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
         raise DataError("FOLDER_IN_USE", f"{new} is not empty; give a new place for the new checkpoint", place=new)
     batch = _find_last_commit(source)
     _check_batch_finished(source, batch)
-    before = Layout(
-        _build_spec(metadata.declared, metadata.schedule.find_config(batch + 1), metadata.declared["cells"])
-    )
-    config = PipelineConfig(tuple(_label_query(before, query) for query in before.spec.queries), before.spec.orders)
-    after = Layout(_build_spec(metadata.declared, config, cells))
-    headers, rows = _read_state(spark, old, before)
+    record = metadata.current
+    before = record.schedule.find_config(batch + 1)
+    after = _divide_again(before, build_declared_spec(record.declared, before, cells))
+    headers, rows = _read_state(spark, old, record)
     moved = _move_rows(before, after, rows)
-    _write_state(spark, target, cells, _build_state_rows(after, headers, moved))
-    _copy_offsets(source, target, batch, cells)
-    CheckpointMetadata(
-        target, uuid4().hex, after.spec.describe(), ConfigSchedule(((0, config),)), metadata.generation
-    ).save()
+    moved_record = replace(
+        record,
+        first_batch=0,
+        declared=after.spec.describe(),
+        schedule=ConfigSchedule(((0, after.spec.config),)),
+        inlets=record_inlets(after),
+    )
+    with _remove_unfinished(target):
+        _write_state(spark, target, cells, _build_state_rows(after, headers, moved))
+        _copy_offsets(source, target, batch, cells)
+        CheckpointMetadata(target, uuid4().hex, moved_record, moved_record).save()
     return sum(table.num_rows for tables in moved for table in tables.values())
+
+
+@contextmanager
+def _remove_unfinished(target: Folder) -> Iterator[None]:
+    """Remove the new checkpoint if it is not written to the end; an interrupt counts as well."""
+    try:
+        yield
+    except BaseException:
+        target.delete_all()
+        raise
 
 
 def _check_batch_finished(folder: Folder, batch: int) -> None:
@@ -92,33 +108,32 @@ def _list_numbers(folder: Folder) -> list[int]:
 
 def _find_last_commit(folder: Folder) -> int:
     """The last committed micro-batch."""
-    done = _list_numbers(folder.child("commits"))
-    if not done:
+    done = find_last_commit(folder)
+    if done < 0:
         raise QueryError("NOTHING_COMMITTED", f"{folder.path} has no finished micro-batch; start with a new checkpoint")
-    return max(done)
+    return done
 
 
-def _build_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int) -> PipelineSpec:
-    """The pipeline of a checkpoint. Static tables are empty: routes do not depend on their rows."""
-    streams = tuple(
-        Stream(name, build_schema(entry["columns"]), entry["time"], entry["lateness"])
-        for name, entry in declared["streams"].items()
-    )
-    tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
-    return PipelineSpec(streams, tables, config.queries, cells, orders=config.orders)
+def _divide_again(before: PipelineConfig, spec: PipelineSpec) -> Layout:
+    """The layout of the new cells. FROM items share an inlet only if they shared one before."""
+    numberless = replace(before, queries=tuple(replace(query, inlets=()) for query in before.queries))
+    trial = Layout(spec.with_config(numberless))
+
+    def find_key(scan: StreamScan) -> Hashable:
+        return _find_origin(before, scan), scan.route
+
+    return Layout(trial.spec.with_inlets(number_inlets(trial, numberless, find_key)))
 
 
-def _label_query(layout: Layout, query: QuerySpec) -> QuerySpec:
-    inlets = [
-        layout.find_inlet(query.name, place) for place in range(len(layout.spec.bound_queries[query.name].body.inputs))
-    ]
-    return replace(query, labels=tuple(0 if inlet is None else inlet.number for inlet in inlets))
+def _find_origin(before: PipelineConfig, scan: StreamScan) -> int:
+    """The number of the inlet that a FROM item reads in the old checkpoint."""
+    return before.find_query(scan.query).inlets[scan.item_index]
 
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[StateHeader], InletTables]:
+def _read_state(spark: SparkSession, place: str, record: PipelineRecord) -> tuple[list[StateHeader], InletTables]:
     """The headers of the cells, and the base rows by inlet: each once, those of a cell in order of arrival."""
     reader = spark.read.format("statestore").option("path", place).option("stateVarName", "journal")
     try:
@@ -128,23 +143,22 @@ def _read_state(spark: SparkSession, place: str, layout: Layout) -> tuple[list[S
         raise DataError("STATE_UNREADABLE", f"the state in {place} cannot be read: {error}", place=place) from error
     headers: list[StateHeader] = []
     rows: dict[int, list[pa.Table]] = {}
-    inlets = {inlet.number: inlet for inlet in layout.inlets}
-    for number, key in enumerate(find_cell_keys(layout.spec.cells)):
+    for number, key in enumerate(find_cell_keys(record.cells)):
         if (key, *HEADER_KEY) not in parts:
             continue
         headers.append(StateHeader.decode(parts[key, *HEADER_KEY]))
         for item in headers[-1].segments:
             for inlet, blob in split_blobs(parts[key, item.first, item.last]).items():
-                if inlet in inlets and inlets[inlet].route.is_owner(number):
-                    rows.setdefault(inlet, []).append(decode_table(blob).select(inlets[inlet].schema.names))
+                if inlet in record.inlets and record.inlets[inlet].is_owner(number):
+                    rows.setdefault(inlet, []).append(decode_table(blob).select(list(record.inlets[inlet].columns)))
     return headers, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}
 
 
-def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTables]:
+def _move_rows(before: PipelineConfig, after: Layout, rows: InletTables) -> list[InletTables]:
     """The rows of the new inlets in the new cells."""
     cells: list[InletTables] = [{} for _ in range(after.spec.cells)]
     for inlet in after.inlets:
-        table = rows.get(_find_origin(before, inlet).number)
+        table = rows.get(_find_origin(before, inlet.scans[0]))
         if table is None:
             continue
         table = table.select(inlet.schema.names)
@@ -152,14 +166,6 @@ def _move_rows(before: Layout, after: Layout, rows: InletTables) -> list[InletTa
         for cell, chosen in route_rows(inlet.route, table, columns, np.arange(table.num_rows)):
             cells[cell][inlet.number] = table.take(pa.array(chosen))
     return cells
-
-
-def _find_origin(before: Layout, inlet: StreamInlet) -> StreamInlet:
-    scan = inlet.scans[0]
-    found = before.find_inlet(scan.query, scan.item_index)
-    if found is None:
-        raise InternalError("INLET_MISSING", f"{inlet.name} has no inlet in the old checkpoint", inlet=inlet.name)
-    return found
 
 
 def _build_state_rows(
@@ -221,7 +227,11 @@ def _write_state(
             StateWriter(), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
         )
         writer = written.writeStream.foreachBatch(_run_batch).option("checkpointLocation", target.path)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
     target.child(_STATE_FOLDER).delete_all()
 
 

@@ -2,66 +2,93 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+import logging
+from types import TracebackType
+from typing import Any, Self
 
-import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from penstock.adapt import (
-    AdaptCommand,
-    AddQuery,
-    AdvanceStream,
-    Decision,
-    DropQuery,
-    EndStreams,
-    Migrate,
-    SetBudget,
-    SetPolicy,
-    SetSchedule,
-    decode_order,
-)
-from penstock.cql import bind_query
-from penstock.errors import DataError, UnsupportedError, name_arguments
-from penstock.ops import to_tick
+from penstock.adapt import AdaptCommand, AdvanceStream, Decision
+from penstock.display import format_summary, render_block
+from penstock.engine import Descriptions, QueryDescription
+from penstock.errors import name_arguments
+from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import AdaptiveRun
+from penstock.spark.driver.batch_log import log_batch
 from penstock.spark.driver.batch_sink import EffectCallback, Listener
 from penstock.spark.driver.command_sender import ChangeablePipeline, CommandSender
 from penstock.spark.driver.query_handle import QueryHandle
+from penstock.spark.driver.request_server import RequestServer
+from penstock.spark.driver.run_commands import RunCommands
 from penstock.spark.driver.started_pipeline import StartedPipeline
 from penstock.spark.heartbeat import Heartbeat, is_clocked
-from penstock.spark.query_warnings import warn_of_query
-from penstock.spark.sinks import ConsoleSink, Sink, as_sink
+from penstock.spark.spec import PipelineSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @name_arguments
-class Run(QueryHandle):
-    """The handle of a started pipeline.
-
-    Queries may be added, dropped and changed while it runs: a command goes with the next micro-batch and takes effect
-    with the one after it. The methods return when it has taken effect.
+class Run(QueryHandle, RunCommands):
+    """The handle of a started pipeline. Queries may be added, dropped and changed while it runs.
 
     All methods may be called from several threads. A sink or a listener, which the micro-batch calls, may give commands
     and does not wait for their effect; calls that would wait for the micro-batch itself are refused there.
     """
 
     def __init__(self, pipeline: ChangeablePipeline, started: StartedPipeline) -> None:
-        super().__init__(started.query)
+        QueryHandle.__init__(self, started.query)
+        RunCommands.__init__(self, started.batch_sink, CommandSender(pipeline, started))
         self._started = started
-        self._batch_sink = started.batch_sink
-        self._sender = CommandSender(pipeline, started)
+        started.batch_sink.listen(log_batch)
+        _LOG.info("a run with %d cells begins on %s", started.cells, started.checkpoint)
         self._adaptive = _start_adaptive(started, self._sender)
         self._heartbeat = _start_heartbeat(started, self._sender)
+        self._request_server: RequestServer | None = None
+
+    def __enter__(self) -> Self:
+        """Use the run in a `with` block. Its end stops the run, also after an exception.
+
+        If the run has failed and the block has not, the failure is raised.
+        """
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = None if kind is not None else self.exception()
+        self.stop()
+        if failure is not None:
+            raise failure
+
+    def __repr__(self) -> str:
+        summary = format_summary(f"penstock.Run {self.name}", {"query": list(self.queries)})
+        return f"{summary[:-1]}, {self.cells} cells, {self._describe_state()}>"
+
+    def _repr_html_(self) -> str:
+        return render_block(f"penstock.Run {self.name}: {self._describe_state()}", self.queries._repr_html_())
+
+    def _describe_state(self) -> str:
+        try:
+            return "running" if self.isActive else "stopped"
+        except (OSError, Py4JError):  # the Spark session has ended
+            return "without its session"
 
     # ── as Spark's StreamingQuery ────────────────────────────────────────────────────────────────────────────────
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, under `budgets` the queries that shed work, and under `notices` what needs attention.
+        """Spark's status, `budgets` with the queries that shed work, `notices` and `evolved`.
 
-        Notices are about streams that hold others back, late rows and units of time; see docs/troubleshooting.md.
+        `notices` are about streams that hold others back, late rows and units of time; see docs/troubleshooting.md.
+        `evolved` has a sentence for each part of the checkpoint that the start did not continue as it was.
         """
         sink = self._batch_sink
-        return {**super().status, "budgets": sink.list_budgets(), "notices": sink.list_notices()}
+        found = {
+            "budgets": sink.list_budgets(),
+            "notices": sink.list_notices(),
+            "evolved": list(self._started.notes),
+        }
+        return {**super().status, **found}
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")
@@ -74,21 +101,47 @@ class Run(QueryHandle):
     def stop(self) -> None:
         self._sender.check_not_in_batch("stop")
         self._sender.close()
+        if self.isActive:
+            _LOG.info("the run on %s stops", self._started.checkpoint)
+        if self._request_server is not None:
+            self._request_server.close()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         super().stop()
         if self._adaptive is not None:
             self._adaptive.close()
 
+    def serve_requests(self) -> None:
+        """Take commands from other processes (`penstock ctl CHECKPOINT ...`) until the run is stopped."""
+        if self._request_server is None:
+            self._request_server = RequestServer(self)
+
     # ── state and metrics ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def spec(self) -> PipelineSpec:
+        """The streams, tables and queries as they are now."""
+        return self._batch_sink.layout.spec
+
+    @property
+    def queries(self) -> Descriptions[QueryDescription]:
+        """The running queries by name, each with its text and columns, and its plan if one was given."""
+        return describe_queries(lambda: self._batch_sink.layout.spec)
+
+    @property
     def cells(self) -> int:
+        """The number of parts of the work."""
         return self._started.cells
 
     @property
     def checkpointLocation(self) -> str:  # noqa: N802
+        """The folder of the checkpoint."""
         return self._started.checkpoint
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Where the results of every query go, in words."""
+        return self._batch_sink.describe_sinks()
 
     def metrics(self) -> dict[str, Any]:
         """Counts and sizes by stream, query and cell, as of the last micro-batch."""
@@ -111,62 +164,6 @@ class Run(QueryHandle):
         It is called in the thread of the micro-batch: be quick there, and do not wait for commands.
         """
         self._batch_sink.listen(listener)
-
-    # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
-        """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
-        spec = self._batch_sink.layout.spec
-        query = bind_query(text, spec.catalog)
-        read = {source.relation.name for source in query.body.inputs} & spec.derived_streams
-        if read:
-            message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
-            raise UnsupportedError("DERIVED_EARLIER", message, query=name)
-        into = ConsoleSink() if sink is None else as_sink(sink)
-        self._sender.send_and_wait(AddQuery(name, text, plan), into)
-        warn_of_query(name, query, spec.tables)
-
-    def drop(self, name: str) -> None:
-        """Stop a query and free its state."""
-        self._sender.send_and_wait(DropQuery(name))
-
-    def migrate(self, name: str, plan: str) -> None:
-        """Continue with another plan, without losing or repeating a result."""
-        self._sender.send_and_wait(Migrate(name, plan))
-
-    def schedule(self, strategy: str) -> None:
-        """Set the strategy by which the cells' engines select their next operator: "dfs", "bfs" or "rr"."""
-        self._sender.send_and_wait(SetSchedule(strategy))
-
-    def budget(self, probes: float | str | None, policy: str | None = None, query: str | None = None) -> None:
-        """Limit the probes per second of event time, every cell having an equal share; None lifts the limit.
-
-        A time such as "500 ms" is what a cell's engine may take for a micro-batch. With `query` it binds that one only.
-        """
-        share = probes / self.cells if isinstance(probes, int | float) and not isinstance(probes, bool) else probes
-        chosen = SetBudget(share, query=query) if policy is None else SetBudget(share, policy, query)
-        self._sender.send_and_wait(chosen)
-
-    def policy(self, name: str, state: str) -> None:
-        """Change the state policy of a query."""
-        self._sender.send_and_wait(SetPolicy(name, state))
-
-    def order(self, do: str, **arguments: Any) -> None:
-        """Call a method of every cell's engine: schedule, budget or reslice, with the arguments it takes."""
-        self._sender.send_and_wait(decode_order(do, arguments))
-
-    def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
-        """No row of the stream before `time` will come: takes effect with the next micro-batch, after its rows."""
-        streams = self._batch_sink.layout.spec.streams
-        stream = next((s for s in streams if s.name.casefold() == name.casefold()), None)
-        if stream is None:
-            known = ", ".join(s.name for s in streams)
-            raise DataError("UNKNOWN_STREAM", f"there is no stream {name}; declared: {known}", stream=name)
-        self._sender.send_time(AdvanceStream(stream.name, to_tick(time, stream)))
-
-    def finish(self) -> None:
-        """End every stream: results that wait for more rows become certain with the next micro-batch."""
-        self._sender.send_time(EndStreams())
 
 
 def _start_adaptive(started: StartedPipeline, sender: CommandSender) -> AdaptiveRun | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -19,18 +21,24 @@ from penstock.cql import (
     Table,
     find_source_format,
     suggest_similar,
+    zone_columns,
 )
 from penstock.errors import DataError, InternalError, PenstockError, QueryError, ResourceError
 from penstock.expr import format_spark_type, quote_name
+from penstock.ops import check_required
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import Sink, console, from_connector
+from penstock.spark.sinks import Sink, from_connector
 
+SinkMaker = Callable[[str, str, dict[str, str]], Sink]
+"""Makes the sink of a name, a format and options."""
 _NOT_FOUND_SIGNS = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source", "Failed to find the data source")
 _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
-def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipeline:
+def build_pipeline(
+    script: Script, spark: SparkSession | None = None, make_sink: SinkMaker = from_connector
+) -> Pipeline:
     """The pipeline of a bound script; parts that are not supported are refused by name."""
     script.require_runnable()
     pipe = Pipeline(spark)
@@ -45,11 +53,11 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
             skew=stream.skew,
             idle_after=stream.idle_after,
             ahead=stream.ahead,
-            schema=_mark_required(stream),
+            schema=zone_columns(_mark_required(stream)),
         )
     for table in script.tables:
         pipe.table(table.name, _collect_table(pipe.spark, table))
-    sinks = _build_sinks(script)
+    sinks = SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks}, make_sink)
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
@@ -58,10 +66,10 @@ def build_pipeline(script: Script, spark: SparkSession | None = None) -> Pipelin
                 pipe.derive(name, query.text)
             case InsertInto(sink=sink):
                 name, query = next(named)
-                pipe.query(name, query.text, sink=sinks(sink))
+                pipe.query(name, query.text, sink=sinks.build(sink))
             case BareQuery():
                 name, query = next(named)
-                pipe.query(name, query.text, sink=console())
+                pipe.query(name, query.text, sink=make_sink(name, "console", {}))
     return pipe
 
 
@@ -71,27 +79,21 @@ def _mark_required(stream: Stream) -> pa.Schema:
 
 
 def _collect_table(spark: SparkSession, table: Table) -> pa.Table:
-    rows = _read_relation(spark, table, streaming=False).toArrow().cast(table.schema)
-    for name in table.required:
-        if nulls := rows.column(name).null_count:
-            message = f"table {table.name}: {nulls} rows have NULL in {name}, which is declared NOT NULL"
-            raise DataError("NULL_IN_TABLE", message, source=table.name)
+    rows = _read_relation(spark, table, streaming=False).toArrow().cast(zone_columns(table.schema))
+    check_required(table, rows)
     return rows
-
-
-def _build_sinks(script: Script) -> SinkFactory:
-    return SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks})
 
 
 class SinkFactory:
     """Makes a separate sink for every query that writes to a named sink, so that their files do not collide."""
 
-    def __init__(self, connectors: dict[str, Connector]) -> None:
+    def __init__(self, connectors: dict[str, Connector], make_sink: SinkMaker) -> None:
         self._connectors = connectors
+        self._make_sink = make_sink
 
-    def __call__(self, name: str) -> Sink:
+    def build(self, name: str) -> Sink:
         connector = self._connectors[name.casefold()]
-        return from_connector(name, connector.format, dict(connector.options))
+        return self._make_sink(name, connector.format, dict(connector.options))
 
 
 def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: bool) -> DataFrame:

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import InternalError, QueryError
 from penstock.spark.java import find_java_home
+from penstock.spark.java_process import detach_child_processes
 
 _POLL_SECONDS = 0.01
 
@@ -39,6 +40,7 @@ QUERY_SETTINGS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -74,7 +76,8 @@ def local_session(
     builder = SparkSession.builder.master(master).appName("penstock")
     for key, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with detach_child_processes():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

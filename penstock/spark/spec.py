@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.adapt import EngineOrder
-from penstock.cql import Catalog, Query, Stream, Table, bind_query, format_type
+from penstock.cql import Catalog, Query, Stream, Table, bind_query, build_schema, format_type
+from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.state import SHIPPED, Maintenance, encode_table
+from penstock.state import SHIPPED, Maintenance, encode_table, flatten_table
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,24 @@ class PipelineSpec:
     sampling: SamplingSettings | None = None
     """How cells sample their joins for adaptation; None without it."""
     maintenance: Maintenance = SHIPPED
+    next_inlet: int = 1
 
     def with_config(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
-        spec = replace(self, queries=config.queries, orders=config.orders)
+        spec = replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
         spec.__dict__["tables_id"] = self.tables_id
+        return spec
+
+    def with_inlets(self, config: PipelineConfig) -> PipelineSpec:
+        """The same pipeline with the same queries, whose inlets have numbers."""
+        spec = replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
+        computed = ("catalog", "bound_queries", "tables_id")
+        spec.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
         return spec
 
     @property
     def config(self) -> PipelineConfig:
-        return PipelineConfig(self.queries, self.orders)
+        return PipelineConfig(self.queries, self.orders, self.next_inlet)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -104,8 +114,31 @@ class PipelineSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without values that are cheap to compute again."""
-        kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance")
+        kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance", "next_inlet")
         return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
+
+
+def build_declared_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int) -> PipelineSpec:
+    """The pipeline of declarations as `PipelineSpec.describe` returns them. Its static tables are empty."""
+    streams = tuple(
+        Stream(
+            name, build_schema(entry["columns"]), entry["time"], entry["lateness"], entry.get("timestamps", "external")
+        )
+        for name, entry in declared["streams"].items()
+    )
+    tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    return PipelineSpec(streams, tables, config.queries, cells, orders=config.orders, next_inlet=config.next_inlet)
+
+
+def digest_rows(table: pa.Table) -> str:
+    """A digest of the rows of a table that does not depend on their order."""
+    words = hash_rows(list(flatten_table(table).values()), table.num_rows)
+    return f"{table.num_rows}:{int(words.sum(dtype=np.uint64)):016x}"
+
+
+def count_digest_rows(digest: str) -> int:
+    """The number of rows of the table that a digest was made of."""
+    return int(digest.partition(":")[0])
 
 
 def _describe_stream(stream: Stream) -> dict[str, Any]:

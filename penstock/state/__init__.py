@@ -31,10 +31,11 @@ from penstock.state.kernels import (
 )
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import SHIPPED, Maintenance
+from penstock.state.number_map import NumberMap
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, find_equal_pairs
 from penstock.state.renumbering import Renumbering
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
-from penstock.state.windows import RowsWindow, compute_expirations
+from penstock.state.windows import AnnouncedEnds, LateEnds, RowsWindow, compute_expirations
 
 __all__ = [
     "ALWAYS",
@@ -46,13 +47,16 @@ __all__ = [
     "NO_AGE_LIMIT",
     "SHIPPED",
     "U8",
+    "AnnouncedEnds",
     "BloomFilter",
     "ChainIndex",
     "CodeSet",
     "CodeTable",
     "KeySpace",
+    "LateEnds",
     "Maintenance",
     "Mask",
+    "NumberMap",
     "PairBlock",
     "ProbeBuffer",
     "ProbeTarget",

@@ -346,3 +346,43 @@ def bloom_has(parts: Any, bits: U8, hashes: int, out: Any) -> None:
                 out[i] = False
                 break
             h += step
+
+
+@_kernel
+def number_map_put(numbers: I64, rows: I64, keys: I64, values: I64) -> None:
+    """Enter numbers that the map does not have; `values` is NONE in a free slot, and the map has free slots."""
+    mask = keys.size - 1
+    for i in range(numbers.size):
+        at = _hash_slot(numbers[i], mask)
+        while values[at] >= 0:
+            at = (at + 1) & mask
+        keys[at] = numbers[i]
+        values[at] = rows[i]
+
+
+@_kernel
+def number_map_pop(numbers: I64, keys: I64, values: I64, out: I64) -> int:
+    """Remove numbers; `out` is the row of each, NONE where the map has none. Returns how many were removed.
+
+    The slots behind a removed one move up, so that a search ends at the first free slot.
+    """
+    mask = keys.size - 1
+    removed = 0
+    for i in range(numbers.size):
+        at = _hash_slot(numbers[i], mask)
+        while values[at] >= 0 and keys[at] != numbers[i]:
+            at = (at + 1) & mask
+        out[i] = values[at]
+        if values[at] < 0:
+            continue
+        removed += 1
+        after = (at + 1) & mask
+        while values[after] >= 0:
+            home = _hash_slot(keys[after], mask)
+            if ((after - home) & mask) >= ((after - at) & mask):
+                keys[at] = keys[after]
+                values[at] = values[after]
+                at = after
+            after = (after + 1) & mask
+        values[at] = NONE
+    return removed

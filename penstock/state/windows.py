@@ -1,20 +1,23 @@
 """Windows as validity intervals: when a tuple dies.
 
 Law: a tuple of time t lives in [t, dies). RANGE w: t + w; NOW: t + 1; UNBOUNDED and static rows: FOREVER; ROWS n: the
-time of the n-th later tuple of its partition, FOREVER until that tuple has arrived.
+time of the n-th later tuple of its partition, FOREVER until that tuple has arrived; a row of a relation: the time of
+the change that ends it, FOREVER until that change has arrived.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.columns import ring_resize, ring_write
+from penstock.state.columns import ring_resize, ring_take, ring_write
 from penstock.state.kernels import FOREVER, I32, I64, NONE, rows_window_append, rows_window_relink
 from penstock.state.key_space import KeySpace
 from penstock.state.maintenance import Maintenance
+from penstock.state.number_map import NumberMap
 
 
 def compute_expirations(times: I64, length: int | None) -> I64:
@@ -27,7 +30,69 @@ def compute_expirations(times: I64, length: int | None) -> I64:
     return dies
 
 
-class RowsWindow:
+class LateEnds(ABC):
+    """How the rows of a leaf end that do not know their end at birth. The leaf stores them under ascending ids."""
+
+    @property
+    @abstractmethod
+    def is_fifo(self) -> bool:
+        """Whether rows die in the order of their ids."""
+
+    @abstractmethod
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        """The rings of the leaf have another capacity and hold the rows from `base` to before `end`."""
+
+    @abstractmethod
+    def renumber(self, kept: I64, first: int) -> None:
+        """The rows `kept` become first, first + 1, …; all others are removed."""
+
+    @abstractmethod
+    def keep_only(self, ids: I64) -> None:
+        """Only these rows are still needed; the end of any other one is not recorded."""
+
+
+class AnnouncedEnds(LateEnds):
+    """The rows of a relation: a later change with the number of a row ends it."""
+
+    is_fifo = False
+
+    def __init__(self, maintenance: Maintenance) -> None:
+        self._rows = NumberMap(maintenance)
+        self._numbers: I64 = np.zeros(maintenance.capacity, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes + self._numbers.nbytes
+
+    def add_rows(self, numbers: I64, first: int) -> None:
+        """Rows with these numbers are stored as first, first + 1, …"""
+        ring_write(self._numbers, first, numbers)
+        self._rows.put(numbers, np.arange(first, first + numbers.size))
+
+    def end_rows(self, numbers: I64, times: I64, row_dies: I64) -> None:
+        """Rows end; the leaf may not store some of them."""
+        ids = self._rows.pop(numbers)
+        stored = ids >= 0
+        row_dies[ids[stored] & (row_dies.size - 1)] = times[stored]
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        self._numbers = ring_resize(self._numbers, capacity, base, end)
+
+    def renumber(self, kept: I64, first: int) -> None:
+        numbers = ring_take(self._numbers, kept)
+        mapped = self._rows.pop(numbers) >= 0  # a row that has ended may not be purged yet
+        self._rows.clear()
+        ring_write(self._numbers, first, numbers)
+        self._rows.put(numbers[mapped], first + np.flatnonzero(mapped))
+
+    def keep_only(self, ids: I64) -> None:
+        numbers = ring_take(self._numbers, ids)
+        mapped = self._rows.pop(numbers) >= 0
+        self._rows.clear()
+        self._rows.put(numbers[mapped], ids[mapped])
+
+
+class RowsWindow(LateEnds):
     """The counts of [ROWS n] and [PARTITION BY k ROWS n] for the rows of a leaf.
 
     A tuple counts whether or not its leaf stores it. Stored rows that are alive form a queue per partition.

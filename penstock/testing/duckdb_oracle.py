@@ -17,13 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql import Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Window
+from penstock.cql import Emit, OuterJoin, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Window
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
 from penstock.testing.duckdb_sql import (
     Resolve,
     format_aggregate,
+    format_duckdb_type,
     qualify,
     quote,
     to_duckdb,
@@ -103,6 +104,8 @@ class _DuckDBOracle:
         """The name of a table with the rows of a body: c0, c1, ... and the interval of each row."""
         if isinstance(body, Select):
             return self.store_select(body)
+        if isinstance(body, OuterJoin):
+            return self.store_outer_join(body)
         left, right = self.store_body(body.left), self.store_body(body.right)
         width = len(body.items)
         columns = [f"c{place}" for place in range(width)]
@@ -146,6 +149,11 @@ class _DuckDBOracle:
 
     def store_valid_rows(self, source: Source, conditions: Sequence[str]) -> str:
         """A table of the tuples of a FROM item that satisfy its conditions, with their intervals."""
+        if isinstance(source.relation, Subquery):
+            names = source.relation.schema.names
+            columns = ", ".join(f"c{place} AS {quote(name)}" for place, name in enumerate(names))
+            rows = f"SELECT {columns}, {BORN}, {DIES} FROM {self.store_body(source.relation.body)}"
+            return self.store_passing(source, rows, conditions)
         relation = self.register_relation(source.relation.name)
         if not isinstance(source.relation, Stream):
             rows = f"SELECT *, {MIN_TIME} AS {BORN}, {MAX_TIME} AS {DIES} FROM {relation}"
@@ -155,8 +163,44 @@ class _DuckDBOracle:
             rows = (
                 f"SELECT *, CAST({time} AS BIGINT) AS {BORN}, {dies} AS {DIES} FROM {relation} WHERE {time} IS NOT NULL"
             )
+        return self.store_passing(source, rows, conditions)
+
+    def store_passing(self, source: Source, rows: str, conditions: Sequence[str]) -> str:
+        """A table of the rows that are valid at some instant and satisfy conditions on them."""
         tests = " AND ".join([f"{BORN} < {DIES}", *conditions])
         return self.store(f"SELECT * FROM ({rows}) AS {quote(source.alias)} WHERE {tests}")
+
+    def store_outer_join(self, body: OuterJoin) -> str:
+        """The pairs, and the rows that are kept while they have no partner; or rows of the left by their partners."""
+        numbered = {}
+        for side in (body.left, body.right):
+            rows = self.store_valid_rows(side, ())
+            numbered[side.alias] = self.store(f'SELECT *, row_number() OVER () AS " n" FROM {rows}')
+        one, other = (quote(side.alias) for side in (body.left, body.right))
+        tests = [f"{one}.{BORN} < {other}.{DIES}", f"{other}.{BORN} < {one}.{DIES}", *map(to_duckdb, body.on)]
+        joined = f"{numbered[body.left.alias]} AS {one} JOIN {numbered[body.right.alias]} AS {other}"
+        shown = ", ".join(f"{to_duckdb(item.expr)} AS c{place}" for place, item in enumerate(body.items))
+        interval = f"greatest({one}.{BORN}, {other}.{BORN}) AS {BORN}, least({one}.{DIES}, {other}.{DIES}) AS {DIES}"
+        on = " AND ".join(tests)
+        parts = [f"SELECT {shown}, {interval} FROM {joined} ON {on}"] if body.kind in ("left", "full") else []
+        columns = [f"c{place}" for place in range(len(body.items))]
+        for side in (body.left, body.right)[: 2 if body.kind == "full" else 1]:
+            own = [
+                f"{to_duckdb(item.expr)} AS c{place}"
+                if find_aliases(item.expr) == {side.alias}
+                else f"NULL::{format_duckdb_type(item.expr.type)} AS c{place}"
+                for place, item in enumerate(body.items)
+            ]
+            number = f'{quote(side.alias)}." n" AS " n"'
+            shown = ", ".join([*own, number])
+            kept = self.store(f"SELECT {shown}, {BORN}, {DIES} FROM {numbered[side.alias]} AS {quote(side.alias)}")
+            matched = self.store(f"SELECT {shown}, {interval} FROM {joined} ON {on}")
+            if body.kind == "semi":
+                found = _format_except(matched, None, [*columns, '" n"'])
+            else:
+                found = _format_except(kept, matched, [*columns, '" n"'])
+            parts.append(f"SELECT {', '.join([*columns, BORN, DIES])} FROM ({found})")
+        return self.store(" UNION ALL ".join(parts))
 
     def store_sequence(self, select: Select, mode: SeqMode) -> tuple[str, Resolve, str, str]:
         """The combinations of a sequence as a table with one column for each column of an item."""
@@ -323,6 +367,11 @@ def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:
     listed = ", ".join(columns)
     if emit == "istream":
         return f"SELECT {listed}, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME}"
+    if emit == "changes":
+        return (
+            f"SELECT {listed}, '+' AS op, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME} UNION ALL "
+            f"SELECT {listed}, '-', {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}"
+        )
     if emit == "dstream":
         return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {MAX_TIME}"
     return f"""

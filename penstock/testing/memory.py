@@ -26,9 +26,12 @@ class MemorySource:
         self.batch = batch
         self._rows: pa.Table = schema.empty_table()
 
-    def add(self, rows: pa.Table | Iterable[Mapping[str, Any]]) -> None:
-        """Append rows: a table of the source's schema, or dictionaries."""
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self.schema)
+    def add(self, rows: pa.Table | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
+        """Append rows of the source's schema: a table that exports Arrow, a dict of columns, or dicts."""
+        if isinstance(rows, Mapping) or hasattr(rows, "__arrow_c_stream__"):
+            table = pa.table(rows)
+        else:
+            table = pa.Table.from_pylist(list(rows), schema=self.schema)
         if table.schema.names != self.schema.names:
             raise ValueError(f"the rows have {table.schema.names}, the source has {self.schema.names}")
         self._rows = pa.concat_tables([self._rows, table.cast(self.schema)])

@@ -11,6 +11,7 @@ fails, and an equality with a bound alias narrows the candidates before every co
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql import Catalog, Emit, Query, QueryBody, Select, SeqMode, Source, Stream, Table
+from penstock.cql import Catalog, Emit, OuterJoin, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Table
 from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.interval_operators import (
@@ -116,15 +117,54 @@ def _compute_answer(
     """The rows of a body, each with the interval during which it is in the answer."""
     if isinstance(body, Select):
         return _compute_select(body, given, limit, classes)
+    if isinstance(body, OuterJoin):
+        return _compute_outer_join(body, given, limit, classes)
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
     return left + right if body.kind == "union all" else compute_except(left, right)
+
+
+def _compute_outer_join(
+    body: OuterJoin, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
+) -> list[ValidRow]:
+    """The pairs, and each row that is kept while it has no partner; or the rows of the left side by their partners."""
+    sides = body.left, body.right
+    pools = {side.alias: _list_valid_tuples(side, given, limit, classes) for side in sides}
+    pairs = _join_tuples(Select(sides, body.on, body.items), {**pools}, limit)
+    items = [compile_expr(item.expr) for item in body.items]
+    answer: list[ValidRow] = []
+    if body.kind in ("left", "full"):
+        answer = [ValidRow(tuple(item(pair.rows) for item in items), pair.born, pair.dies) for pair in pairs]
+    for side, other in (sides, sides[::-1])[: 2 if body.kind == "full" else 1]:
+        nulls = dict.fromkeys(other.relation.schema.names)
+        for row in pools[side.alias]:
+            shown = tuple(item({side.alias: row.row, other.alias: nulls}) for item in items)
+            own = [(pair.born, pair.dies) for pair in pairs if pair.rows[side.alias] is row.row]
+            spans = _split_by_partners(row, own, matched=body.kind == "semi")
+            answer += [ValidRow(shown, born, dies) for born, dies in spans]
+    return answer
+
+
+def _split_by_partners(
+    row: ValidTuple, partners: list[tuple[float, float]], *, matched: bool
+) -> list[tuple[float, float]]:
+    """The longest intervals of a row in which it has a partner, or has none."""
+    instants = sorted({row.born, row.dies, *(end for span in partners for end in span)})
+    spans: list[tuple[float, float]] = []
+    for start, stop in itertools.pairwise(instants):
+        if any(born <= start < dies for born, dies in partners) is matched:
+            if spans and spans[-1][1] == start:
+                spans[-1] = spans[-1][0], stop
+            else:
+                spans.append((start, stop))
+    return spans
 
 
 def _compute_select(
     select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
 ) -> list[ValidRow]:
     if select.sequence is None:
-        found = _join_tuples(select, given, limit)
+        pools = {source.alias: _list_valid_tuples(source, given, limit, classes) for source in select.sources}
+        found = _join_tuples(select, pools, limit)
     else:
         found = _match_sequence(select, select.sequence.mode, given)
     if select.group_by is not None:
@@ -143,12 +183,24 @@ class ValidTuple(NamedTuple):
     dies: float
 
 
+def _list_valid_tuples(
+    source: Source, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
+) -> list[ValidTuple]:
+    """Every row of a FROM item with its validity interval."""
+    relation = source.relation
+    if not isinstance(relation, Subquery):
+        return compute_lifetimes(source, given[relation.name.casefold()])
+    names = relation.schema.names
+    answer = _compute_answer(relation.body, given, limit, classes)
+    return [ValidTuple(dict(zip(names, row.values, strict=True)), row.born, row.dies) for row in answer]
+
+
 def compute_lifetimes(source: Source, table: pa.Table) -> list[ValidTuple]:
     """Every tuple of a source with its validity interval; `table` is in the order of arrival."""
     names = table.column_names
     rows = [dict(zip(names, row, strict=True)) for row in zip(*(to_plain(c) for c in table.columns), strict=True)]
     relation, window = source.relation, source.window
-    if isinstance(relation, Table):
+    if not isinstance(relation, Stream):
         return [ValidTuple(row, ALWAYS, FOREVER) for row in rows]
     time = relation.time
     rows = sorted((row for row in rows if row[time] is not None), key=lambda row: row[time])  # stable: ties by arrival
@@ -186,9 +238,8 @@ class Combination:
         return self.born < self.dies and all(test(self.rows) is True for test in tests)
 
 
-def _join_tuples(select: Select, given: Mapping[str, pa.Table], limit: int | None) -> list[Combination]:
+def _join_tuples(select: Select, pools: dict[str, list[ValidTuple]], limit: int | None) -> list[Combination]:
     """All combinations of tuples that satisfy WHERE and have an interval, built one alias after the other."""
-    pools = {s.alias: compute_lifetimes(s, given[s.relation.name.casefold()]) for s in select.sources}
     for alias, pool in pools.items():
         own = [compile_expr(term) for term in select.where if find_aliases(term) == {alias}]
         pools[alias] = [t for t in pool if Combination({alias: t.row}, t.born, t.dies).satisfies(own)]
@@ -327,6 +378,9 @@ def emit(answer: list[ValidRow], how: Emit, limit: int | None = None) -> list[Em
 def _emit_rows(answer: list[ValidRow], how: Emit) -> Iterator[EmittedRow]:
     if how == "istream":
         yield from (EmittedRow(row.values, int(row.born)) for row in answer if row.born != ALWAYS)
+    elif how == "changes":
+        yield from (EmittedRow((*row.values, "+"), int(row.born)) for row in answer if row.born != ALWAYS)
+        yield from (EmittedRow((*row.values, "-"), int(row.dies)) for row in answer if row.dies != FOREVER)
     elif how == "dstream":
         yield from (EmittedRow(row.values, int(row.dies)) for row in answer if row.dies != FOREVER)
     else:

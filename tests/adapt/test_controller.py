@@ -28,6 +28,7 @@ import penstock as ps
 from penstock.adapt import (
     AddQuery,
     AdvanceStream,
+    AlterQuery,
     Begin,
     Command,
     Decision,
@@ -507,6 +508,7 @@ def test_closed_engine_runs_without_adaptation() -> None:
 
 EVERY_COMMAND: tuple[Command, ...] = (
     AddQuery("q", "SELECT A.x FROM A", None, "jit"), DeriveStream("q", "SELECT A.x FROM A"), DropQuery("q"),
+    AlterQuery("q", "SELECT A.y FROM A", "(A)"),
     Migrate("q", "(A B)"), SetPolicy("q", "jit"), ShedLoad("q", None), SetBudget("5 ms", "lp", "q", 3),
     SetSchedule("bfs", "q"), Reslice("cpu-opt", "q"), Begin(), AdvanceStream("A", 5), EndStreams(),
 )  # fmt: skip
@@ -528,7 +530,7 @@ def test_commands_apply_to_an_engine() -> None:
     for command in (
         AddQuery("new", text), DeriveStream("some", "SELECT A.x FROM A WHERE A.x > 1"), SetSchedule("bfs"),
         SetPolicy("new", "eager"), Migrate("new", "(B A)"), Reslice("cpu-opt"), SetBudget(100.0), SetBudget(None),
-        ShedLoad("new", None),
+        ShedLoad("new", None), AlterQuery("new", text + " AND A.x > 5", "(B A)"),
     ):  # fmt: skip
         command.check()
         command.apply(engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -16,10 +17,9 @@ from typer.core import TyperArgument, TyperOption
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.cli.pictures import draw_svg
 from penstock.errors import InternalError
 from penstock.lab import LABS
-from penstock.plan import ExplainNode
+from penstock.plan import ExplainNode, draw_svg
 from penstock.progress import show_progress
 
 ROOT = Path(__file__).parents[2]
@@ -152,14 +152,47 @@ def test_run_checks_script_before_start(script: Path) -> None:
     assert "nowhere" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--trigger", "soon"], "BAD_TRIGGER"),
+        (["--trigger", "1 second", "--once"], "BAD_TRIGGER"),
+        (["--finish"], "BAD_TRIGGER"),
+        (["--conf", "spark.x"], "BAD_CONF"),
+        (["--conf", "x=1"], "BAD_CONF"),
+        (["--master", "here"], "BAD_MASTER"),
+        (["--append", "--overwrite"], "BAD_MODE"),
+        (["--cells", "0"], "USAGE"),
+    ],
+)
+def test_wrong_option_is_refused_as_json(script: Path, options: list[str], said: str) -> None:
+    result = penstock("run", script, "--json", *options)
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["class"] == said
+
+
 def test_internal_error_exit_code(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Path) -> None:
         raise InternalError("BROKEN", "a promise was not kept")
 
-    monkeypatch.setattr("penstock.cli.commands.read_script", broken)
+    monkeypatch.setattr("penstock.cql.read_script", broken)
     result = penstock("check", script)
     assert result.exit_code == 1
     assert "[BROKEN] a promise was not kept" in result.stderr
+
+
+def test_unexpected_error_has_no_traceback(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> None:
+        raise ZeroDivisionError("first line\nat java.lang.Thread")
+
+    monkeypatch.setattr("penstock.cql.read_script", broken)
+    result = penstock("check", script)
+    assert result.exit_code == 1
+    found = re.fullmatch(r"\[UNEXPECTED_ERROR\] ZeroDivisionError: first line; .* (\S+\.log)\n", result.stderr)
+    assert found is not None, result.stderr
+    log = Path(found[1])
+    assert "Traceback" in log.read_text()
+    log.unlink()
 
 
 def test_version_and_help() -> None:
@@ -167,15 +200,19 @@ def test_version_and_help() -> None:
     assert "explain" in penstock("--help").stdout
 
 
-@pytest.mark.parametrize("name", [command.callback.__name__ for command in app.registered_commands if command.callback])
-def test_help_shows_every_text(name: str) -> None:
+COMMANDS = typer.main.get_group(app).commands
+CTL_COMMANDS = getattr(COMMANDS["ctl"], "commands", {})
+
+
+@pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *(("ctl", "ck", name) for name in CTL_COMMANDS)])
+def test_help_shows_every_text(words: tuple[str, ...]) -> None:
     """Rich reads brackets in a help text as markup and drops them."""
-    command = typer.main.get_group(app).commands[name]
+    command = COMMANDS[words[0]] if len(words) == 1 else CTL_COMMANDS[words[-1]]
     texts = [
         command.help,
         *(parameter.help for parameter in command.params if isinstance(parameter, TyperArgument | TyperOption)),
     ]
-    shown = penstock(name, "--help").stdout
+    shown = penstock(*words, "--help").stdout
     assert all(text in shown for text in texts if text), shown
 
 

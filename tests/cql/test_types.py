@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.cql import build_schema, find_time_column, parse_duration, to_arrow_type
+from penstock.cql import build_schema, find_time_column, format_type, parse_duration, to_arrow_type
 from penstock.errors import QueryError
 from penstock.expr import find_common_type
 from penstock.expr.types import find_arithmetic_type
@@ -37,6 +37,10 @@ D = pa.decimal128
         ("date", pa.date32()),
         ("timestamp", US),
         ("timestamp_ntz", US),
+        ("timestamp_ltz", pa.timestamp("us", "UTC")),
+        ("timestamp(UTC)", pa.timestamp("us", "UTC")),
+        ("TIMESTAMP( Europe/Berlin )", pa.timestamp("us", "Europe/Berlin")),
+        ("timestamp(+02:00)", pa.timestamp("us", "+02:00")),
     ],
 )
 def test_arrow_type(name: str, expected: pa.DataType) -> None:
@@ -177,3 +181,14 @@ def test_decimal_arithmetic_types_match_arrow(op: str, compute: object, left: pa
 )
 def test_arithmetic(op: str, left: pa.DataType, right: pa.DataType, expected: pa.DataType | None) -> None:
     assert find_arithmetic_type(op, left, right) == expected
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "-03:30"])
+def test_name_of_timestamp_is_read_back(zone: str | None) -> None:
+    kind = pa.timestamp("us", zone)
+    assert to_arrow_type(format_type(kind)) == kind
+
+
+def test_unknown_zone_refused() -> None:
+    with pytest.raises(QueryError, match="no time zone Europe/Berlni; did you mean Europe/Berlin"):
+        to_arrow_type("timestamp(Europe/Berlni)")

@@ -158,5 +158,5 @@ def test_older_version_is_named() -> None:
 
 
 def test_other_version_is_named(blob: bytes) -> None:
-    with pytest.raises(ps.DataError, match=r"version 8.*reads version 7.*that wrote it, or start anew"):
+    with pytest.raises(ps.DataError, match=r"version 8.*newer version of Penstock.*up to version 7: update"):
         restored(blob[:8] + (8).to_bytes(4, "big") + blob[12:])

@@ -29,7 +29,6 @@ from penstock.plan import (
     PlanningContext,
     PlanPart,
     as_text,
-    describe_join,
     describe_query,
     find_nested_renaming,
     find_shared_renaming,
@@ -38,7 +37,8 @@ from penstock.plan import (
 )
 from penstock.plan.join_graph import WHERE_RULES, SortedWhere
 from penstock.plan.join_sharing import SHARING_CONDITIONS
-from penstock.plan.rules import PLAN_RULES, translate
+from penstock.plan.rules import PLAN_RULES
+from penstock.plan.translate import Translation
 
 FIXTURES = Path(__file__).parent / "fixtures"
 WRITE = os.environ.get("PENSTOCK_WRITE_FIXTURES") == "1"
@@ -97,8 +97,7 @@ def make_context(plan: str | None = None) -> PlanningContext:
 
 
 def explain(part: PlanPart) -> str:
-    joins = {id(join): describe_join(join.plan, {}) for join in list_join_parts(part)}
-    return as_text(describe_query(part, joins))
+    return as_text(describe_query(part, {}))
 
 
 # What each kind of case shows
@@ -112,7 +111,7 @@ def show_plan(case: RuleCase) -> str:
 def show_plan_rule(case: RuleCase) -> str:
     """The plan before and after one rule; the rules before it have run."""
     context = make_context(case.plan)
-    part = translate(bind_query(case["query"], CATALOG).body, context)
+    part = Translation(context.stream_ranks).translate(bind_query(case["query"], CATALOG).body)
     for rule in PLAN_RULES:
         changed = rule(part, context)
         if rule.__name__ == case["rule"]:

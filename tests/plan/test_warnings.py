@@ -17,6 +17,7 @@ CREATE STREAM t (ts TIMESTAMP, k INT, v DOUBLE) TIMESTAMP BY ts;
 CREATE STREAM u (ts TIMESTAMP, k INT, v DOUBLE) TIMESTAMP BY ts;
 CREATE STREAM n (ts BIGINT, k INT) TIMESTAMP BY ts;
 CREATE STREAM slow (timestamp TIMESTAMP, value BIGINT) TIMESTAMP BY timestamp FROM rate OPTIONS (rowsPerSecond 2);
+CREATE STREAM n_times (ts TIMESTAMP, k INT) TIMESTAMP BY ts;
 CREATE TABLE rooms (k INT, name STRING);
 """
 
@@ -56,10 +57,33 @@ def list_warnings(text: str, **table_rows: int) -> tuple[QueryWarning, ...]:
         ("RSTREAM (SELECT COUNT(*) FROM t [RANGE 1 MINUTE])", []),
         ("SELECT t.k FROM t [NOW], u [NOW] WHERE t.k = u.k", ["EQUAL_INSTANTS"]),
         ("SELECT a.k FROM n [NOW] AS a, n [NOW] AS b WHERE a.k = b.k", []),
+        ("SELECT s.k FROM (SELECT k FROM t) AS s", []),
+        ("SELECT s.k FROM (SELECT k FROM t) AS s, u [RANGE 1 MINUTE] WHERE s.k = u.k", ["UNBOUNDED_STATE"]),
+        ("SELECT MAX(n) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) AS s", ["UNBOUNDED_STATE"]),
+        ("SELECT DISTINCT k FROM (SELECT k FROM t UNION ALL SELECT k FROM u)", ["UNBOUNDED_STATE", "UNBOUNDED_STATE"]),
+        ("WITH s AS (SELECT DISTINCT k FROM t) SELECT a.k FROM s AS a JOIN s AS b ON a.k = b.k", ["UNBOUNDED_STATE"]),
+        ("SELECT t.k FROM t LEFT JOIN u [RANGE 1 MINUTE] ON t.k = u.k", ["UNBOUNDED_STATE"]),
+        ("SELECT t.k FROM t [RANGE 1 MINUTE] ANTI JOIN u ON t.k = u.k", ["UNBOUNDED_STATE"]),
+        ("SELECT t.k FROM t [RANGE 1 MINUTE] LEFT JOIN u [RANGE 1 MINUTE] ON t.k = u.k", []),
+        ("SELECT t.k FROM t [RANGE 1 MINUTE] LEFT JOIN u [RANGE 1 MINUTE] ON t.v > 3", ["CROSS_PRODUCT"]),
+        ("SELECT t.k FROM t [RANGE 1 MINUTE] SEMI JOIN u [RANGE 1 MINUTE] ON u.v > 3", []),
+        ("SELECT s.k FROM (SELECT k FROM t [RANGE 1 MINUTE]) AS s, u [RANGE 1 MINUTE]", ["CROSS_PRODUCT"]),
+        ("SELECT t.v FROM t [RANGE 1 MINUTE], (SELECT AVG(v) AS m FROM u [RANGE 1 MINUTE]) AS s", []),
+        ("SELECT t.k FROM t [NOW] FULL JOIN u [NOW] ON t.k = u.k", ["EQUAL_INSTANTS"]),
+        ("SELECT k FROM t EMIT CHANGES", []),
     ],
 )
 def test_conditions_of_queries(text: str, conditions: list[str]) -> None:
     assert [each.condition for each in list_warnings(text)] == conditions
+
+
+def test_parts_of_an_outer_join_have_the_names_of_the_text() -> None:
+    joined = "FROM t [RANGE 1 MINUTE] LEFT JOIN u [RANGE 1 MINUTE] ON t.k = u.k"
+    (null,) = list_warnings(f"SELECT t.k {joined} WHERE u.k = NULL")
+    assert null.message.startswith("u.k = NULL is never true")
+    (cross,) = list_warnings(f"SELECT t.k {joined}, n_times [RANGE 1 MINUTE]")
+    assert "no condition connects (t, u) and n_times" in cross.message
+    assert "Write a condition, such as t.key = n_times.key" in cross.message
 
 
 def test_growth_per_hour() -> None:

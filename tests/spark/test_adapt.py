@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,16 @@ from drift import CHAIN, PLAN, SCHEMA, make_rows, run_embedded
 from spark_support import wait_until
 
 import penstock as ps
-from penstock.adapt import ACTIONS, AdaptCommand, JoinSample, Migrate, PushStats, Rules, SampleMerger
+from penstock.adapt import (
+    ACTIONS,
+    AdaptCommand,
+    JoinSample,
+    Migrate,
+    PushStats,
+    Rules,
+    SampleMerger,
+    decode_samples,
+)
 from penstock.adapt.sample_merger import merge_samples
 from penstock.cql import Stream
 from penstock.plan import JoinGraph, parse_tree
@@ -138,7 +146,7 @@ class AdaptiveCluster(Cluster):
     def next(self) -> list[OutputRow]:
         self.batch += 1
         out = self.push(Push({name: make_rows(name, self.batch) for name in "ABC"}))
-        samples = {cell: pickle.loads(data) for cell, kind, _, _, data in out if kind == SAMPLES}
+        samples = {cell: decode_samples(data) for cell, kind, _, _, data in out if kind == SAMPLES}
         took = self._seconds(self.batch)
         slow = {
             cell: [replace(each, push_stats=replace(each.push_stats, seconds=took)) for each in seen]
@@ -175,7 +183,7 @@ def test_catch_up_not_counted_as_effort() -> None:
     efforts = []
     for number in range(10):
         out = cluster.push(Push({name: make_rows(name, number) for name in "ABC"}), lambda: next(workers))
-        efforts += [each.push_stats for _, kind, _, _, data in out if kind == SAMPLES for each in pickle.loads(data)]
+        efforts += [each.push_stats for _, kind, _, _, data in out if kind == SAMPLES for each in decode_samples(data)]
     assert cluster.cache_outcomes.count("catch-up") == 4
     assert len(efforts) > 4
     assert all(4 <= effort.event_seconds / effort.pushes <= 6 for effort in efforts)

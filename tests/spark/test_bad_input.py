@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import FailingSink
+from faults import FailingTaskSink
 from inspect_spark import wait_for_listeners
 from pyspark.sql.streaming import StreamingQueryListener
 from spark_support import read_stream, write_file
@@ -90,7 +90,7 @@ def test_failing_sink_is_named_and_batch_repeated(spark: Any, tmp_path: Path) ->
     listener = Listener()
     spark.streams.addListener(listener)
     try:
-        run = start_run(spark, tmp_path, FailingSink(sinks.parquet(str(tmp_path / "out")), 1))
+        run = start_run(spark, tmp_path, FailingTaskSink(sinks.parquet(str(tmp_path / "out")), 1))
         error = wait_for_failure(run)
         again = start_run(spark, tmp_path)
         again.processAllAvailable()

@@ -90,7 +90,9 @@ def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
         run.stop()
     write_case(case, tmp_path, range(2, 4))
     again, more = build_pipeline(spark, case, {"Q": case.query}, tmp_path)  # names are case-insensitive
-    run = again.start(tmp_path / "ck", cells=2)
+    with pytest.raises(ps.QueryError, match="QUERY_NOT_DECLARED"):  # its sink was in memory
+        again.start(tmp_path / "ck")
+    run = again.start(tmp_path / "ck", evolve=True)
     try:
         run.processAllAvailable()
         ledger = CheckpointMetadata.read(Folder(str(tmp_path / "ck")))

@@ -11,7 +11,17 @@ from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
 import penstock as ps
-from penstock.adapt import AddQuery, DropQuery, Migrate, QueryCommand, SetBudget, SetPolicy, SetSchedule, ShedLoad
+from penstock.adapt import (
+    AddQuery,
+    AlterQuery,
+    DropQuery,
+    Migrate,
+    QueryCommand,
+    SetBudget,
+    SetPolicy,
+    SetSchedule,
+    ShedLoad,
+)
 from penstock.adapt.commands import Reslice
 from penstock.cql import Stream
 from penstock.spark.layout import Layout
@@ -25,6 +35,8 @@ def test_plan_changes() -> None:
     more = AddQuery("b", "B").configure(plan, 3)
     assert more.find_query("b") == QuerySpec("b", "B", None, 3)
     assert Migrate("a", "(x y)").configure(more, 4).find_query("a").plan == "(x y)"
+    altered = AlterQuery("A", "C").configure(SetPolicy("a", "jit").configure(more, 4), 5).find_query("a")
+    assert altered == QuerySpec("a", "C", None, 5, state="jit")
     assert DropQuery("a").configure(more, 4).queries == (more.find_query("b"),)
     slow = SetSchedule("rr").configure(SetSchedule("bfs").configure(more, 5), 6)
     assert slow.orders == (SetSchedule("rr"),)
@@ -37,6 +49,7 @@ def test_plan_changes() -> None:
         (AddQuery("a", "A"), "DUPLICATE_NAME"),
         (AddQuery("A", "A"), "DUPLICATE_NAME"),
         (DropQuery("c"), "UNKNOWN_QUERY"),
+        (AlterQuery("c", "C"), "UNKNOWN_QUERY"),
         (DropQuery("a"), "LAST_QUERY"),
         (Migrate("c", ""), "UNKNOWN_QUERY"),
     )
@@ -64,10 +77,12 @@ def test_repeated_micro_batch_finds_its_plan() -> None:
 
 
 def test_config_of_the_version_before_is_read() -> None:
-    query = {"name": "a", "text": "A", "plan": None, "since": 2, "labels": [1], "state": None,
-             "bound": [["probes", 5.0], ["policy", "lp"]], "shed": None, "derived": False}  # fmt: skip
+    query = {"name": "a", "text": "A", "plan": None, "since": 2, "inlets": [1], "state": None,
+             "bound": [["probes", 5.0], ["policy", "lp"]], "shed": None, "derived": False, "added": False,
+             "sink": None}  # fmt: skip
     orders = [["budget", {"probes": "9 ms"}], ["reslice", {"slicing": "cpu-opt", "query": "a"}]]
-    config = PipelineConfig.from_json({"queries": [query, {**query, "name": "b", "bound": []}], "orders": orders})
+    queries = [query, {**query, "name": "b", "bound": []}]
+    config = PipelineConfig.from_json({"queries": queries, "orders": orders, "next_inlet": 2})
     assert config.orders == (SetBudget("9 ms"), Reslice("cpu-opt", "a"))
     assert [each.bound for each in config.queries] == [SetBudget(5.0, "lp", "a"), None]
     assert PipelineConfig.from_json(config.as_json()) == config
@@ -123,18 +138,19 @@ def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_query_changes_under_faults(seed: int) -> None:
-    """Each query gives the results of a query alone with the rows that arrive while it runs."""
+    """Each query gives the results of a query alone over the rows that arrive while it runs or after it was altered."""
     rng = random.Random(seed)
     case = merge_pushes(random_case(seed, limit=500, late=False), 12)
     names = {f"q{number}": another_query(case, 100 + 10 * seed + number) for number in range(3)}
     spec = build_spec(case, {"q": case.query, "q0": names["q0"]}, rng.choice((1, 2, 3)))
     cluster = Cluster(spec, workers=2)
     steps = list_pushes(case)
-    changes: list[tuple[int, AddQuery | Migrate | DropQuery]] = [
+    changes: list[tuple[int, AddQuery | AlterQuery | Migrate | DropQuery]] = [
         (len(steps) // 4, AddQuery("q1", names["q1"])),
         (len(steps) // 3, Migrate("q", case.plan)),
         (len(steps) // 2, DropQuery("q0")),
         (2 * len(steps) // 3, AddQuery("q2", names["q2"])),
+        (5 * len(steps) // 6, AlterQuery("q1", names["q1"])),
     ]
     outputs: list[OutputRow] = []
     for number, step in enumerate(steps):
@@ -144,11 +160,12 @@ def test_query_changes_under_faults(seed: int) -> None:
                 cluster.layout = Layout(spec.with_config(command.configure(spec.config, generation)))
         outputs += push_until_committed(cluster, step, rng)
     begun = {command.name: at for at, command in changes if isinstance(command, AddQuery)}
-    ended = {"q0": len(steps) // 2}
+    ended, altered = {"q0": len(steps) // 2}, {"q1": 5 * len(steps) // 6}
     for name, text in {"q": case.query, **names}.items():
-        part = steps[begun.get(name, 0) : ended.get(name, len(steps))]
-        alone = Case(case.seed, case.declarations, case.tables, text, "", tuple(part))
-        wanted = run_embedded(alone, {name: text})[name]
+        first, last = begun.get(name, 0), ended.get(name, len(steps))
+        parts = [steps[first : altered.get(name, last)], steps[altered.get(name, last) : last]]
+        cases = [Case(case.seed, case.declarations, case.tables, text, "", tuple(part)) for part in parts]
+        wanted = pa.concat_tables([run_embedded(alone, {name: text})[name] for alone in cases if alone.steps])
         found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", name)])
         fault = difference(found, wanted)
         assert fault is None, f"seed {seed}, {name}: {text}\n{fault}"

@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import FailingSink
+from faults import FailingTaskSink
 from spark_support import build_pipeline, declare_pipeline, drain, merge_pushes, run_embedded, write_case
 from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
 from penstock.spark import sinks
+from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.rescale import rescale
 from penstock.spark.run import Run
 from penstock.testing import another_query, difference, random_case
@@ -48,7 +49,7 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
     case = merge_pushes(random_case(1, limit=100), 2)
     write_case(case, tmp_path)
 
-    def sink() -> sinks.Sink:
+    def sink() -> sinks.TaskSink:
         return sinks.parquet(str(tmp_path / "out"))
 
     def started(place: str, cells: int, into: sinks.Sink) -> Run:
@@ -57,7 +58,7 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
         return pipe.start(tmp_path / place, cells=cells)
 
     with pytest.raises(ps.PenstockError, match="the disk is full"):
-        drain(started("ck", 2, FailingSink(sink(), 1)))
+        drain(started("ck", 2, FailingTaskSink(sink(), 1)))
     with pytest.raises(ps.DataError, match=r"BATCH_UNFINISHED.*within micro-batch 1"):
         rescale(spark, str(tmp_path / "ck"), str(tmp_path / "new"), 3)
     drain(started("ck", 2, sink()))
@@ -68,7 +69,11 @@ def test_rescale_finishes_interrupted_micro_batch(spark: Any, tmp_path: Path) ->
     assert difference(pa.concat_tables([case.expected.schema.empty_table(), *parts]), case.expected) is None
 
 
-def test_invalid_rescale_refused(spark: Any, tmp_path: Path) -> None:
+def interrupt(_: CheckpointMetadata) -> None:
+    raise KeyboardInterrupt
+
+
+def test_invalid_rescale_refused(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(app, ["rescale", str(tmp_path / "none"), str(tmp_path / "new"), "--cells", "3"])
     assert result.exit_code == 2
     assert "NO_CHECKPOINT" in result.output
@@ -79,7 +84,14 @@ def test_invalid_rescale_refused(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ps.DataError, match="FOLDER_IN_USE"):
         rescale(spark, str(tmp_path / "ck"), str(tmp_path / "full"), 3)
-    result = CliRunner().invoke(app, ["rescale", str(tmp_path / "ck"), str(tmp_path / "new"), "--cells", "3"])
+    words = ["rescale", str(tmp_path / "ck"), str(tmp_path / "new"), "--cells", "3"]
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointMetadata, "save", interrupt)
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 130
+    assert f"interrupted; {tmp_path}/new was not written" in result.output
+    assert not (tmp_path / "new").exists()
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     with pytest.raises(ps.QueryError, match="CELLS_DIFFER"):
         pipe.start(tmp_path / "new", cells=2)

@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.adapt import AdaptCommand, Decision, DropQuery, Migrate, QueryCommand, Rules
 from penstock.cql import Stream
 from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
-from penstock.spark.driver.batch_sink import BatchSink
+from penstock.spark.driver.batch_sink import BatchSink, describe_batch
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.driver.started_pipeline import StartedPipeline
@@ -29,6 +29,7 @@ from penstock.spark.sinks import Sink
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import METRICS, RESULT
+from penstock.state import encode_table
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TEXT = "SELECT A.x FROM A [RANGE 5], B [RANGE 5] WHERE A.x = B.x"
@@ -99,11 +100,13 @@ class Batches:
 
     def __init__(self, folder: Path) -> None:
         self.sink = CallingSink()
+        self.properties: dict[str, str] = {}
         streams = tuple(Stream(name, SCHEMA, "ts") for name in "AB")
         spec = PipelineSpec(streams, {}, (QuerySpec("q", TEXT), QuerySpec("p", TEXT)), cells=2)
         place = Folder(str(folder))
         sinks: dict[tuple[str, str], Sink] = {(RESULT, "q"): self.sink, (RESULT, "p"): CallingSink()}
-        self.outlets = BatchSink(spec, CheckpointMetadata.open(place, spec), sinks, lambda _: None)
+        metadata, _ = CheckpointMetadata.open(place, spec)
+        self.outlets = BatchSink(spec, metadata, sinks, self.properties.__setitem__)
         self.desk = CommandLog(place)
         self.query = Query()
         launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
@@ -116,7 +119,11 @@ class Batches:
             "heard": ["A"], "frontiers": {"A": 5}, "awaits": {}, "seen": last_command_number(self.desk), "worked": 0.0,
             "failure": None, "cell": {},
         }  # fmt: skip
-        return [(cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)]
+        rows = encode_table(pa.table({"x": [1], "_ts": [1]}))
+        return [
+            *((cell, METRICS, "", 0, json.dumps(report).encode()) for cell in range(2)),
+            *((0, RESULT, name, 1, rows) for name in "qp"),
+        ]
 
     def play(self) -> None:
         """One micro-batch, with all commands given so far."""
@@ -170,6 +177,12 @@ def test_commands_while_opening_sink_refused(batches: Batches) -> None:
         assert sink.answers == ["REENTRANT_CALL"]
     batches.play()
     assert {"q", "n0", "n1", "n2"} <= set(batches.run.metrics()["queries"])
+
+
+def test_jobs_are_described_for_the_ui(batches: Batches) -> None:
+    batches.play()
+    assert batches.properties["spark.job.description"] == "Penstock micro-batch 0: q, p"
+    assert describe_batch(7, list("abcdefg")) == "Penstock micro-batch 7: a, b, c, d, e and 2 more"
 
 
 def test_thread_waits_again_after_its_micro_batch(batches: Batches) -> None:

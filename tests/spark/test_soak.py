@@ -91,7 +91,7 @@ class SoakRun:
             pipe.stream(name, frame, "ts")
         for name, text in QUERIES.items():
             pipe.query(name, text, sink=sinks.parquet(str(self._folder / "out" / name)))
-        pipe.query("watched", "SELECT v FROM a [NOW] WHERE v < 0", sink=sinks.foreach(self._watch))
+        pipe.query("watched", "SELECT v FROM a [NOW] WHERE k = 0", sink=sinks.foreach(self._watch))
         return pipe.start(self._folder / "ck", cells=2)
 
     def _watch(self, rows: pa.Table, batch: int) -> None:

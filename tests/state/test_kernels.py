@@ -27,6 +27,7 @@ from penstock.state import (
     CodeSet,
     CodeTable,
     KeySpace,
+    NumberMap,
     ProbeBuffer,
     ProbeTarget,
     SortedIndex,
@@ -43,6 +44,7 @@ from penstock.state import (
 from penstock.state.alloc import copy_array
 from penstock.state.interning import make_interner
 from penstock.state.kernels import chain_retract, rows_window_append
+from penstock.state.maintenance import SMALLEST
 
 RANDOM = np.random.default_rng
 
@@ -340,3 +342,17 @@ def test_select_and_count_combinations_by_age(groups: int) -> None:
     count_slices(age, codes, windows, tally)
     twin = Counter((of[i], sum(window <= age[i] for window in windows)) for i in range(200))
     assert {place: count for place, count in np.ndenumerate(tally) if count} == twin
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_number_map_equals_dict(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    numbers, twin = NumberMap(SMALLEST if seed % 2 else SHIPPED), dict[int, int]()
+    for _ in range(60):
+        new = np.setdiff1d(rng.integers(-200, 200, rng.integers(0, 30)), list(twin))
+        rows = rng.integers(0, 1000, new.size)
+        numbers.put(new, rows)
+        twin |= dict(zip(new.tolist(), rows.tolist(), strict=True))
+        old = np.unique(rng.integers(-200, 200, rng.integers(0, 30)))
+        assert numbers.pop(old).tolist() == [twin.pop(number, NONE) for number in old.tolist()]
+        assert len(numbers) == len(twin)

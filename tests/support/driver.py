@@ -1,4 +1,7 @@
-"""A driver in a separate process: python driver.py SEED FOLDER MASTER [jvm]; `jvm` kills its Java process."""
+"""A driver in a separate process: python driver.py SEED FOLDER MASTER [jvm|commit].
+
+`jvm` kills its Java process in a task, `commit` kills both of its processes in a commit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from penstock.spark.session import local_session
 def main(seed: str, folder: str, master: str, *faults: str) -> None:
     fault_case = FaultCase(int(seed), Path(folder))
     spark = local_session(master, {"spark.driver.memory": "1g"})
-    fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("jvm") if faults else Pipeline)
+    if "commit" in faults:
+        java = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+        fault_case.run_to_end(spark, flaky=fault_case.draw_ending_sink(java))
+    else:
+        fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("jvm") if faults else Pipeline)
     print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
     spark.stop()
 

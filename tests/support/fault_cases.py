@@ -1,7 +1,7 @@
 """Seeded runs with a fault: every result is written exactly once.
 
-A kind of fault is a function that takes a `FaultCase` through all of its micro-batches. Results go to Parquet files,
-because a run may end in one process and continue in another. At the end they equal those of the embedded engine.
+A kind of fault is a function that takes a `FaultCase` through all of its micro-batches. Results go to files, because a
+run may end in one process and continue in another. At the end they equal those of the embedded engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from faults import STAGES, FailingSink, build_faulty_pipeline
+from faults import STAGES, EndingTaskSink, FailingTaskSink, KillingTaskSink, build_faulty_pipeline
+from pyarrow import orc
 from spark_support import declare_pipeline, drain, merge_pushes, run_embedded, write_case
 
 import penstock as ps
@@ -25,6 +26,7 @@ from penstock.lab.meters import kill_workers
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
+from penstock.spark.sinks import Sink, TaskSink
 from penstock.testing import Case, another_query, difference, random_case
 
 BATCHES = 4
@@ -57,26 +59,34 @@ class FaultCase:
     def marker_path(self) -> Path:
         return self.folder / "mark"
 
+    def draw_ending_sink(self, java: int) -> TaskSink:
+        """A sink of query q that ends its driver in a commit."""
+        part = self.rng.choice((0.0, 0.5, 1.0))
+        return EndingTaskSink(self.build_file_sink(), self.draw_batch(), part, java, self.marker_path)
+
     def draw_faulty_pipeline(self, how: str) -> type[Pipeline]:
         """A pipeline that fails in a micro-batch after the first, which may end before others start."""
         return build_faulty_pipeline(
             self.rng.choice(STAGES), self.rng.randint(1, max(1, len(self.case.steps) - 1)), self.marker_path, how
         )
 
-    def start(self, spark: Any, kind: type[Pipeline] = Pipeline, flaky: FailingSink | None = None) -> Run:
+    def start(self, spark: Any, kind: type[Pipeline] = Pipeline, flaky: TaskSink | None = None) -> Run:
         pipe = declare_pipeline(spark, self.case, self.folder, kind)
+        files = self.build_file_sink() if flaky is None else flaky
         for name, text in self.queries.items():
-            pipe.query(name, text, sink=flaky if flaky is not None and name == "q" else self.build_sink(name))
+            pipe.query(name, text, sink=files if name == "q" else self.build_other_sink())
         return pipe.start(self.folder / "ck", cells=self.cells)
 
-    def run_to_end(self, spark: Any, kind: type[Pipeline] = Pipeline, *, finish: bool = True) -> None:
+    def run_to_end(
+        self, spark: Any, kind: type[Pipeline] = Pipeline, flaky: TaskSink | None = None, *, finish: bool = True
+    ) -> None:
         """Start, process everything and, with `finish`, end the streams.
 
         On a loaded machine a Python worker may miss Spark's limit of ten seconds: then the run starts again.
         """
         for _ in range(_MAX_STARTS):
             try:
-                drain(self.start(spark, kind), finish=finish)
+                drain(self.start(spark, kind, flaky), finish=finish)
             except ps.PenstockError as error:
                 if _WORKER_TIMEOUT not in str(error):
                     raise
@@ -84,10 +94,15 @@ class FaultCase:
                 return
         raise AssertionError(f"not even started in {_MAX_STARTS} times")
 
-    def run_until_sink_fails(self, spark: Any, batch: int, begin: Callable[[Run], object] | None = None) -> None:
-        """Run until the sink of query q fails in a micro-batch; `begin` is called after the start."""
+    def run_until_commit_fails(
+        self, spark: Any, batch: int, part: float = 1.0, begin: Callable[[Run], object] | None = None
+    ) -> None:
+        """Run until a commit of query q fails, in the first micro-batch with results from this one on, if there is one.
+
+        `part`: how much of it is done before. `begin` is called after the start.
+        """
         for _ in range(_MAX_STARTS):
-            run = self.start(spark, flaky=FailingSink(self.build_sink("q"), batch))
+            run = self.start(spark, flaky=FailingTaskSink(self.build_file_sink(), batch, part))
             try:
                 if begin is not None:
                     begin(run)
@@ -97,20 +112,41 @@ class FaultCase:
                     return
                 if _WORKER_TIMEOUT not in str(error):
                     raise
+            else:
+                return
             finally:
                 run.stop()
-        raise AssertionError(f"the sink did not fail in micro-batch {batch}")
+        raise AssertionError(f"not even started in {_MAX_STARTS} times")
 
-    def build_sink(self, name: str) -> Any:
-        return sinks.parquet(str(self.folder / "out" / name))
+    def draw_batch(self) -> int:
+        return self.rng.randrange(len(self.case.steps))
+
+    def build_file_sink(self) -> TaskSink:
+        """The sink of query q: Parquet or ORC files."""
+        return (sinks.parquet, sinks.orc)[self.seed // 2 % 2](str(self.folder / "out" / "q"))
+
+    def build_other_sink(self) -> Sink:
+        """The sink of the other query: files that tasks write, or that Spark writes by micro-batch."""
+        path = str(self.folder / "out" / "other")
+        if self.seed % 2:
+            return sinks.parquet(path)
+        return sinks.foreachBatch(lambda frame, batch: frame.write.mode("overwrite").parquet(f"{path}/{batch}"))
 
     def check(self) -> None:
-        """Every result is written exactly once."""
+        """Every result is written exactly once, and nothing is left aside."""
         for name, wanted in run_embedded(self.case, self.queries, finish=True).items():
-            files = sorted((self.folder / "out" / name).glob("*.parquet"))
-            parts = [pq.read_table(file).cast(wanted.schema) for file in files]
-            fault = difference(pa.concat_tables([wanted.schema.empty_table(), *parts]), wanted)
+            fault = difference(self._read(name, wanted.schema), wanted)
             assert fault is None, f"seed {self.seed}, {self.cells} cells, {name}: {self.queries[name]}\n{fault}"
+
+    def _read(self, name: str, schema: pa.Schema) -> pa.Table:
+        folder = self.folder / "out" / name
+        orcs = [orc.read_table(file) for file in folder.glob("*.orc")]
+        parquets = [pq.read_table(file) for file in (*folder.glob("*.parquet"), *folder.glob("[0-9]*/*.parquet"))]
+        return pa.concat_tables([schema.empty_table(), *(_cast(table, schema) for table in (*orcs, *parquets))])
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table.rename_columns(schema.names).cast(schema)
 
 
 def raise_in_task(spark: Any, fault_case: FaultCase) -> None:
@@ -125,9 +161,31 @@ def kill_python_worker(spark: Any, fault_case: FaultCase) -> None:
     assert fault_case.marker_path.exists()
 
 
-def fail_sink(spark: Any, fault_case: FaultCase) -> None:
+def fail_after_commit(spark: Any, fault_case: FaultCase) -> None:
     write_case(fault_case.case, fault_case.folder)
-    fault_case.run_until_sink_fails(spark, fault_case.rng.randrange(len(fault_case.case.steps)))
+    fault_case.run_until_commit_fails(spark, fault_case.draw_batch())
+    fault_case.run_to_end(spark)
+
+
+def fail_within_commit(spark: Any, fault_case: FaultCase) -> None:
+    """A commit fails before it begins or half-way, twice."""
+    write_case(fault_case.case, fault_case.folder)
+    fault_case.run_until_commit_fails(spark, fault_case.draw_batch(), 0.5)
+    fault_case.run_until_commit_fails(spark, fault_case.draw_batch(), fault_case.rng.choice((0.0, 0.5)))
+    fault_case.run_to_end(spark)
+
+
+def kill_worker_while_writing(spark: Any, fault_case: FaultCase) -> None:
+    write_case(fault_case.case, fault_case.folder)
+    sink = KillingTaskSink(fault_case.build_file_sink(), fault_case.draw_batch(), fault_case.marker_path)
+    fault_case.run_to_end(spark, flaky=sink)
+
+
+def kill_driver_in_commit(spark: Any, fault_case: FaultCase) -> None:
+    """Kill both processes of a driver before, within or after a commit; this process continues the run."""
+    write_case(fault_case.case, fault_case.folder)
+    ended = run_driver(fault_case, "local[2,4]", "commit")
+    assert (ended.returncode != 0) == fault_case.marker_path.exists(), ended.stderr
     fault_case.run_to_end(spark)
 
 
@@ -180,13 +238,14 @@ def repeat_commands(spark: Any, fault_case: FaultCase) -> None:
     finally:
         run.stop()
     write_case(fault_case.case, fault_case.folder, range(last, last + 1))
-    fault_case.run_until_sink_fails(spark, batch + 1)
-    fault_case.run_until_sink_fails(spark, batch + 2, Run.finish)
+    fault_case.run_until_commit_fails(spark, batch + 1)
+    fault_case.run_until_commit_fails(spark, batch + 2, begin=Run.finish)
     fault_case.run_to_end(spark, finish=False)
 
 
 KINDS: tuple[Callable[[Any, FaultCase], None], ...] = (
-    raise_in_task, kill_python_worker, fail_sink, stop_repeatedly, restart_between_batches, kill_jvm, repeat_commands,
+    raise_in_task, kill_python_worker, fail_after_commit, stop_repeatedly, restart_between_batches, kill_jvm,
+    repeat_commands, fail_within_commit, kill_worker_while_writing, kill_driver_in_commit,
 )  # fmt: skip
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import Sink
+from penstock.spark.sinks import Attempt, TaskSink
 from penstock.spark.worker.processor import CellProcessor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-STAGES = ("ready", "mutated", "stored", "published")
+STAGES = ("ready", "mutated", "stored", "written", "published")
 """Where a cell may fail: see `CellState.step`."""
 
 
@@ -59,19 +62,61 @@ def _read_parent_pid(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-class FailingSink:
-    """A sink that fails once, after it has written a micro-batch."""
+class FailingTaskSink(TaskSink):
+    """A sink that fails once, in the first commit from a micro-batch on, after part of the messages or after all."""
 
-    def __init__(self, sink: Sink, batch: int) -> None:
+    def __init__(self, sink: TaskSink, batch: int, part: float = 1.0) -> None:
         self._sink = sink
         self._batch = batch
-        self.failed = False
+        self._part = part
+        self._failed = False
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
         self._sink.open(run, name, schema)
 
-    def write(self, batch: int, rows: pa.Table) -> None:
-        self._sink.write(batch, rows)
-        if batch == self._batch and not self.failed:
-            self.failed = True
-            raise ValueError("the disk is full")
+    def write(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Any:
+        return self._sink.write(attempt, rows)
+
+    def commit(self, batch: int, messages: Sequence[Any]) -> None:
+        fails = batch >= self._batch and not self._failed
+        if not fails or self._part:
+            self._sink.commit(batch, messages[: math.ceil(self._part * len(messages))] if fails else messages)
+        if fails:
+            self._failed = True
+            self.fail()
+
+    def fail(self) -> None:
+        raise ValueError("the disk is full")
+
+
+class EndingTaskSink(FailingTaskSink):
+    """A sink whose commit ends the driver: its Python and its Java process."""
+
+    def __init__(self, sink: TaskSink, batch: int, part: float, java: int, mark: Path) -> None:
+        super().__init__(sink, batch, part)
+        self._java = java
+        self._mark = str(mark)
+
+    def fail(self) -> None:
+        Path(self._mark).write_text("commit")
+        os.kill(self._java, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillingTaskSink(FailingTaskSink):
+    """A sink whose first task from a micro-batch on is killed while it writes."""
+
+    def __init__(self, sink: TaskSink, batch: int, mark: Path) -> None:
+        super().__init__(sink, sys.maxsize)
+        self._killed_batch = batch
+        self._mark = str(mark)
+
+    def write(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Any:
+        if attempt.batch >= self._killed_batch and _is_first(self._mark, f"cell {attempt.cell}"):
+            rows = _kill_after_first(rows)
+        return self._sink.write(attempt, rows)
+
+
+def _kill_after_first(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield next(rows)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +39,20 @@ def wait_for_listeners(spark: Any) -> None:
 def cached_engines(cache: CellCache) -> list[ps.Engine]:
     """The engines of the cells that a worker keeps between micro-batches."""
     return [cached.cell._engine for cached in cache._items.values()]
+
+
+@contextmanager
+def limit_driver_results(spark: Any, size: int) -> Iterator[None]:
+    """Set spark.driver.maxResultSize of a running session: Spark reads it for every stage."""
+    conf, key = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"
+    before = conf.get(key, "1g")
+    conf.set(key, str(size))
+    try:
+        yield
+    finally:
+        conf.set(key, before)
+
+
+def read_session_settings(spark: Any) -> tuple[dict[str, str], str]:
+    """The settings of a session and the local properties of this thread."""
+    return dict(spark.conf.getAll), str(spark.sparkContext._jsc.sc().getLocalProperties().toString())

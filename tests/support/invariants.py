@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.join import JoinNode, JoinTree, LeafStore
-from penstock.state import ALWAYS
+from penstock.state import ALWAYS, RowsWindow
 
 
 def check_after_each_batch(patch: pytest.MonkeyPatch) -> None:
@@ -34,8 +34,8 @@ def check_store(store: LeafStore) -> None:
     """Queues of a ROWS window refer to stored rows that were not freed, each to rows of its own partition."""
     rows = store.rows
     assert rows.base <= store.fresh_from == rows.end, store.alias
-    window = store.rows_window
-    if window is None:
+    window = store.late_ends
+    if not isinstance(window, RowsWindow):
         return
     mask = window._partitions.size - 1
     for part in np.flatnonzero(window._oldest >= 0).tolist():

@@ -6,6 +6,7 @@ import doctest
 import importlib
 from datetime import datetime, timedelta
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -28,6 +29,15 @@ def test_memory_source_errors() -> None:
         MemorySource(SCHEMA, batch=0)
     with pytest.raises(ValueError, match="the source has"):
         MemorySource(SCHEMA).add(pa.table({"y": [1]}))
+
+
+def test_source_takes_columns_and_frames() -> None:
+    table = SCHEMA.empty_table()
+    rows = pa.Table.from_pylist([dict.fromkeys(SCHEMA.names)], schema=SCHEMA)
+    for form in (rows, rows.to_pandas(types_mapper=pd.ArrowDtype), dict(zip(SCHEMA.names, rows.columns, strict=True))):
+        source = MemorySource(SCHEMA)
+        source.add(form)
+        assert pa.concat_tables([table, *source]).equals(rows)
 
 
 def test_memory_sink_keeps_rows() -> None:

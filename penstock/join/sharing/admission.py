@@ -14,9 +14,8 @@ import numpy as np
 
 from penstock.expr import Expr, compute_mask, to_sql
 from penstock.join.sharing.interest import Interest
-from penstock.join.sharing.member import EVALUATION_ERRORS, make_evaluation_error
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops import Batch
+from penstock.ops import EVALUATION_ERRORS, Batch, make_evaluation_error
 from penstock.state import I32, Mask
 
 

@@ -20,13 +20,13 @@ from penstock.state import Mask
 class MatchBuilder:
     """Builds match batches with the columns and births that the members of a join read."""
 
-    def __init__(self, trees: RunningTrees, row_counted: Sequence[str]) -> None:
-        """`row_counted`: the aliases with a ROWS window."""
+    def __init__(self, trees: RunningTrees, late_ending: Sequence[str]) -> None:
+        """`late_ending`: the aliases with a ROWS window."""
         self.widest_windows: tuple[tuple[str, int], ...] = ()
         """The join's own windows."""
         self.merge_count = 0
         """How many times filter groups were merged."""
-        self.row_counted = row_counted
+        self.late_ending = late_ending
         self._trees = trees
         self._group_places: Mapping[FilterGroup, int] = {}
         self._shown_columns: list[tuple[str, str]] = []
@@ -56,7 +56,7 @@ class MatchBuilder:
         if interest is not None:
             rows = JoinRows(rows.ids, rows.born, rows.dies, interest.read_result(part, rows))
             membership = partial(_read_membership, interest.interest, self._group_places)
-        counted = [stores[alias].rows.read_expirations(ids[alias]) for alias in self.row_counted]
+        counted = [stores[alias].rows.read_expirations(ids[alias]) for alias in self.late_ending]
         timed = {alias: life for alias, life in self.widest_windows if alias in ids}
         tested = self._freshness_aliases if tree.shedding is not None else ()
         aged = dict.fromkeys((*timed, *(alias for alias in tested if alias in ids)))
@@ -76,9 +76,9 @@ class MatchBuilder:
             ),
         )
 
-    def list_row_counted_places(self) -> list[int]:
+    def list_late_ending_places(self) -> list[int]:
         """The places of aliases with ROWS windows in a row of the root."""
-        return [self._trees.tree.plan.root.aliases.index(alias) for alias in self.row_counted]
+        return [self._trees.tree.plan.root.aliases.index(alias) for alias in self.late_ending]
 
 
 def _read_membership(interest: Interest, places: Mapping[FilterGroup, int], group: FilterGroup) -> Mask:

@@ -13,27 +13,24 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.expr import Column, compute_mask, evaluate
 from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
-from penstock.ops import Batch, Changes, Expirations, OperatorId, Outlet, merge_changes
+from penstock.ops import (
+    EVALUATION_ERRORS,
+    Batch,
+    Changes,
+    Expirations,
+    OperatorId,
+    Outlet,
+    make_evaluation_error,
+    merge_changes,
+)
 from penstock.plan import JoinRequirement
 from penstock.state import ALWAYS, I64, Mask, Renumbering, gather
-
-EVALUATION_ERRORS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, RuntimeError)
-"""What evaluating an expression may raise. Some of Arrow's errors are also a MemoryError, which is not the query's."""
-
-
-def make_evaluation_error(what: str, error: Exception) -> QueryError:
-    """The error of a query that stops because one of its expressions cannot be evaluated."""
-    message = f"{what} could not be evaluated: {error}; drop the query and start it again with another text"
-    stopped = QueryError("EVALUATION_FAILED", message)
-    stopped.__cause__ = error
-    return stopped
 
 
 class Member:
@@ -129,7 +126,7 @@ class Member:
                 compute_ends(matches.born[alias], np.full(len(matches), life)) for alias, life in self.need.lifetimes
             ]
             dies = reduce(np.minimum, full)
-        return dies if matches.row_counted_expirations is None else np.minimum(dies, matches.row_counted_expirations)
+        return dies if matches.late_expirations is None else np.minimum(dies, matches.late_expirations)
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,19 +134,19 @@ class Member:
         """The member's rows, without ends; None if the member has stopped, or stops now."""
         return self._try_build_inserts(matches, ())
 
-    def _try_build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch | None:
+    def _try_build_inserts(self, matches: MatchBatch, late_ending: Sequence[int]) -> Batch | None:
         if self.failure is not None:
             return None
         try:
-            return self.build_inserts(matches, row_counted)
+            return self.build_inserts(matches, late_ending)
         except MemoryError:
             raise
         except EVALUATION_ERRORS as error:
             self.failure = make_evaluation_error(self.name, error)
             return None
 
-    def build_inserts(self, matches: MatchBatch, row_counted: Sequence[int]) -> Batch:
-        """The member's rows; `row_counted` are the places of aliases with ROWS windows in a row."""
+    def build_inserts(self, matches: MatchBatch, late_ending: Sequence[int]) -> Batch:
+        """The member's rows; `late_ending` are the places of aliases with ROWS windows in a row."""
         places = self._drop_stale(matches, self.select_matches(matches))
         count = len(matches) if places is None else places.size
         read = matches.make_reader(places)
@@ -164,13 +161,13 @@ class Member:
         self._next_number += count
         at = slice(None) if places is None else places
         self.expirations.add(
-            self._compute_expirations(matches)[at], numbers, matches.rows.ids[list(row_counted)][:, at], columns
+            self._compute_expirations(matches)[at], numbers, matches.rows.ids[list(late_ending)][:, at], columns
         )
         return Changes(born, columns, np.ones(count, np.int8), numbers)
 
-    def build_live_rows(self, matches: MatchBatch, bound: int, row_counted: Sequence[int]) -> Batch:
+    def build_live_rows(self, matches: MatchBatch, bound: int, late_ending: Sequence[int]) -> Batch:
         """As `build_inserts`, of the combinations that die after `bound` in the member's windows."""
-        return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), row_counted)
+        return self.build_inserts(matches.take(np.flatnonzero(self._compute_expirations(matches) > bound)), late_ending)
 
 
 class WritingMember(Member):
@@ -186,9 +183,9 @@ class WritingMember(Member):
     def pulls(self) -> bool:
         return False
 
-    def write(self, matches: MatchBatch | None, until: int, row_counted: Sequence[int]) -> None:
+    def write(self, matches: MatchBatch | None, until: int, late_ending: Sequence[int]) -> None:
         """Write the rows that are born in this batch and the ends of rows that die by `until`."""
-        born = None if matches is None else self._try_build_inserts(matches, row_counted)
+        born = None if matches is None else self._try_build_inserts(matches, late_ending)
         dead = self.expirations.pop_due(until) if self.emits_ends else None  # after the births: some die at once
         batch = merge_changes(dead, born)
         if batch is not None:
@@ -199,8 +196,8 @@ class WritingMember(Member):
         """No row before `frontier` will be written any more."""
         self._outlet.advance(frontier)
 
-    def renumber(self, renumbered: Mapping[str, Renumbering], row_counted: Sequence[str]) -> None:
+    def renumber(self, renumbered: Mapping[str, Renumbering], late_ending: Sequence[str]) -> None:
         """Leaf rows of ROWS windows, given by alias, have new ids."""
-        for place, alias in enumerate(row_counted):
+        for place, alias in enumerate(late_ending):
             if alias in renumbered:
                 self.expirations.renumber(place, renumbered[alias])

@@ -41,12 +41,12 @@ class SharedJoin:
         self.slicing: Slicing = "mem-opt"
         self.slice_ends: tuple[int, ...] = ()
         """The ages at which slices end, where there are several."""
-        self._row_counted = [s.alias for s in host.sources if s.window.counted]
+        self._late_ending = [s.alias for s in host.sources if s.window.ends_late]
         self.counts = ResultCounts(self.needs, lambda: self.interest)
         self._pull_members: Counter[frozenset[str] | None] = Counter()
         self._register(first, start, start.drained_until)
         self.trees = RunningTrees(JoinTree(self.needs.build_plan(host.plan.tree), policy, maintenance))
-        self.matches = MatchBuilder(self.trees, self._row_counted)
+        self.matches = MatchBuilder(self.trees, self._late_ending)
         self._update_summary()
 
     @property
@@ -71,7 +71,7 @@ class SharedJoin:
     @property
     def keeps_root_rows(self) -> bool:
         """Whether rows of the root are read after their batch: to emit their ends, or to count ROWS."""
-        return bool(self._row_counted) or any(member.emits_ends for member in self.members)
+        return bool(self._late_ending) or any(member.emits_ends for member in self.members)
 
     @property
     def has_failed_filters(self) -> bool:
@@ -114,7 +114,7 @@ class SharedJoin:
         member.complete_since = _add_time(missing_until, self._find_longest_life(member.need))
         if member.emits_ends:  # at that instant the end of a row is missing that the member never got
             member.complete_since = _add_time(member.complete_since, 1)
-        member.expirations = Expirations([partial(self._read_expirations, alias) for alias in self._row_counted])
+        member.expirations = Expirations([partial(self._read_expirations, alias) for alias in self._late_ending])
         self.counts.mark_slices_changed()
         self.members.append(member)
         if isinstance(member, WritingMember):
@@ -157,7 +157,7 @@ class SharedJoin:
 
     def _find_longest_life(self, need: JoinRequirement) -> int:
         """The longest time a tuple lives; FOREVER in ROWS windows, where it is not known."""
-        return int(FOREVER) if self._row_counted else max((life for _, life in need.lifetimes), default=0)
+        return int(FOREVER) if self._late_ending else max((life for _, life in need.lifetimes), default=0)
 
     # ── filter groups and slices ─────────────────────────────────────────────────────────────────────────────────
 

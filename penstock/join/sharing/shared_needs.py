@@ -144,7 +144,7 @@ class SharedNeeds:
     def build_plan(self, tree: PlanShape) -> JoinPlan:
         """The plan of the join in a shape. The filters of a single group are evaluated by the leaves."""
         sources = self.host.sources
-        schemas = {source.alias: source.relation.schema for source in sources}
+        schemas = {source.alias: source.schema for source in sources}
         longest = self.find_longest_windows()
         wide = tuple(widen_window(source, longest.get(source.alias)) for source in sources)
         filters = self._list_table_filters() if self.divided else self.filter_groups[0].filters

@@ -1,29 +1,31 @@
-"""The sink of a micro-batch: writes the output of cells to the sinks and applies commands to the config."""
+"""The end of a micro-batch in the driver: sinks are committed or written, and commands change the config."""
 
 from __future__ import annotations
 
-import json
-import pickle
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt import AddQuery, DropQuery, JoinSample, QueryCommand
+from penstock.adapt import AddQuery, DropQuery, QueryCommand
 from penstock.cql import bind_query
-from penstock.errors import PenstockError
 from penstock.spark.driver.adaptive import BatchReport
-from penstock.spark.driver.cell_reports import CellReport, CellReports, OutputKey, list_budgets
+from penstock.spark.driver.cell_reports import CellReports, list_budgets
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
+from penstock.spark.driver.commits import RunSinks
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.layout import Layout
-from penstock.spark.sinks import Sink, open_sink
+from penstock.spark.pipeline_config import CONFIG_PROPERTY
+from penstock.spark.sinks import Sink, check_folders, clear_folders, sink_connector
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell_state import METRICS, RESULT, SAMPLES
-from penstock.state import decode_table
+from penstock.spark.worker.cell_state import RESULT, OutputKey
+from penstock.spark.worker.writer import SINKS_PROPERTY
+
+_JOB_DESCRIPTION = "spark.job.description"
+"""The local property with the text that Spark's UI shows for jobs; Spark sets its own at the start of a micro-batch."""
+_SHOWN_QUERIES = 5
 
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]
@@ -42,12 +44,12 @@ class BatchSink:
         spec: PipelineSpec,
         metadata: CheckpointMetadata,
         sinks: Mapping[OutputKey, Sink],
-        publish: Callable[[str], object],
+        publish: Callable[[str, str], object],
     ) -> None:
-        """`publish` sends the configs to the tasks of the next micro-batch."""
+        """`publish` sets a local property for the tasks of the next micro-batch."""
         self.layout = Layout(spec.with_config(metadata.schedule.last))
         self._metadata = metadata
-        self._sinks = dict(sinks)
+        self._sinks = RunSinks(metadata.run)
         self._publish = publish
         self._pending: dict[int, tuple[QueryCommand, Sink | None, EffectCallback | None]] = {}
         self._changed = threading.Condition()
@@ -57,7 +59,12 @@ class BatchSink:
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
             schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
-            open_sink(sink, metadata.run, name, schema)
+            self._sinks.open((kind, name), sink, schema)
+            self._sinks.add((kind, name), sink, schema)
+
+    def list_properties(self) -> dict[str, str]:
+        """The local properties that tasks need: the configs and the sinks."""
+        return {CONFIG_PROPERTY: self._metadata.schedule.encode(), SINKS_PROPERTY: self._sinks.encode()}
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._batch_thread = threading.get_ident()
@@ -69,14 +76,14 @@ class BatchSink:
     @property
     def is_in_batch(self) -> bool:
         """Whether the caller runs in the thread of the micro-batch: a sink or a listener."""
-        return threading.get_ident() == self._batch_thread
+        return threading.get_ident() == self._batch_thread or self._sinks.is_sink_thread()
 
     def _process_batch(self, frame: DataFrame, batch: int) -> None:
-        output = _decode_output(frame.collect())
-        for key, sink in self._sinks.items():
-            self._write_sink(key, sink, batch, output.tables.get(key, ()))
+        self._publish(_JOB_DESCRIPTION, describe_batch(batch, [query.name for query in self.layout.spec.queries]))
+        self._metadata.begin(batch)
+        output = self._sinks.write(frame, batch)
         with self._changed:
-            self._reports.add(batch, output.cells, output.count_rows())
+            self._reports.add(batch, output.cells, output.rows)
             self._reports.log_notices(self.layout)
             self._apply_commands(batch, output.last_command)
         for listener in list(self._listeners):
@@ -85,21 +92,14 @@ class BatchSink:
         for observer in self._observers:
             observer(BatchReport(batch, output.cells, output.samples, queries))
 
-    def _write_sink(self, key: OutputKey, sink: Sink, batch: int, tables: Sequence[pa.Table]) -> None:
-        try:
-            sink.write(batch, self._merge_tables(key, tables))
-        except Exception as error:
-            message = (
-                f"the {key[0]} sink of {key[1]} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
-                "fix the sink and start again: it gets the same micro-batch again"
-            )
-            raise PenstockError("SINK_FAILED", message) from error
-
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, name: str, text: str, sink: Sink) -> None:
         """Open the sink of a new query, so that an error reaches the caller and not a micro-batch."""
-        open_sink(sink, self._metadata.run, name, bind_query(text, self.layout.spec.catalog).schema)
+        run = self._metadata.run
+        check_folders([sink], run)
+        self._sinks.open((RESULT, name), sink, bind_query(text, self.layout.spec.catalog).schema)
+        clear_folders([sink], run)
 
     def submit(
         self, command: QueryCommand, log: CommandLog, sink: Sink | None = None, done: EffectCallback | None = None
@@ -141,25 +141,19 @@ class BatchSink:
                 done(batch + 1)
             config = command.configure(config, self._metadata.generation + 1)
             if isinstance(command, AddQuery) and sink is not None:
-                self._sinks[RESULT, command.name] = sink
+                schema = bind_query(command.text, self.layout.spec.catalog).schema
+                self._sinks.add((RESULT, command.name), sink, schema)
+                config = config.mark_added(command.name, sink_connector(sink))
             if isinstance(command, DropQuery):
-                del self._sinks[RESULT, command.name]
-        self._metadata.change_config(batch + 1, config)
+                self._sinks.remove((RESULT, command.name))
         self.layout = Layout(self.layout.spec.with_config(config))
-        self._publish(self._metadata.schedule.encode())
+        self._metadata.change_config(batch + 1, self.layout)
+        for key, value in self.list_properties().items():
+            self._publish(key, value)
         self._changed.notify_all()
 
     def _find_stream_schema(self, stream: str) -> pa.Schema:
         return next(item.schema for item in self.layout.spec.streams if item.name == stream)
-
-    def _merge_tables(self, key: OutputKey, tables: Sequence[pa.Table]) -> pa.Table:
-        kind, name = key
-        if kind != RESULT:
-            return pa.concat_tables([self._find_stream_schema(name).empty_table(), *tables], promote_options="default")
-        if not tables:
-            return self.layout.spec.bound_queries[name].schema.empty_table()
-        merged = pa.concat_tables(tables)
-        return merged if len(tables) == 1 else merged.sort_by("_ts")
 
     # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,36 +173,16 @@ class BatchSink:
         """The budgets of queries, as text."""
         return list_budgets(self.layout)
 
+    def describe_sinks(self) -> dict[str, str]:
+        """Where the results of every query go."""
+        return self._sinks.describe_results()
+
     def explain(self) -> str:
         """The placement of queries, and hot cells."""
         return self._reports.explain(self.layout)
 
 
-@dataclass(frozen=True)
-class _BatchOutput:
-    """The output of all cells in a micro-batch."""
-
-    cells: Mapping[int, CellReport]
-    samples: Mapping[int, Sequence[JoinSample]]
-    tables: Mapping[OutputKey, Sequence[pa.Table]]
-
-    @property
-    def last_command(self) -> int:
-        return max((cell["seen"] for cell in self.cells.values()), default=-1)
-
-    def count_rows(self) -> dict[OutputKey, int]:
-        return {output: sum(table.num_rows for table in tables) for output, tables in self.tables.items()}
-
-
-def _decode_output(rows: Iterable[Sequence[Any]]) -> _BatchOutput:
-    cells: dict[int, CellReport] = {}
-    samples: dict[int, Sequence[JoinSample]] = {}
-    tables: dict[OutputKey, list[pa.Table]] = {}
-    for cell, kind, name, _, data in rows:
-        if kind == METRICS:
-            cells[cell] = json.loads(bytes(data))
-        elif kind == SAMPLES:
-            samples[cell] = pickle.loads(bytes(data))
-        else:
-            tables.setdefault((kind, name), []).append(decode_table(bytes(data)))
-    return _BatchOutput(cells, samples, tables)
+def describe_batch(batch: int, queries: Sequence[str]) -> str:
+    """A micro-batch for Spark's UI, with the names of its queries, or of the first ones."""
+    names, others = ", ".join(queries[:_SHOWN_QUERIES]), len(queries) - _SHOWN_QUERIES
+    return f"Penstock micro-batch {batch}: {names}" + (f" and {others} more" if others > 0 else "")

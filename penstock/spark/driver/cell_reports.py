@@ -15,13 +15,11 @@ from penstock.spark.driver.stream_notices import PipelineFigures, list_notices
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.worker.cell import SUMMED_METRICS
-from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.key_stats import KeyStats
 
 _LOGGER = logging.getLogger("penstock")
 
-OutputKey = tuple[str, str]
-"""A kind of output (result, late, dead) and the query or stream it belongs to."""
 CellReport = Mapping[str, Any]
 """The figures of one cell after a micro-batch; see `CellState.step`."""
 
@@ -128,6 +126,7 @@ def _collect_query_metrics(
     return {
         **together,
         "emitted": together["emitted"] if name in layout.spec.derived_streams else counts.get((RESULT, name), 0),
+        "written": counts.get((RESULT, name), 0),
         "placement": str(placement),
         "replication": placement.compute_replication(),
         "budget": list_budgets(layout).get(name),

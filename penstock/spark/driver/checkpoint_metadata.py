@@ -1,133 +1,123 @@
-"""The record of a pipeline in its checkpoint: `penstock.json` beside Spark's own files."""
+"""The record of a pipeline in its checkpoint: `penstock.json` beside Spark's own files.
+
+Law: a start changes the record with its first micro-batch, before that is committed and before its sinks write. Until
+Spark has committed it, the record before counts for any other pipeline: the state of the cells is still the old one. So
+a start that is refused or fails loses nothing. A start of the same pipeline repeats the micro-batch with the record
+that it had.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import uuid4
 
-from penstock.errors import QueryError
-from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
+from penstock.errors import PenstockError, QueryError
+from penstock.spark.driver.checkpoint_formats import FORMAT, convert_file
+from penstock.spark.driver.continuation import Continuation, continue_pipeline, is_same_pipeline, start_pipeline
+from penstock.spark.driver.pipeline_record import PipelineRecord
+from penstock.spark.layout import Layout
+from penstock.spark.pipeline_config import ConfigSchedule
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.storage import Folder
 
 _FILE_NAME = "penstock.json"
-_FORMAT = 3
 
 
 @dataclass
 class CheckpointMetadata:
-    """The record of a checkpoint: the id of its run, the declarations, the configs and the number of their changes."""
+    """The file of a checkpoint: the id of its run, the record that counts, and the one before the last start."""
 
     folder: Folder
     run: str
-    declared: dict[str, Any]
-    schedule: ConfigSchedule
-    generation: int
+    current: PipelineRecord
+    before: PipelineRecord
+    _written: bytes | None = None
+    """The content of the file, as far as this run knows; None if the record is not written yet."""
+    _begun: bool = False
+
+    @property
+    def schedule(self) -> ConfigSchedule:
+        return self.current.schedule
+
+    @property
+    def generation(self) -> int:
+        return self.current.generation
 
     @classmethod
-    def open(cls, folder: Folder, spec: PipelineSpec) -> CheckpointMetadata:
-        """The record of a checkpoint, which is created if there is none; QueryError if it is of another pipeline.
+    def open(
+        cls, folder: Folder, spec: PipelineSpec, *, evolve: bool = False
+    ) -> tuple[CheckpointMetadata, Continuation]:
+        """The metadata for a start, and how the pipeline continues; QueryError if it cannot. Nothing is written yet.
 
         Queries may be added and dropped between two starts: a new query sees the rows that arrive from now on. Orders
         stay.
         """
-        metadata = cls.read(folder)
-        if metadata is None:
-            if "offsets" in folder.list_names():
-                message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
-                raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
-            metadata = cls(
-                folder, uuid4().hex, spec.describe(), ConfigSchedule(((0, spec.config.clear_shedding()),)), 0
-            )
-            metadata.save()
-            return metadata
-        _check_declared(folder.path, metadata.declared, json.loads(json.dumps(spec.describe())))
-        plan = _continue_config(folder.path, spec, metadata.schedule.last, metadata.generation + 1)
-        if plan != metadata.schedule.last:
-            metadata.generation += 1
-            metadata.schedule = ConfigSchedule(((0, plan),))
-            metadata.save()
-        return metadata
+        saved, used = cls.read(folder), "offsets" in folder.list_names()
+        if saved is None and used:
+            message = f"the checkpoint {folder.path} is that of another streaming query; give this one its own"
+            raise QueryError("CHECKPOINT_DIFFERS", message, checkpoint=folder.path)
+        if saved is None or not used:
+            started = start_pipeline(spec)
+            run = uuid4().hex if saved is None else saved.run
+            return cls(folder, run, started.record, started.record.forget_queries()), started
+        counted = saved.current
+        if find_last_commit(folder) < counted.first_batch and not is_same_pipeline(counted, spec):
+            counted = saved.before
+        generation = max(saved.current.generation, saved.before.generation) + 1
+        found = continue_pipeline(folder.path, counted, spec, generation, evolve=evolve)
+        if found.record == replace(saved.current, first_batch=found.record.first_batch):
+            return saved, found
+        return cls(folder, saved.run, found.record, counted), found
 
     @classmethod
     def read(cls, folder: Folder) -> CheckpointMetadata | None:
-        saved = folder.read(_FILE_NAME)
-        if saved is None:
+        """The metadata in a folder, None if there is none; QueryError if this version cannot read it."""
+        content = folder.read(_FILE_NAME)
+        if content is None:
             return None
         try:
-            record = json.loads(saved)
-            if record["format"] != _FORMAT:
-                raise ValueError(f"format {record['format']}, this version reads {_FORMAT}")
-            schedule = ConfigSchedule.from_json(record["plans"])
-            return cls(folder, record["run"], record["declared"], schedule, record["generation"])
-        except (ValueError, KeyError, TypeError, IndexError, QueryError) as error:
-            message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline: {error}"
+            parsed = json.loads(content)
+            saved = convert_file(parsed)
+            current, before = PipelineRecord.from_json(saved["current"]), PipelineRecord.from_json(saved["before"])
+            return cls(folder, saved["run"], current, before, content if parsed is saved else None)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, PenstockError) as error:
+            message = f"{folder.path}/{_FILE_NAME} is not a record of a pipeline that this version reads: {error}"
             raise QueryError("BAD_CHECKPOINT", message, checkpoint=folder.path) from error
 
-    def change_config(self, batch: int, plan: PipelineConfig) -> None:
+    def prepare(self) -> None:
+        """Record a new checkpoint before Spark writes to it: its run, streams and cells, and no query yet."""
+        if self.folder.read(_FILE_NAME) is None:
+            self.folder.write(_FILE_NAME, self._encode(self.before))
+
+    def begin(self, batch: int) -> None:
+        """Record this start with its first micro-batch, before anything of it is written.
+
+        In later micro-batches the file is compared: another driver that tried to run this checkpoint may have changed
+        it. Spark lets only one of them commit a micro-batch, and that one goes on to the next.
+        """
+        if self._written is None:
+            self.current = replace(self.current, first_batch=batch)
+            self.save()
+        elif self._begun and self.folder.read(_FILE_NAME) != self._written:
+            self.save()
+        self._begun = True
+
+    def change_config(self, batch: int, layout: Layout) -> None:
         """Set the config from a micro-batch on, and save the record."""
-        self.generation += 1
-        self.schedule = self.schedule.with_config(batch, plan)
+        self.current = self.current.with_config(batch, layout)
         self.save()
 
     def save(self) -> None:
-        """Write the record atomically."""
-        record = {
-            "format": _FORMAT,
-            "run": self.run,
-            "generation": self.generation,
-            "declared": self.declared,
-            "plans": self.schedule.as_json(),
-        }
-        self.folder.write(_FILE_NAME, json.dumps(record, indent=1).encode())
+        """Write the file atomically."""
+        self._written = self._encode(self.current)
+        self.folder.write(_FILE_NAME, self._written)
+
+    def _encode(self, current: PipelineRecord) -> bytes:
+        file = {"format": FORMAT, "run": self.run, "current": current.as_json(), "before": self.before.as_json()}
+        return json.dumps(file, indent=1).encode()
 
 
-def _check_declared(place: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    if before["cells"] != now["cells"]:
-        raise QueryError(
-            "CELLS_DIFFER",
-            f"the checkpoint {place} was made with {before['cells']} cells, not {now['cells']}: its state is divided "
-            f"that way; start with cells={before['cells']}, or with a new checkpoint",
-            cells=before["cells"],
-        )
-    for kind in ("streams", "tables"):
-        if before[kind] != now[kind]:
-            names = sorted({*before[kind], *now[kind]})
-            other = ", ".join(name for name in names if before[kind].get(name) != now[kind].get(name))
-            raise QueryError(
-                "CHECKPOINT_DIFFERS",
-                f"the checkpoint {place} belongs to another pipeline: {kind} declared differently: {other}; "
-                "give this pipeline a checkpoint of its own",
-                checkpoint=place,
-            )
-
-
-def _continue_config(place: str, spec: PipelineSpec, before: PipelineConfig, generation: int) -> PipelineConfig:
-    """The declared queries; those that ran before continue, with their plan unless another one is declared."""
-    known = {query.name.casefold(): query for query in before.queries}
-    queries: list[QuerySpec] = []
-    for query in spec.queries:
-        same = known.get(query.name.casefold())
-        if same is None:
-            queries.append(replace(query, since=generation))
-            continue
-        if same.text != query.text:
-            raise QueryError(
-                "QUERY_DIFFERS",
-                f"the checkpoint {place} has a query {query.name} with another text; "
-                "give the new query a name of its own, or start with a new checkpoint",
-                query=query.name,
-            )
-        plan, state = query.plan or same.plan, query.state or same.state
-        queries.append(replace(same, name=query.name, plan=plan, state=state))
-    if known and not any(query.name.casefold() in known for query in spec.queries):
-        names = ", ".join(query.name for query in before.queries)
-        raise QueryError(
-            "CHECKPOINT_DIFFERS",
-            f"the checkpoint {place} belongs to another pipeline: its queries are {names}; "
-            "give this pipeline a checkpoint of its own",
-            checkpoint=place,
-        )
-    return PipelineConfig(tuple(queries), before.orders).clear_shedding()
+def find_last_commit(folder: Folder) -> int:
+    """The last micro-batch that Spark committed, -1 if there is none."""
+    return max((int(name) for name in folder.child("commits").list_names() if name.isdigit()), default=-1)

@@ -6,6 +6,7 @@ sent one at a time. The thread of a micro-batch, which calls sinks and listeners
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from penstock.spark.driver.failures import translate_error
 from penstock.spark.driver.started_pipeline import StartedPipeline
 from penstock.spark.sinks import Sink
 
+_LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 
 
@@ -59,7 +61,9 @@ class CommandSender:
                 resolved = self._pipeline.change(command, sink, self._started.cells)
                 if isinstance(resolved, AddQuery) and sink is not None:
                     self._open_sink(resolved, sink)
-                return self._started.batch_sink.submit(resolved, self._started.command_log, sink, done)
+                number = self._started.batch_sink.submit(resolved, self._started.command_log, sink, done)
+                _LOG.info("command %d: %s", number, resolved)
+                return number
             finally:
                 self._sending_thread = None
 

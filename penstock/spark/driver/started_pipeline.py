@@ -31,6 +31,8 @@ class StartedPipeline:
     command_log: CommandLog
     checkpoint: str
     adapt_settings: AdaptSettings | None
+    notes: tuple[str, ...] = ()
+    """What the start took over from the checkpoint with changes, in sentences."""
 
     @property
     def cells(self) -> int:

@@ -50,7 +50,9 @@ class Cell:
         other = before.sampling != after.sampling or before.derived_streams != after.derived_streams
         reshaped = any(schemas.get(inlet.number, inlet.schema) != inlet.schema for inlet in layout.inlets)
         returning = any(query.since <= self._newest_change for query in added)  # a query of an older config returns
-        if reshaped or other or returning:
+        texts = {(query.name, query.since): query.text for query in before.queries}
+        rewritten = any(texts.get((each.name, each.since), each.text) != each.text for each in after.queries)
+        if reshaped or other or returning or rewritten or before.tables_id != after.tables_id:
             return False
         self._declare_inlets(inlet for inlet in layout.inlets if inlet.number not in schemas)
         try:

@@ -13,7 +13,6 @@ engine of an earlier version of the same history catches up from the newest segm
 from __future__ import annotations
 
 import json
-import pickle
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.adapt import JoinSample
+from penstock.adapt import JoinSample, encode_samples
 from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
 from penstock.spark.layout import Layout
@@ -34,8 +33,14 @@ from penstock.spark.worker.segments import Segment, build_segment, choose_rewrit
 from penstock.state import decode_table, encode_table
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
+OutputKey = tuple[str, str]
+"""A kind of output (result, late, dead) and the query or stream it belongs to."""
 OutputRow = tuple[int, str, str, int, bytes]
 """cell, kind, name, rows, data: what a cell writes."""
+WriteOutput = Callable[[int, str, Iterable[tuple[OutputKey, pa.Table]]], list[OutputRow]]
+"""Writes the tables of a cell, given the token of the attempt, and returns the rows that Spark gets."""
+_ROW_BYTES = 8 * 2**20
+"""About the largest size of the data in one output row."""
 
 
 HEADER_KEY = (0, 0)
@@ -108,11 +113,20 @@ CELL_CACHE = CellCache()
 class CellState:
     """The state of one cell during one attempt of one micro-batch."""
 
-    def __init__(self, run: str, layout: Layout, state: MapState, cache: CellCache = CELL_CACHE) -> None:
+    def __init__(
+        self,
+        run: str,
+        layout: Layout,
+        state: MapState,
+        cache: CellCache = CELL_CACHE,
+        write: WriteOutput | None = None,
+    ) -> None:
+        """`write`: writes the results; by default they are output rows."""
         self._run = run
         self._layout = layout
         self._state = state
         self._cache = cache
+        self._write = write or encode_output
 
     def step(
         self, number: int, packed: Iterable[PackedRow], on_stage: Callable[[str, int, int], None]
@@ -130,10 +144,11 @@ class CellState:
         on_stage("mutated", number, header.version)
         header = self._commit(header, batch, token)
         on_stage("stored", number, header.version)
-        output = _encode_output(number, results, batch)
+        output = self._write(number, token, _list_output(results, batch))
+        on_stage("written", number, header.version)
         samples, failure = _sample_cell(cell)
         if samples:
-            output.append((number, SAMPLES, "", len(samples), pickle.dumps(samples)))
+            output.append((number, SAMPLES, "", len(samples), encode_samples(samples)))
         report = {
             **_report_state(header),
             **_report_input(batch),
@@ -268,13 +283,24 @@ def _sample_cell(cell: Cell) -> tuple[list[JoinSample], str | None]:
         return [], f"{type(error).__name__}: {error}"
 
 
-def _encode_output(cell: int, results: Mapping[str, pa.Table], batch: CellBatch) -> list[OutputRow]:
-    out: list[OutputRow] = []
+def _list_output(results: Mapping[str, pa.Table], batch: CellBatch) -> Iterator[tuple[OutputKey, pa.Table]]:
+    """The tables with rows that a cell writes."""
     for kind, tables in ((RESULT, results), (LATE, batch.late), (DEAD, batch.dead)):
-        out += [
-            (cell, kind, name, table.num_rows, encode_table(table)) for name, table in tables.items() if table.num_rows
-        ]
-    return out
+        yield from (((kind, name), table) for name, table in tables.items() if table.num_rows)
+
+
+def encode_output(cell: int, token: str, output: Iterable[tuple[OutputKey, pa.Table]]) -> list[OutputRow]:
+    """All tables as output rows, the same for every attempt."""
+    del token
+    return [row for key, table in output for row in encode_rows(cell, key, table)]
+
+
+def encode_rows(cell: int, key: OutputKey, table: pa.Table) -> list[OutputRow]:
+    """A table as output rows of a bounded size."""
+    parts = max(1, min(-(-table.nbytes // _ROW_BYTES), table.num_rows))
+    size = -(-table.num_rows // parts)
+    chunks = (table.slice(start, size) for start in range(0, table.num_rows, size))
+    return [(cell, *key, chunk.num_rows, encode_table(chunk)) for chunk in chunks]
 
 
 def _report_input(batch: CellBatch) -> dict[str, object]:

@@ -19,6 +19,7 @@ from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.batch import PackedRow
 from penstock.spark.worker.cell_state import CellState
 from penstock.spark.worker.setup import freeze_gc, read_task_spec
+from penstock.spark.worker.writer import OutputWriter
 
 OUTPUT_TYPE = (
     StructType()
@@ -60,7 +61,9 @@ class CellProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         number = find_cell_keys(self._spec.cells).index(int(key[0]))
-        state = CellState(self._run, get_layout(read_task_spec(self._spec)), self._state)
+        layout = get_layout(read_task_spec(self._spec))
+        writer = OutputWriter.for_task(layout)
+        state = CellState(self._run, layout, self._state, write=None if writer is None else writer.write)
         result = Row(*OUTPUT_TYPE.names)
         for output in state.step(number, map(_to_packed_row, rows), self.on_stage):
             yield from (result(*written) for written in output)

@@ -23,10 +23,22 @@ def get_task_context() -> TaskContext:
     return context
 
 
+def get_task_property(name: str) -> str | None:
+    """A local property of the thread that started this task, which is the thread of the micro-batch."""
+    return get_task_context().getLocalProperty(name)
+
+
+def get_batch() -> int:
+    """The number of the micro-batch of this task."""
+    batch = get_task_property(_BATCH_PROPERTY)
+    if batch is None:
+        raise InternalError("NO_BATCH", "this task is not part of a micro-batch")
+    return int(batch)
+
+
 def read_task_spec(spec: PipelineSpec) -> PipelineSpec:
     """A pipeline's spec with the config of the micro-batch of this task."""
-    context = get_task_context()
-    configs, batch = context.getLocalProperty(CONFIG_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
+    configs, batch = get_task_property(CONFIG_PROPERTY), get_task_property(_BATCH_PROPERTY)
     return (
         spec
         if configs is None or batch is None

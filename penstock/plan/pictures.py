@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from penstock.plan import ExplainNode
+from penstock.plan.explain import ExplainNode
 
 CHARACTER_WIDTH = 7.3  # of a monospace font at 12 px
 LINE_HEIGHT = 17

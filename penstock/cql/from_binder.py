@@ -1,0 +1,194 @@
+"""Binds the FROM clause: inner joins are flat, an outer join becomes one item with the columns of both sides.
+
+Law: `(a LEFT JOIN b ON p) JOIN c` reads two relations: the outer join of a and b, and c. The inner joins on either side
+of an outer join keep a free order; the outer join itself stays where the text has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from penstock.cql.bound import OuterJoin, OuterJoinKind, Select, SelectItem, Source, Subquery
+from penstock.cql.errors import Span
+from penstock.cql.scope import Scope, ScopeItem, make_scope_item
+from penstock.cql.sources import BindBody, Names, bind_source
+from penstock.cql.syntax import Amount, FromSyntax, JoinSyntax, Name, SourceSyntax
+from penstock.cql.windows import CURRENT
+from penstock.expr import BOOL, Call, Column, Expr, find_common_type, rewrite
+
+BindCondition = Callable[[exp.Expr, Scope], tuple[Expr, ...]]
+"""Binds an ON condition; returns its conjuncts."""
+
+
+@dataclass(frozen=True)
+class FromBlock:
+    """Relations that are joined by conditions, and the names that expressions have for their columns."""
+
+    sources: tuple[Source, ...]
+    conditions: tuple[Expr, ...]
+    items: tuple[ScopeItem, ...]
+    merged: Mapping[str, Expr]
+
+    def join(self, other: FromBlock) -> FromBlock:
+        """Both blocks as one, without a condition between them."""
+        return FromBlock(
+            self.sources + other.sources,
+            self.conditions + other.conditions,
+            self.items + other.items,
+            {**self.merged, **other.merged},
+        )
+
+    def list_columns(self) -> tuple[SelectItem, ...]:
+        """All columns, with names that are unique."""
+        columns = (column for item in self.items for column in item.columns.values())
+        return tuple(SelectItem(self.qualify(column), column) for column in columns)
+
+    def qualify(self, column: Column) -> str:
+        """The name of a column with its alias; a column of an outer join has such a name already."""
+        relations = (source.relation for source in self.sources if source.alias == column.alias)
+        done = any(isinstance(each, Subquery) and each.qualified for each in relations)
+        return column.name if done else f"{column.alias}.{column.name}"
+
+
+@dataclass(frozen=True)
+class FromBinder:
+    """Binds the FROM items of one SELECT."""
+
+    names: Names
+    window: Amount | None
+    """The window of every stream that has none, from the clause WINDOW."""
+    bind_body: BindBody
+    bind_condition: BindCondition
+
+    def bind(self, syntax: FromSyntax) -> FromBlock:
+        if isinstance(syntax, SourceSyntax):
+            source = bind_source(syntax, self.window, self.names, self.bind_body)
+            return FromBlock((source,), (), (make_scope_item(source),), {})
+        left, right = self.bind(syntax.left), self.bind(syntax.right)
+        self.check_aliases(left, right, syntax.right)
+        if syntax.kind in ("inner", "cross"):
+            joined = left.join(right)
+            on, merged = self._bind_on(syntax, left, right, joined)
+            return replace(joined, conditions=joined.conditions + on, merged={**joined.merged, **merged})
+        return self._bind_outer(syntax, left, right)
+
+    def check_aliases(self, left: FromBlock, right: FromBlock, syntax: FromSyntax) -> None:
+        """Refuse an alias that both sides have."""
+        known = {item.alias.casefold() for item in left.items}
+        for item in right.items:
+            if item.alias.casefold() in known:
+                message = f"alias {item.alias} appears twice in FROM; give each item its own alias with AS"
+                span = _find_alias_span(syntax, item.alias)
+                raise self.names.origin.error("DUPLICATE_ALIAS", message, span, alias=item.alias)
+
+    def _bind_outer(self, syntax: JoinSyntax, left: FromBlock, right: FromBlock) -> FromBlock:
+        left, right = _collapse(left), _collapse(right)
+        on, merged = self._bind_on(syntax, left, right, left.join(right))
+        sides = (right, left) if syntax.kind == "right" else (left, right)
+        kind = _OUTER_KINDS[syntax.kind]
+        self._check_preserved(kind, sides, syntax.span)
+        shown = left if kind in ("semi", "anti") else left.join(right)
+        body = OuterJoin(kind, sides[0].sources[0], sides[1].sources[0], on, shown.list_columns())
+        return _as_one_source(body, shown, merged if kind not in ("semi", "anti") else {})
+
+    def _check_preserved(self, kind: OuterJoinKind, sides: tuple[FromBlock, FromBlock], span: Span) -> None:
+        kept = sides if kind == "full" else sides[:1]
+        for side in kept:
+            source = side.sources[0]
+            if source.is_table:
+                message = (
+                    f"{source.alias} is a static table, and {kind.upper()} JOIN keeps its rows without a partner; put "
+                    "the stream on that side"
+                )
+                raise self.names.origin.error("TABLE_PRESERVED", message, span, alias=source.alias)
+
+    def _bind_on(
+        self, syntax: JoinSyntax, left: FromBlock, right: FromBlock, joined: FromBlock
+    ) -> tuple[tuple[Expr, ...], dict[str, Expr]]:
+        """The conjuncts of a join, and the columns that USING or NATURAL merge."""
+        if syntax.condition is not None:
+            return self.bind_condition(syntax.condition, Scope(self.names.origin, joined.items, joined.merged)), {}
+        conditions, merged = [], {}
+        for name in self._list_common_names(syntax, left, right):
+            one, other = self._find_using(name, left), self._find_using(name, right)
+            kind = find_common_type(one.type, other.type)
+            if kind is None:
+                message = f"the two columns {name.text} have types that cannot be compared"
+                raise self.names.origin.error("TYPE_MISMATCH", message, name.span)
+            conditions.append(Call("=", (_cast(one, kind), _cast(other, kind)), BOOL))
+            merged[name.text] = _merge_columns(syntax, _cast(one, kind), _cast(other, kind))
+        return tuple(conditions), merged
+
+    def _list_common_names(self, syntax: JoinSyntax, left: FromBlock, right: FromBlock) -> list[Name]:
+        if not syntax.natural:
+            return list(syntax.using)
+        known = {name.casefold() for name, _ in self._expand(right)}
+        return [Name(name, syntax.span) for name, _ in self._expand(left) if name.casefold() in known]
+
+    def _expand(self, block: FromBlock) -> list[tuple[str, Expr]]:
+        return Scope(self.names.origin, block.items, block.merged).expand()
+
+    def _find_using(self, name: Name, block: FromBlock) -> Expr:
+        found = Scope(self.names.origin, block.items, block.merged).list_candidates(name.text)
+        if len(found) != 1:
+            many = "more than one column" if found else "no column"
+            owner = ", ".join(item.alias for item in block.items)
+            message = f"USING names {name.text}, and {owner} has {many} of that name"
+            raise self.names.origin.error("UNKNOWN_COLUMN", message, name.span, name=name.text)
+        return found[0]
+
+
+_OUTER_KINDS: dict[str, OuterJoinKind] = {
+    "left": "left",
+    "right": "left",
+    "full": "full",
+    "semi": "semi",
+    "anti": "anti",
+}
+
+
+def _merge_columns(syntax: JoinSyntax, left: Expr, right: Expr) -> Expr:
+    """The column of USING: that of the side that keeps its rows; of both sides if both do."""
+    if syntax.kind == "full":
+        return Call("coalesce", (left, right), left.type)
+    return right if syntax.kind == "right" else left
+
+
+def _cast(expr: Expr, kind: object) -> Expr:
+    return expr if expr.type == kind else Call("cast", (expr,), kind)
+
+
+def _collapse(block: FromBlock) -> FromBlock:
+    """A side of an outer join as one relation."""
+    if len(block.sources) == 1 and not block.conditions:
+        return block
+    body = Select(block.sources, block.conditions, block.list_columns())
+    return _as_one_source(body, block, block.merged)
+
+
+def _as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: Mapping[str, Expr]) -> FromBlock:
+    """A body as one FROM item, whose columns keep the names that the text has for them."""
+    alias = "+".join(item.alias for item in shown.items)
+    source = Source(alias, Subquery(alias, body, qualified=True), CURRENT)
+
+    def move(column: Column) -> Column:
+        return Column(alias, shown.qualify(column), column.type)
+
+    items = tuple(
+        replace(item, columns={name: move(column) for name, column in item.columns.items()}) for item in shown.items
+    )
+    moved = {
+        name: rewrite(expr, lambda node: move(node) if isinstance(node, Column) else node)
+        for name, expr in merged.items()
+    }
+    return FromBlock((source,), (), items, moved)
+
+
+def _find_alias_span(syntax: FromSyntax, alias: str) -> Span:
+    if isinstance(syntax, SourceSyntax):
+        return (syntax.alias or syntax.relation).span
+    sides = (_find_alias_span(side, alias) for side in (syntax.left, syntax.right))
+    return next(sides)

@@ -1,0 +1,63 @@
+"""Relations inside a query: parts that several parts may read, and a filter with a projection over one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from penstock.expr import Expr, to_sql
+from penstock.plan.explain import ExplainNode
+from penstock.plan.query import DifferencePart, Outputs, PlanPart, ShapeQueue
+
+
+@dataclass(frozen=True)
+class RelationPart(PlanPart):
+    """A relation that other parts read. Equal relations of a query are computed once."""
+
+    is_relation = True
+    input: PlanPart
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return inputs[0]
+
+    def replan(self, shapes: ShapeQueue) -> PlanPart:
+        return shapes.replan_once(self, lambda: replace(self, input=self.input.replan(shapes)))
+
+
+@dataclass(frozen=True)
+class ProjectPart(PlanPart):
+    """The rows of another part that satisfy all conditions, with the output columns."""
+
+    input: PlanPart
+    title: str
+    conditions: tuple[Expr, ...]
+    outputs: Outputs
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        where = " AND ".join(to_sql(condition) for condition in self.conditions)
+        return ExplainNode(self.title, (("where", where),) if where else (), inputs)
+
+
+@dataclass(frozen=True)
+class UnmatchedPart(DifferencePart):
+    """The rows of the first side without a partner; the second side has the rows with one."""
+
+    distorted_as = "an outer join"
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode("rows without a partner", (), inputs)

@@ -1,0 +1,50 @@
+"""Sinks: where results go, micro-batch by micro-batch. See `protocol` for the three kinds."""
+
+from penstock.spark.sinks.connectors import from_connector
+from penstock.spark.sinks.driver import ConsoleSink, MemorySink
+from penstock.spark.sinks.factories import console, csv, foreach, foreachBatch, json, memory, orc, parquet, spark
+from penstock.spark.sinks.file_names import FolderMode
+from penstock.spark.sinks.files import FileSink
+from penstock.spark.sinks.folders import check_folders, clear_folders, describe_sink
+from penstock.spark.sinks.protocol import (
+    DRIVER_LIMIT,
+    Attempt,
+    DriverSink,
+    FrameSink,
+    Sink,
+    TaskSink,
+    as_sink,
+    format_size,
+    open_sink,
+    sink_connector,
+)
+
+__all__ = [
+    "DRIVER_LIMIT",
+    "Attempt",
+    "ConsoleSink",
+    "DriverSink",
+    "FileSink",
+    "FolderMode",
+    "FrameSink",
+    "MemorySink",
+    "Sink",
+    "TaskSink",
+    "as_sink",
+    "check_folders",
+    "clear_folders",
+    "console",
+    "csv",
+    "describe_sink",
+    "foreach",
+    "foreachBatch",
+    "format_size",
+    "from_connector",
+    "json",
+    "memory",
+    "open_sink",
+    "orc",
+    "parquet",
+    "sink_connector",
+    "spark",
+]

@@ -1,0 +1,46 @@
+"""The sinks of CREATE SINK statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.errors import QueryError, UnsupportedError
+from penstock.spark.sinks.factories import console, csv, json, memory, orc, parquet, spark
+from penstock.spark.sinks.protocol import Sink
+
+_FILE_SINKS: Mapping[str, Callable[..., Sink]] = {"parquet": parquet, "orc": orc, "csv": csv, "json": json}
+_DRIVER_SINKS: Mapping[str, Callable[..., Sink]] = {"console": console, "memory": memory}
+_SPARK_FORMATS = ("delta", "jdbc", "avro")
+_NOT_YET = ("kafka", "postgres")
+
+
+def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
+    """The sink of CREATE SINK … TO format OPTIONS (…)."""
+    kind = format_.casefold()
+    if kind in _SPARK_FORMATS:
+        return spark(kind, **options)
+    if kind in _NOT_YET:
+        message = f"sink {name}: {format_} cannot be written by this version; {_list_known()} can"
+        raise UnsupportedError("SINK_NOT_YET", message)
+    if kind not in _FILE_SINKS and kind not in _DRIVER_SINKS:
+        raise QueryError("UNKNOWN_SINK_FORMAT", f"sink {name}: no format {format_}; known are {_list_known()}")
+    given = {key.casefold(): value for key, value in options.items()}
+    allowed = _list_options(kind)
+    unknown = set(given) - {option.casefold() for option in allowed}
+    if unknown or ("path" in allowed and "path" not in given):
+        raise QueryError("SINK_OPTIONS", f"sink {name}: {kind} takes the options {', '.join(allowed)}")
+    if kind in _DRIVER_SINKS:
+        return _DRIVER_SINKS[kind](**given)
+    header = {"header": given["header"].casefold() == "true"} if "header" in given else {}
+    size = {"file_size": given["filesize"]} if "filesize" in given else {}
+    return _FILE_SINKS[kind](given["path"], mode=given.get("mode", "error").casefold(), **header, **size)
+
+
+def _list_options(kind: str) -> tuple[str, ...]:
+    if kind in _DRIVER_SINKS:
+        return ("limit",)
+    return ("path", "mode", "header", "fileSize") if kind == "csv" else ("path", "mode", "fileSize")
+
+
+def _list_known() -> str:
+    return ", ".join([*_FILE_SINKS, *_SPARK_FORMATS, *_DRIVER_SINKS])

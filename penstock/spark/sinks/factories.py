@@ -1,0 +1,97 @@
+"""The sinks that users name: `ps.sinks.parquet(path)` and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import DataError, QueryError
+from penstock.spark.sinks import formats
+from penstock.spark.sinks.driver import ConsoleSink, ForeachSink, MemorySink
+from penstock.spark.sinks.driver_files import DriverFileSink
+from penstock.spark.sinks.file_names import FolderMode
+from penstock.spark.sinks.files import FILE_SIZE, FileSink
+from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
+from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink, parse_size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def parquet(path: str, mode: FolderMode = "error", *, file_size: int | str = FILE_SIZE) -> FileSink | DriverFileSink:
+    """Parquet files in a folder, written by the tasks. A file is ended at `file_size`, such as "512 MB".
+
+    `mode`: what a run with a new checkpoint does with files of an earlier one: "error", "append" or "overwrite".
+    """
+    return _build_file_sink(str(path), formats.PARQUET, mode, parse_size(file_size))
+
+
+def orc(path: str, mode: FolderMode = "error", *, file_size: int | str = FILE_SIZE) -> FileSink | DriverFileSink:
+    """ORC files in a folder, written by the tasks."""
+    return _build_file_sink(str(path), formats.ORC, mode, parse_size(file_size))
+
+
+def csv(
+    path: str, header: bool = True, mode: FolderMode = "error", *, file_size: int | str = FILE_SIZE
+) -> FileSink | DriverFileSink:
+    """CSV files in a folder, written by the tasks."""
+    return _build_file_sink(str(path), formats.build_csv(header), mode, parse_size(file_size))
+
+
+def json(path: str, mode: FolderMode = "error", *, file_size: int | str = FILE_SIZE) -> FileSink | DriverFileSink:
+    """Files with one JSON object per line, written by the tasks."""
+    return _build_file_sink(str(path), formats.JSON, mode, parse_size(file_size))
+
+
+def console(file: IO[str] | None = None, *, limit: int | str = DRIVER_LIMIT) -> DriverSink:
+    """Lines on stdout, or in another open file. `limit`: the bytes of a micro-batch that the driver takes."""
+    return ConsoleSink(file, parse_size(limit))
+
+
+def memory(*, limit: int | str = DRIVER_LIMIT) -> MemorySink:
+    """A table in the driver: `sink.table()`. `limit`: the bytes of a micro-batch that the driver takes."""
+    return MemorySink(parse_size(limit))
+
+
+def foreach(function: Callable[[pa.Table, int], Any], *, limit: int | str = DRIVER_LIMIT) -> DriverSink:
+    """A function of (rows, batch), called in the driver. `limit`: the bytes of a micro-batch that the driver takes.
+
+    It may be called twice with the same batch and must then have no further effect.
+    """
+    return ForeachSink(_check_callable("foreach", "(rows, batch)", function), parse_size(limit))
+
+
+def foreachBatch(function: Callable[[DataFrame, int], Any]) -> FrameSink:  # noqa: N802 - Spark's name
+    """A function of (DataFrame, batch), as in Spark's `foreachBatch`.
+
+    It may be called twice with the same batch and must then have no further effect.
+    """
+    return ForeachBatchSink(_check_callable("foreachBatch", "(frame, batch)", function))
+
+
+def spark(format: str, **options: Any) -> FrameSink:
+    """Any batch format of Spark by its name, such as "delta" or "jdbc", with the options of its writer.
+
+    Delta writes a micro-batch once. With other formats a repeated micro-batch is appended again.
+    """
+    if not isinstance(format, str) or not format:
+        raise QueryError("UNKNOWN_SINK_FORMAT", f"a format is named by a text such as 'delta', not {format!r}")
+    return SparkSink(format, options)
+
+
+def _build_file_sink(
+    path: str, file_format: formats.FileFormat, mode: FolderMode, file_size: int
+) -> FileSink | DriverFileSink:
+    """Files that tasks write, or the driver if pyarrow, which tasks write with, does not know the URI."""
+    try:
+        return FileSink(path, file_format, mode, file_size)
+    except DataError:
+        return DriverFileSink(path, file_format, mode)
+
+
+def _check_callable(name: str, parameters: str, function: Any) -> Any:
+    if not callable(function):
+        raise QueryError("NOT_CALLABLE", f"{name} takes a function of {parameters}, not {function!r}")
+    return function

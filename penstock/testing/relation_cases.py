@@ -1,0 +1,159 @@
+"""Random cases with relations: subqueries, WITH, and joins of all kinds, nested to any depth."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.types as pt
+
+from penstock.cql import Stream
+from penstock.testing.case import Case
+from penstock.testing.generate import random_case
+from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.query_text import random_window
+
+JOINS = ("JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN")
+ATTEMPTS = 15
+_NUMBERS = ("x", "y", "z", "id")
+"""The columns of every generated stream that are integers."""
+
+
+def random_relations_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 2, **knobs: Any) -> Case:
+    """A case whose query reads relations, nested up to `depth`; other knobs are those of `random_case`."""
+    for attempt in range(ATTEMPTS):
+        rng = random.Random(f"penstock relations {seed}.{attempt}")
+        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
+                           **knobs)  # fmt: skip
+        query = random_relations_text(rng, base.declarations, depth)
+        case = replace(base, seed=seed, query=query, plan="")
+        try:
+            answer = expected(query, case.accepted, {}, case.times, limit=limit)
+        except TooManyRows:
+            rows = max(3, rows * 2 // 3)
+            continue
+        if answer.num_rows or attempt > ATTEMPTS - 3:
+            vars(case)["expected"] = answer  # fills the cached property
+            return case
+    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+
+def random_relations_text(rng: random.Random, streams: Sequence[Stream], depth: int = 2) -> str:
+    """The text of a query over the streams of a generated case."""
+    writer = _RelationWriter(rng, streams)
+    text = writer.write_query(depth)
+    how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
+    return f"{how} ({text})" if how.endswith("STREAM") else text + how
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """A FROM item as text, and the integer columns that can be read of it."""
+
+    text: str
+    columns: tuple[str, ...]
+
+
+class _RelationWriter:
+    """Writes query texts. Every query has the integer columns k, n and, in some forms, m."""
+
+    def __init__(self, rng: random.Random, streams: Sequence[Stream]) -> None:
+        self.rng, self.streams = rng, streams
+        self.unit = "SECONDS" if pt.is_timestamp(streams[0].time_type) else None
+        self._aliases = 0
+
+    def write_query(self, depth: int) -> str:
+        """A query, with a query of WITH before it or not."""
+        rng = self.rng
+        if depth and rng.random() < 0.2:
+            name = self._name_alias()
+            shared = _Relation(f"{name}", ("k", "n"))
+            inner = self._write_body(depth - 1)
+            left, right = self._name_alias(), self._name_alias()
+            items = [_Relation(f"{shared.text} AS {left}", self._qualify(left, shared.columns)),
+                     _Relation(f"{shared.text} AS {right}", self._qualify(right, shared.columns))]  # fmt: skip
+            return f"WITH {name} AS ({inner}) {self._write_select(self._join(items))}"
+        return self._write_body(depth)
+
+    def _write_body(self, depth: int) -> str:
+        rng = self.rng
+        kind = rng.choice(("select", "select", "select", "group", "distinct", "union", "except"))
+        if kind in ("union", "except"):
+            left, right = (self._write_select(self._write_from(depth)) for _ in range(2))
+            return f"{left} {'UNION ALL' if kind == 'union' else 'EXCEPT'} {right}"
+        source = self._write_from(depth)
+        if kind == "group":
+            return self._write_group(source)
+        return self._write_select(source, "DISTINCT " if kind == "distinct" else "")
+
+    def _write_select(self, source: _Relation, words: str = "") -> str:
+        one, other = self._draw_columns(source)
+        where = f" WHERE {self._write_condition(source)}" if self.rng.random() < 0.4 else ""
+        return f"SELECT {words}{one} AS k, {other} AS n FROM {source.text}{where}"
+
+    def _write_group(self, source: _Relation) -> str:
+        key, value = self._draw_columns(source)
+        call = self.rng.choice(("COUNT(*)", f"COUNT({value})", f"MAX({value})", f"MIN({value})", f"SUM({value})"))
+        having = self.rng.choice(("", "", " HAVING COUNT(*) > 1"))
+        if self.rng.random() < 0.2:
+            return f"SELECT {call} AS k, COUNT(*) AS n FROM {source.text}"
+        return f"SELECT {key} AS k, {call} AS n FROM {source.text} GROUP BY {key}{having}"
+
+    # ── FROM ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_from(self, depth: int) -> _Relation:
+        return self._join([self._write_item(depth) for _ in range(self.rng.choice((1, 2, 2, 3)))])
+
+    def _write_item(self, depth: int) -> _Relation:
+        rng, alias = self.rng, self._name_alias()
+        if depth and rng.random() < 0.4:
+            return _Relation(f"({self._write_body(depth - 1)}) AS {alias}", self._qualify(alias, ("k", "n")))
+        stream = rng.choice(self.streams)
+        kind = rng.choice(("range", "range", "range", "rows", "partition", "now", "unbounded"))
+        window = random_window(rng, kind, rng.choice((3, 8)), self.unit)
+        names = [name for name in stream.schema.names if name in _NUMBERS]
+        return _Relation(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
+
+    def _join(self, items: Sequence[_Relation]) -> _Relation:
+        """The items, joined from left to right, with the last two in parentheses or not."""
+        if len(items) == 1:
+            return items[0]
+        if len(items) > 2 and self.rng.random() < 0.3:
+            last = self._join(items[-2:])
+            return self._join([*items[:-2], _Relation(f"({last.text})", last.columns)])
+        joined = items[0]
+        for item in items[1:]:
+            joined = self._join_pair(joined, item)
+        return joined
+
+    def _join_pair(self, left: _Relation, right: _Relation) -> _Relation:
+        rng = self.rng
+        kind = rng.choice(JOINS)
+        both = _Relation(f"{left.text} {kind} {right.text}", (*left.columns, *right.columns))
+        if kind == "CROSS JOIN":
+            return both
+        terms = [f"{rng.choice(left.columns)} {rng.choice(('=', '=', '=', '<'))} {rng.choice(right.columns)}"]
+        if rng.random() < 0.3:
+            terms.append(self._write_condition(both))
+        shown = left.columns if kind in ("SEMI JOIN", "ANTI JOIN") else both.columns
+        return _Relation(f"{both.text} ON {' AND '.join(terms)}", shown)
+
+    # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_condition(self, source: _Relation) -> str:
+        one, other = self._draw_columns(source)
+        return self.rng.choice(
+            (f"{one} > 0", f"{one} IS NULL", f"{one} IS NOT NULL", f"{one} <= {other}", f"{one} <> 2")
+        )
+
+    def _draw_columns(self, source: _Relation) -> tuple[str, str]:
+        return self.rng.choice(source.columns), self.rng.choice(source.columns)
+
+    def _name_alias(self) -> str:
+        self._aliases += 1
+        return f"r{self._aliases}"
+
+    def _qualify(self, alias: str, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{alias}.{name}" for name in names)
