@@ -6,10 +6,10 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test storm bounds mutants faults check soak lab clean
+.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: $(READY) ## make .venv with Penstock and its tools (again only when pyproject.toml changes)
 	@echo "ready: .venv"
@@ -26,6 +26,12 @@ demo: $(READY) ## a short story on local Spark: five streams, a dozen queries; r
 
 test: $(READY) ## every test but those of make faults and make soak
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not faults"
+
+test-matrix: ## a selection of the tests on Python 3.11, 3.12 and 3.13, lowest and newest dependencies (ARGS=...)
+	$(PYTHON) scripts/run_matrix.py $(ARGS)
+
+wheel: ## build the wheel, install it on Python 3.11, 3.12 and 3.13, measure imports and first results (ARGS=...)
+	$(PYTHON) scripts/check_wheel.py $(ARGS)
 
 storm: $(READY) ## random storms from a random first seed until stopped, or for MINUTES=...; failing seeds are listed
 	@$(BIN)/python tests/storm/endless.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST))

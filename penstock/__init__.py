@@ -55,10 +55,16 @@ def __getattr__(name: str) -> Any:
     module, attribute = _LAZY_IMPORTS[name]
     try:
         found = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pandas", "google"):
+    except (ImportError, AttributeError):  # AttributeError: an older pyspark lacks what a class derives from
+        problem = _find_problem(spark=module.startswith("penstock.spark"))
+        if problem is None:
             raise
-        raise ResourceError(
-            "SPARK_NOT_INSTALLED", f"penstock.{name} needs {error.name}: pip install 'penstock[spark]'"
-        ) from error
+        raise problem from None
     return found if attribute is None else getattr(found, attribute)
+
+
+def _find_problem(*, spark: bool) -> ResourceError | None:
+    """The package that is missing or of the wrong version, if that explains a failed import."""
+    from penstock.spark.environment import check_packages  # noqa: PLC0415 - only to explain a failure
+
+    return next((each.to_error() for each in check_packages(spark=spark) if each.level == "problem"), None)

@@ -323,7 +323,7 @@ class Reslice(_QueryCommand):
 
 @dataclass(frozen=True)
 class Begin:
-    """The first command of a control stream. It has no effect: Spark cannot read an empty folder."""
+    """The first command of a control stream. It has no effect: it causes the first micro-batch."""
 
     key = "begin"
 

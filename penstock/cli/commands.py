@@ -22,7 +22,8 @@ from penstock import lab as labs
 from penstock.cli.ctl import ctl
 from penstock.cli.interrupts import explain_interrupt
 from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
-from penstock.errors import DataError, PenstockWarning, QueryError, ResourceError
+from penstock.errors import DataError, PenstockWarning, QueryError
+from penstock.spark.environment import require_spark
 
 if TYPE_CHECKING:
     from penstock.cql import Script
@@ -76,11 +77,9 @@ def demo(
     else:
         if out.exists():
             raise DataError("FOLDER_IN_USE", f"{out} already exists; remove it, or name another folder with --out")
-        try:
-            from penstock.demo import on_spark  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            message = f"the demo needs {error.name}: pip install 'penstock[spark]', or try `penstock demo --embedded`"
-            raise ResourceError("SPARK_NOT_INSTALLED", message) from error
+        require_spark("penstock demo --embedded runs without Spark")
+        from penstock.demo import on_spark  # noqa: PLC0415
+
         with explain_interrupt(f"remove {out} before the next demo"):
             fine = on_spark.run_spark_demo(Console(), out)
     if not fine:
@@ -214,6 +213,7 @@ def run(
     options.check_folders(found)
     _print_warnings(found)
     simplefilter("ignore", PenstockWarning)  # they are printed with their places in the script
+    require_spark()
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (see the module)
 
     console = Console(stderr=True, highlight=False)
@@ -234,6 +234,7 @@ def rescale(
     _verbose: Verbosity = 0,
 ) -> None:
     """Write a checkpoint with another number of cells; the run continues from it where it stopped."""
+    require_spark()
     from penstock.spark.rescale import rescale as rescale_checkpoint  # noqa: PLC0415 (see the module)
     from penstock.spark.session import create_log_file, local_session  # noqa: PLC0415
 
@@ -243,6 +244,25 @@ def rescale(
         print_json({"checkpoint": new, "cells": cells, "baseRows": rows})
     else:
         print(f"{new}: {cells} cells with {rows} base rows; start the pipeline with this checkpoint and cells={cells}")
+
+
+@app.command()
+def doctor(
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Start Spark too, or check only what the engine needs.")
+    ] = True,
+    json: JsonFlag = False,
+) -> None:
+    """Check Python, packages, Java, Spark and this machine. The exit code is 1 if something must be fixed."""
+    from penstock.cli.doctor import diagnose, format_json, is_fine, print_findings  # noqa: PLC0415 (see run)
+
+    findings = diagnose(spark=spark, console=Console(stderr=True, highlight=False))
+    if json:
+        print(format_json(findings))
+    else:
+        print_findings(findings, Console())
+    if not is_fine(findings):
+        raise typer.Exit(1)
 
 
 def _print_labs(wanted: bool) -> None:

@@ -25,6 +25,16 @@ from penstock.cql.syntax import Amount, Name
 T = TypeVar("T")
 
 _NO_TOKEN = Token(TokenType.SENTINEL, "")
+_QUOTED_TOKENS = frozenset(
+    {
+        TokenType.BYTE_STRING,
+        TokenType.HEX_STRING,
+        TokenType.IDENTIFIER,
+        TokenType.NATIONAL_STRING,
+        TokenType.RAW_STRING,
+        TokenType.STRING,
+    }
+)
 # Words that can follow a number and are not a misspelled unit.
 _WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS"})
 
@@ -53,6 +63,10 @@ class ScalarParser(SparkParser):
     COLUMN_OPERATORS: ClassVar = {
         token: SparkParser.COLUMN_OPERATORS[token] for token in (TokenType.DOT, TokenType.DCOLON)
     }
+
+    # As in Spark SQL, % binds as * and / do; earlier sqlglot 30 has it with + and -.
+    TERM: ClassVar = {token: node for token, node in SparkParser.TERM.items() if token != TokenType.MOD}
+    FACTOR: ClassVar = {**SparkParser.FACTOR, TokenType.MOD: exp.Mod}
 
     @property
     def origin(self) -> Origin:
@@ -92,6 +106,10 @@ class ScalarParser(SparkParser):
 
     def is_next(self, *words: str) -> bool:
         return self._match_text_seq(*words, advance=False)
+
+    def is_keyword(self) -> bool:
+        """Whether the current token can be a keyword; a quoted text or name cannot."""
+        return self._curr.token_type not in _QUOTED_TOKENS
 
     def is_at(self, *types: TokenType) -> bool:
         return self._curr.token_type in types
@@ -191,6 +209,20 @@ class ScalarParser(SparkParser):
             start, end = self.span_since(first)
             node.meta.update(start=start, end=end - 1)
         return node
+
+    def _match_text_seq(self, *texts: str, advance: bool = True) -> bool:
+        """Some versions of sqlglot match quoted names as keywords; CQL never does."""
+        index = self._index
+        matched = all(self._match_keyword(text) for text in texts)
+        if not (matched and advance):
+            self._retreat(index)
+        return matched
+
+    def _match_keyword(self, text: str) -> bool:
+        if not self.is_keyword() or self._curr.text.upper() != text:
+            return False
+        self._advance()
+        return True
 
     def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         items = [item for item in [parse_method()] if item is not None]

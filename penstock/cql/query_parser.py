@@ -173,7 +173,7 @@ class QueryParser(FromParser):
 
     def _read_clause_keyword(self, seen: list[str]) -> str | None:
         clause = " ".join(self._curr.text.upper().split())
-        if clause not in _CLAUSE_ORDER or self._curr.token_type in self.TEXT_MATCH_EXCLUDED_TOKENS:
+        if clause not in _CLAUSE_ORDER or not self.is_keyword():
             return None
         if clause in seen:
             raise self.origin.error("SYNTAX_ERROR", f"a second {clause}", self.locate_token())

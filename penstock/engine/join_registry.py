@@ -7,6 +7,7 @@ for whole instants if the query does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -124,6 +125,15 @@ class JoinRegistry:
         """Change the state policy of a join, for all queries that share it."""
         join.set_policy(state, demand)
         self._reindex()
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Let the joins store tuples inside, where possible, without joining them."""
+        for join in self:
+            join.begin_loading()
+        yield
+        for join in self:
+            join.end_loading()
 
     def _reindex(self) -> None:
         self._by_signature = {}

@@ -78,6 +78,7 @@ class JoinOperator:
         self.budget_scope: object = None
         """Only queries with the same budget scope may share the join; None is the scope of the engine."""
         self._run_count = 0
+        self._loading = False
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
             columns[ROW_NUMBER] = pa.array(np.arange(table.num_rows))
@@ -116,7 +117,7 @@ class JoinOperator:
         taken = self._ingest(self.inputs.read(cut.until))
         early_node = self.tree.early_node
         due = taken or (early_node is not None and early_node.pending.has_due(cut.until))
-        self._emit(self._step(cut.until) if due else None, cut.until)
+        self._emit(self._step(cut.until) if due and not self._loading else None, cut.until)
         if cut.reaches_bound:
             self.output.advance(None, cut.bound + 1 if self.inputs.strict else cut.bound)
         return taken + ahead
@@ -159,11 +160,30 @@ class JoinOperator:
         for alias, rows in relations.items():
             self._store(alias, rows)
         if self.tree.policy.lazy and not any(member.emits_ends for member in self.shared_join.members):
-            for store in self.tree.stores.values():
-                store.end_batch()
-            self.tree.restart()
+            self._start_incomplete()
         else:
             self.output.keep_restored(self.shared_join.matches.build(self.tree.rebuild(self.tree.plan)), done)
+
+    def begin_loading(self) -> None:
+        """Store tuples without joining them, until `end_loading`: their results are known elsewhere.
+
+        That is not possible if rows are needed at once: the policy builds them at once, a member passes them on or
+        emits their ends, or a budget or a migration depends on them. Then tuples are joined as always.
+        """
+        policy, shared = self.tree.policy, self.shared_join
+        free = self.inputs.early is None and self.tree.shedding is None and not self.trees.on_parallel_track
+        self._loading = (policy.lazy or not policy.states) and not shared.writers and free
+
+    def end_loading(self) -> None:
+        """Join what comes from now on; states are incomplete and are filled when they are needed."""
+        if self._loading:
+            self._loading = False
+            self._start_incomplete()
+
+    def _start_incomplete(self) -> None:
+        for store in self.tree.stores.values():
+            store.end_batch()
+        self.tree.restart()
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────
 

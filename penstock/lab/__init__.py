@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from penstock.errors import UnsupportedError
+from penstock.spark.environment import require_spark
 
 if TYPE_CHECKING:
     from penstock.lab.report import Report
@@ -26,6 +27,7 @@ class Lab:
 
     module: str
     description: str
+    needs_spark: bool = False
 
 
 LABS = {
@@ -46,8 +48,10 @@ LABS = {
     "slice": Lab(
         "penstock.lab.papers.state_slice.experiments", "many queries over one join: Figures 17 to 19 of State-Slice"
     ),
-    "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart"),
-    "peers": Lab("penstock.lab.peers.experiments", "Penstock compared with Spark's own joins, PyFlink and Pathway"),
+    "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart", True),
+    "peers": Lab(
+        "penstock.lab.peers.experiments", "Penstock compared with Spark's own joins, PyFlink and Pathway", True
+    ),
 }
 """The labs by name, in the order in which `penstock lab all` runs them."""
 
@@ -69,6 +73,8 @@ def select_labs(name: str) -> tuple[str, ...]:
 
 def run(name: str, quick: bool) -> Report:
     """Run one lab. Its module is imported here, because references and figures are optional dependencies."""
+    if LABS[name].needs_spark:
+        require_spark()
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     if missing:
         names = " and ".join(missing)

@@ -88,10 +88,11 @@ def create_temp_dir() -> TemporaryDirectory[str]:
 
 
 def kill_workers() -> None:
-    """Kill the Python workers of this process's Spark. Their state in memory is lost."""
+    """Kill the Python workers that run tasks of this process's Spark. Their state in memory is lost."""
     for pid in _list_descendants():
         try:
-            if b"pyspark.daemon" in (_PROC / str(pid) / "cmdline").read_bytes():
+            command = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+            if {b"pyspark.daemon", b"pyspark.worker"} <= set(command):
                 os.kill(pid, signal.SIGKILL)
         except OSError:
             continue

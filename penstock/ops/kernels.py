@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from penstock.state import I32, I64, NONE, U8
+from penstock.state import I32, I64, NONE, U8, compile_kernel
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
-
-_kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -24,7 +20,7 @@ _kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 # up to it, `codes[p]` its group. Every loop applies the changes and writes the state of the group at each point.
 
 
-@_kernel
+@compile_kernel
 def count_group_rows(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) -> None:
     """How many rows a group has."""
     at = 0
@@ -36,7 +32,7 @@ def count_group_rows(ends: I64, codes: I32, weights: I8, counts: I64, out: I64) 
         out[p] = counts[code]
 
 
-@_kernel
+@compile_kernel
 def sum_group_values(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I64, limbs: I64, out: I64) -> None:
     """Exact sums: `limbs[code]` are digits to the base 2**32, the last one signed. A value is a few digits from
     `starts` on. The digits do not overflow between carries while a point has fewer than 2**31 changes."""
@@ -58,7 +54,7 @@ def sum_group_values(ends: I64, codes: I32, weights: I8, pieces: I64, starts: I6
             out[p, j] = row[j]
 
 
-@_kernel
+@compile_kernel
 def limbs_to_double(limbs: I64, exponent: int, out: NDArray[np.float64]) -> None:
     """The doubles next to exact sums (ties to even); the lowest digit counts 2**exponent, at least 2**-1074."""
     width = limbs.shape[1]
@@ -100,7 +96,7 @@ def limbs_to_double(limbs: I64, exponent: int, out: NDArray[np.float64]) -> None
         out[p] = -value if negative else value
 
 
-@_kernel
+@compile_kernel
 def compute_distinct_weights(codes: I32, weights: I8, counts: I64, out: I8) -> None:
     """DISTINCT: of the changes of equal values (equal codes), those that add the first or remove the last."""
     for i in range(codes.size):
@@ -114,7 +110,7 @@ def compute_distinct_weights(codes: I32, weights: I8, counts: I64, out: I8) -> N
                 out[i] = -1
 
 
-@_kernel
+@compile_kernel
 def _heap_link(a: int, b: int, key: I64, child: I64, sibling: I64) -> int:
     """Merge two pairing heaps; NONE is an empty heap."""
     if a < 0:
@@ -128,7 +124,7 @@ def _heap_link(a: int, b: int, key: I64, child: I64, sibling: I64) -> int:
     return a
 
 
-@_kernel
+@compile_kernel
 def _heap_pop(root: int, key: I64, child: I64, sibling: I64) -> int:
     """The heap without its smallest node."""
     left = child[root]
@@ -153,7 +149,7 @@ def _heap_pop(root: int, key: I64, child: I64, sibling: I64) -> int:
     return root
 
 
-@_kernel
+@compile_kernel
 def find_group_minimum(
     ends: I64, codes: I32, weights: I8, values: I64, roots: I64,
     key: I64, child: I64, sibling: I64, owner: I64, pool: I64, out: I64, found: U8,
@@ -194,7 +190,7 @@ def find_group_minimum(
 # Earlier rows are in a ring, in their order. Those of one key form a queue (`head`, `tail`, `older`, `newer`).
 
 
-@_kernel
+@compile_kernel
 def compute_sequence_limits(
     left_times: I64, left_numbers: I64, first: int, times: I64, numbers: I64, tie: int, out: I64
 ) -> None:
@@ -212,7 +208,7 @@ def compute_sequence_limits(
         out[j] = first + i
 
 
-@_kernel
+@compile_kernel
 def _append_to_queue(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     last = tail[code]
     older[row & mask] = last
@@ -224,14 +220,14 @@ def _append_to_queue(row: int, code: int, mask: int, head: I64, tail: I64, older
     tail[code] = row
 
 
-@_kernel
+@compile_kernel
 def remove_from_queues(rows: I64, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     """Remove rows from their queues."""
     for i in range(rows.size):
         _drop_from_queue(rows[i], codes[rows[i] & mask], mask, head, tail, older, newer)
 
 
-@_kernel
+@compile_kernel
 def _drop_from_queue(row: int, code: int, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     before, behind = older[row & mask], newer[row & mask]
     if before >= 0:
@@ -244,14 +240,14 @@ def _drop_from_queue(row: int, code: int, mask: int, head: I64, tail: I64, older
         tail[code] = before
 
 
-@_kernel
+@compile_kernel
 def append_to_queues(first: int, end: int, codes: I32, mask: int, head: I64, tail: I64, older: I64, newer: I64) -> None:
     """Add rows to their queues."""
     for row in range(first, end):
         _append_to_queue(row, codes[row & mask], mask, head, tail, older, newer)
 
 
-@_kernel
+@compile_kernel
 def match_sequence(
     recent: bool, wanted: I32, times: I64, limits: I64, queued: int, codes: I32, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, gone: U8, out: I64,
@@ -291,7 +287,7 @@ def match_sequence(
     return queued
 
 
-@_kernel
+@compile_kernel
 def find_sequence_candidates(
     recent: bool, wanted: I32, times: I64, limits: I64, start: int, waiting: int, dies: I64, mask: int,
     head: I64, tail: I64, older: I64, newer: I64, out_right: I64, out_left: I64,
@@ -319,7 +315,7 @@ def find_sequence_candidates(
     return n, wanted.size
 
 
-@_kernel
+@compile_kernel
 def pick_sequence_pairs(recent: bool, right: I64, left: I64, holds: U8, mask: int, used: U8, out: I64) -> None:
     """Of the pairs that satisfy the predicates, the first of every later row. In CHRONICLE a row pairs once."""
     for i in range(right.size):

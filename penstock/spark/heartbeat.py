@@ -18,6 +18,8 @@ from penstock.spark.layout import ALWAYS
 
 _MIN_INTERVAL = 0.2
 _MAX_INTERVAL = 5.0
+_MAX_PAUSE = 30.0
+"""The longest pause in seconds between two attempts to send heartbeats while they fail."""
 
 
 def is_clocked(stream: Stream) -> bool:
@@ -71,6 +73,9 @@ class Heartbeat:
         self._find_due = find_due
         self._send = send
         self._sent: dict[str, int] = {}
+        self._sent_count = 0
+        self._errors = 0
+        self._last_error: str | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-heartbeat", daemon=True)
         self._thread.start()
@@ -78,9 +83,23 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopped.set()
 
+    def report(self) -> dict[str, object]:
+        """The heartbeats sent, the attempts that failed, and the last error; None after an attempt that succeeded."""
+        return {"sent": self._sent_count, "errors": self._errors, "last_error": self._last_error}
+
     def _run(self) -> None:
-        while not self._stopped.wait(self._interval):
-            self.send_due(time_ns() // 1000)
+        """Send what is due until the end of the run. After an error the next attempt waits longer."""
+        pause = self._interval
+        while not self._stopped.wait(pause):
+            try:
+                self.send_due(time_ns() // 1000)
+            except Exception as error:  # the storage of commands: without heartbeats queries would wait for ever
+                self._errors += 1
+                self._last_error = f"{type(error).__name__}: {error}"
+                pause = min(2 * pause, max(_MAX_PAUSE, self._interval))
+            else:
+                self._last_error = None
+                pause = self._interval
 
     def send_due(self, now: int) -> None:
         """Send the heartbeats that are due; the next one of a stream only when its last one has taken effect."""
@@ -89,3 +108,4 @@ class Heartbeat:
             if frontiers.get(stream, ALWAYS) >= self._sent.get(stream, ALWAYS):
                 self._send(stream, frontier)
                 self._sent[stream] = frontier
+                self._sent_count += 1

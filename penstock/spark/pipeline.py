@@ -34,14 +34,17 @@ from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
+from penstock.spark.cell_keys import find_cell_keys
+from penstock.spark.control_source import open_control_stream
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
-from penstock.spark.driver.control import CommandLog, build_command_map
+from penstock.spark.driver.control import CommandLog
 from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
 from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
+from penstock.spark.environment import require_session
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
@@ -59,6 +62,7 @@ from penstock.spark.sinks import (
     sink_connector,
 )
 from penstock.spark.spec import PipelineSpec, SamplingSettings
+from penstock.spark.static_tables import StaticTable, TableCleaner, store_tables
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
@@ -80,12 +84,13 @@ class Pipeline:
     ) -> None:
         """`state`: the state policy of its queries; `maintenance`: when state is reorganised."""
         self.spark = spark or local_session()
+        require_session(self.spark)
         self._state = state
         self._maintenance = maintenance
         self._streams: NameMap[Stream] = NameMap()
         self._frames: dict[str, DataFrame] = {}
         self._packed: set[str] = set()
-        self._tables: dict[str, pa.Table] = {}
+        self._tables: dict[str, StaticTable] = {}
         self._config = PipelineConfig(())
         self._lock = RLock()
         self._sinks: dict[OutputKey, Sink] = {}
@@ -171,10 +176,10 @@ class Pipeline:
                 self._sinks[kind, name] = as_sink(sink)
 
     def table(self, name: str, df: DataFrame | pa.Table) -> None:
-        """Declare a static table: it is read once, now, and kept in every cell."""
+        """Declare a static table: it is read once, now. A run writes it to its checkpoint, where the cells read it."""
         self._check_name_free(name)
         table = df if isinstance(df, pa.Table) else _collect_table(name, df)
-        self._tables[name] = table.cast(build_schema(table.schema))
+        self._tables[name] = StaticTable.of(table.cast(build_schema(table.schema)))
 
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and the sink of its results, by default the console."""
@@ -305,11 +310,13 @@ class Pipeline:
             is_new = CheckpointMetadata.read(folder) is None
             if is_new:
                 check_folders(self._sinks.values())
+            declared = replace(declared, tables=store_tables(self.spark.sparkContext, folder, declared.tables))
             metadata, found = CheckpointMetadata.open(folder, declared, evolve=evolve)
             log, spec = CommandLog(folder), found.layout.spec
         restored = {(RESULT, query.name): _build_restored_sink(query) for query in found.restored}
         sinks = {**self._build_reject_sinks(folder), **self._sinks, **restored}
         batch_sink = BatchSink(spec, metadata, sinks, self.spark.sparkContext.setLocalProperty)
+        batch_sink.observe(TableCleaner(folder, spec.tables.values()).observe)
         if is_new:
             clear_folders(self._sinks.values(), metadata.run)
         metadata.prepare()
@@ -350,8 +357,7 @@ class Pipeline:
             clock = stream.time if is_stamped(stream) else NOW_COLUMN
             names = None if blobs else [*given, *([clock] if now else [])]
             packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
-        commands = self.spark.readStream.format("text").option("wholetext", True).load(log.path)
-        packed.append(commands.mapInArrow(build_command_map(spec.cells), PACKED_DDL))
+        packed.append(open_control_stream(self.spark, log.spool, find_cell_keys(spec.cells)))
         together = reduce(DataFrame.unionAll, packed)
         processed = together.groupBy("cell").transformWithState(
             self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"

@@ -32,6 +32,7 @@ from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata, find_last_commit
 from penstock.spark.driver.control import CONTROL_FOLDER as CONTROL
 from penstock.spark.driver.pipeline_record import PipelineRecord
+from penstock.spark.environment import require_session
 from penstock.spark.inlet_record import record_inlets
 from penstock.spark.layout import Layout, StreamScan, number_inlets
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig
@@ -41,12 +42,12 @@ from penstock.spark.storage import Folder
 from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
 from penstock.spark.worker.pack import route_rows
 from penstock.spark.worker.processor import OUTPUT_TYPE, open_segment_state
-from penstock.spark.worker.segments import build_segment
+from penstock.spark.worker.segments import build_segment, cut_rows
 from penstock.state import decode_table, encode_table, flatten_table
 
 _STATE_FOLDER = "seed"
 _FIRST_VERSION = 1
-"""The version of a rescaled cell: one segment, one header."""
+"""The first version of a rescaled cell; every segment of limited size has a version of its own."""
 _NO_OFFSET = "-"
 """Spark's text for a source of which nothing was read."""
 InletTables = dict[int, pa.Table]
@@ -54,6 +55,7 @@ InletTables = dict[int, pa.Table]
 
 def rescale(spark: SparkSession, old: str, new: str, cells: int) -> int:
     """Make a checkpoint for a number of cells; returns the number of base rows it holds."""
+    require_session(spark)
     source, target = Folder(old), Folder(new)
     metadata = CheckpointMetadata.read(source)
     if metadata is None:
@@ -179,16 +181,14 @@ def _build_state_rows(
     last_command = max((header.last_command for header in headers), default=-1)
     times = {inlet.number: inlet.stream.time for inlet in layout.inlets}
     for key, rows in zip(find_cell_keys(layout.spec.cells), moved, strict=True):
-        segments = [build_segment(_FIRST_VERSION, _FIRST_VERSION, rows, times)] if rows else []
-        header = StateHeader(_FIRST_VERSION, uuid4().hex, frontiers, [], segments, last_command)
+        segments = []
+        for version, part in enumerate(cut_rows(rows, layout.spec.maintenance.segment_bytes), _FIRST_VERSION):
+            blob = join_blobs({number: encode_table(table) for number, table in part.items()})
+            segments.append(build_segment(version, version, part, times, len(blob)))
+            yield key, version, version, blob
+        version = max((segment.last for segment in segments), default=_FIRST_VERSION)
+        header = StateHeader(version, uuid4().hex, frontiers, [], segments, last_command)
         yield key, *HEADER_KEY, header.encode()
-        if rows:
-            yield (
-                key,
-                _FIRST_VERSION,
-                _FIRST_VERSION,
-                join_blobs({number: encode_table(table) for number, table in rows.items()}),
-            )
 
 
 # ── Spark's files ────────────────────────────────────────────────────────────────────────────────────────────────────

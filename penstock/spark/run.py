@@ -77,18 +77,22 @@ class Run(QueryHandle, RunCommands):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Spark's status, `budgets` with the queries that shed work, `notices` and `evolved`.
+        """Spark's status, and that of the pipeline.
 
-        `notices` are about streams that hold others back, late rows and units of time; see docs/troubleshooting.md.
-        `evolved` has a sentence for each part of the checkpoint that the start did not continue as it was.
+        - `budgets`: the queries that shed work.
+        - `notices`: streams that hold others back, late rows, units of time; see docs/troubleshooting.md.
+        - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was.
+        - `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
+        - `rejected_commands`: files in the checkpoint that were not commands when the run started.
         """
-        sink = self._batch_sink
-        found = {
-            "budgets": sink.list_budgets(),
-            "notices": sink.list_notices(),
+        return {
+            **super().status,
+            "budgets": self._batch_sink.list_budgets(),
+            "notices": self._batch_sink.list_notices(),
             "evolved": list(self._started.notes),
+            "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),
+            "rejected_commands": self._started.command_log.rejected,
         }
-        return {**super().status, **found}
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's names
         self._sender.check_not_in_batch("awaitTermination")

@@ -7,15 +7,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-
-from penstock.errors import InternalError, QueryError
+from penstock.errors import InternalError, QueryError, ResourceError
+from penstock.spark.environment import (
+    check_spark_home,
+    require,
+    require_session,
+    require_spark,
+    require_worker_python,
+)
 from penstock.spark.java import find_java_home
 from penstock.spark.java_process import detach_child_processes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_SECONDS = 0.01
 
@@ -61,25 +70,38 @@ def local_session(
 
     By default a task has four attempts, as on a cluster, so that the loss of a worker does not end the run. With `log`
     Java and the workers of a new session write to that file instead of the terminal.
+    Raises a `ResourceError` with the remedy if pyspark, Java or the interpreter of the workers does not fit.
     """
+    require_spark()
+    from pyspark import __version__ as pyspark_version  # noqa: PLC0415 - checked above
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     active = SparkSession.getActiveSession()
     if active is not None:
+        require_session(active)
         return active
-    if log is not None:
-        with _redirect_stderr(log):
-            return local_session(master, settings)
+    require([check_spark_home(pyspark_version)])
     home = find_java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    require_worker_python(os.environ.setdefault("PYSPARK_PYTHON", sys.executable))
     builder = SparkSession.builder.master(master).appName("penstock")
     for key, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with detach_child_processes():
-        spark = builder.getOrCreate()
+    spark = _create_session(builder, log)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _create_session(builder: SparkSession.Builder, log: Path | None) -> SparkSession:
+    try:
+        with _redirect_stderr(log) if log is not None else nullcontext(), detach_child_processes():
+            return builder.getOrCreate()
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        hint = f"; Spark's log is {log}" if log is not None else ""
+        raise ResourceError("SPARK_NOT_STARTED", f"Spark did not start: {said}{hint}; try `penstock doctor`") from error
 
 
 def create_log_file() -> Path:

@@ -16,7 +16,8 @@ from penstock.adapt import EngineOrder
 from penstock.cql import Catalog, Query, Stream, Table, bind_query, build_schema, format_type
 from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
-from penstock.state import SHIPPED, Maintenance, encode_table, flatten_table
+from penstock.spark.static_tables import StaticTable
+from penstock.state import SHIPPED, Maintenance, flatten_table
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PipelineSpec:
     """
 
     streams: tuple[Stream, ...]
-    tables: Mapping[str, pa.Table]
+    tables: Mapping[str, StaticTable]
     queries: tuple[QuerySpec, ...]
     cells: int
     state: str = "auto"
@@ -47,14 +48,12 @@ class PipelineSpec:
 
     def with_config(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
-        spec = replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
-        spec.__dict__["tables_id"] = self.tables_id
-        return spec
+        return replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
 
     def with_inlets(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with the same queries, whose inlets have numbers."""
         spec = replace(self, queries=config.queries, orders=config.orders, next_inlet=config.next_inlet)
-        computed = ("catalog", "bound_queries", "tables_id")
+        computed = ("catalog", "bound_queries")
         spec.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
         return spec
 
@@ -91,13 +90,10 @@ class PipelineSpec:
             "tables": {name: _describe_columns(table.schema) for name, table in self.tables.items()},
         }
 
-    @cached_property
+    @property
     def tables_id(self) -> str:
-        """Equal for equal tables; computed once, in the driver."""
-        digest = hashlib.sha256()
-        for table in self.tables.values():
-            digest.update(encode_table(table))
-        return digest.hexdigest()
+        """Equal for equal tables."""
+        return ",".join(table.id for table in self.tables.values())
 
     @cached_property
     def id(self) -> str:
@@ -115,7 +111,7 @@ class PipelineSpec:
     def __getstate__(self) -> dict[str, Any]:
         """Without values that are cheap to compute again."""
         kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance", "next_inlet")
-        return {**{name: self.__dict__[name] for name in kept}, "tables_id": self.tables_id}
+        return {name: self.__dict__[name] for name in kept}
 
 
 def build_declared_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int) -> PipelineSpec:
@@ -126,7 +122,8 @@ def build_declared_spec(declared: Mapping[str, Any], config: PipelineConfig, cel
         )
         for name, entry in declared["streams"].items()
     )
-    tables = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    empty = {name: build_schema(entry["columns"]).empty_table() for name, entry in declared["tables"].items()}
+    tables = {name: StaticTable.of(table) for name, table in empty.items()}
     return PipelineSpec(streams, tables, config.queries, cells, orders=config.orders, next_inlet=config.next_inlet)
 
 

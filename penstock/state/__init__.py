@@ -14,6 +14,7 @@ from penstock.state.columns import (
     ring_take,
     ring_write,
 )
+from penstock.state.compiled import compile_kernel, find_cache_folder
 from penstock.state.instants import as_times, to_ticks
 from penstock.state.interning import CodeTable, empty_codes
 from penstock.state.kernels import (
@@ -68,12 +69,14 @@ __all__ = [
     "as_times",
     "chain_append",
     "collect_living_rows",
+    "compile_kernel",
     "compute_expirations",
     "compute_ranges",
     "concat_arrays",
     "decode_table",
     "empty_codes",
     "encode_table",
+    "find_cache_folder",
     "find_equal_pairs",
     "flatten_column",
     "flatten_table",

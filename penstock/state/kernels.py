@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from penstock.state.compiled import compile_kernel
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -20,10 +21,8 @@ NONE = -1
 FOREVER = np.int64(2**63 - 1)
 ALWAYS = np.int64(-(2**63))
 
-_kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
 
-
-@_kernel
+@compile_kernel
 def _mix(key: int) -> np.uint64:
     """A splitmix-style hash: keys are often dense, and dense keys must not cluster."""
     x = np.uint64(key)
@@ -32,12 +31,12 @@ def _mix(key: int) -> np.uint64:
     return x ^ (x >> np.uint64(33))
 
 
-@_kernel
+@compile_kernel
 def _hash_slot(key: int, mask: int) -> np.int64:
     return np.int64(_mix(key) & np.uint64(mask))
 
 
-@_kernel
+@compile_kernel
 def table_lookup(keys: I64, table: I32, values: I64, out: I32) -> None:
     """The code of every key, NONE where the table has none."""
     mask = table.size - 1
@@ -51,7 +50,7 @@ def table_lookup(keys: I64, table: I32, values: I64, out: I32) -> None:
         out[i] = code
 
 
-@_kernel
+@compile_kernel
 def table_intern(keys: I64, start: int, table: I32, values: I64, free: I32, counts: I64, out: I32) -> int:
     """The code of every key from `start` on; a new key gets a free code or the next one.
 
@@ -82,7 +81,7 @@ def table_intern(keys: I64, start: int, table: I32, values: I64, free: I32, coun
     return keys.size
 
 
-@_kernel
+@compile_kernel
 def table_fill(table: I32, values: I64, live: U8) -> None:
     """Enter every live code into an empty table."""
     mask = table.size - 1
@@ -94,7 +93,7 @@ def table_fill(table: I32, values: I64, live: U8) -> None:
             table[at] = code
 
 
-@_kernel
+@compile_kernel
 def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -> None:
     """Link the rows first, first + 1, … of a ring in front of their chains. A row with code NONE is in no chain."""
     for i in range(codes.size):
@@ -105,7 +104,7 @@ def chain_append(codes: I32, first: int, mask: int, head: I64, following: I64) -
             head[code] = row
 
 
-@_kernel
+@compile_kernel
 def chain_retract(codes: I32, first: int, mask: int, head: I64, following: I64) -> None:
     """Undo `chain_append` for the newest rows."""
     for i in range(codes.size - 1, -1, -1):
@@ -113,7 +112,7 @@ def chain_retract(codes: I32, first: int, mask: int, head: I64, following: I64) 
             head[codes[i]] = following[(first + i) & mask]
 
 
-@_kernel
+@compile_kernel
 def probe_chain(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8, fifo: bool,
@@ -157,7 +156,7 @@ def probe_chain(
     return n, at, row
 
 
-@_kernel
+@compile_kernel
 def rows_window_append(
     parts: I32, times: I64, ids: I64, size: int, counts: I64, oldest: I64, newest: I64,
     mask: int, position: I64, successor: I64, row_dies: I64,
@@ -187,7 +186,7 @@ def rows_window_append(
         counts[p] += 1
 
 
-@_kernel
+@compile_kernel
 def rows_window_relink(
     parts: I32, ids: I64, counts: I64, size: int, oldest: I64, newest: I64, mask: int, position: I64, successor: I64
 ) -> None:
@@ -205,7 +204,7 @@ def rows_window_relink(
         newest[p] = row
 
 
-@_kernel
+@compile_kernel
 def skip_dead_rows(row_dies: I64, mask: int, base: int, end: int, bound: int) -> int:
     """The first id from base on that is still alive at `bound`."""
     while base < end and row_dies[base & mask] <= bound:
@@ -213,7 +212,7 @@ def skip_dead_rows(row_dies: I64, mask: int, base: int, end: int, bound: int) ->
     return base
 
 
-@_kernel
+@compile_kernel
 def collect_living_rows(row_dies: I64, mask: int, base: int, end: int, bound: int, out: I64) -> int:
     """The ids from base on that are still alive at `bound`; returns their number."""
     n = 0
@@ -223,7 +222,7 @@ def collect_living_rows(row_dies: I64, mask: int, base: int, end: int, bound: in
     return n
 
 
-@_kernel
+@compile_kernel
 def ring_gather(ring: Any, ids: I64, out: Any) -> None:
     """The values of rows of a ring."""
     mask = ring.size - 1
@@ -231,7 +230,7 @@ def ring_gather(ring: Any, ids: I64, out: Any) -> None:
         out[i] = ring[ids[i] & mask]
 
 
-@_kernel
+@compile_kernel
 def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid: U8, out_offsets: I32, out: U8) -> None:
     """Copy the texts of rows from a byte ring into Arrow's layout; `out_offsets` are already filled."""
     ring = pool.size - 1
@@ -244,7 +243,7 @@ def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid:
                 out[to + j] = pool[(start + j) & ring]
 
 
-@_kernel
+@compile_kernel
 def probe_sorted(
     lows: Any, highs: Any, born: I64, dies: I64, at: int, place: int,
     keys: Any, rows: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
@@ -277,7 +276,7 @@ def probe_sorted(
     return n, at, place
 
 
-@_kernel
+@compile_kernel
 def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent: Any) -> None:
     """Insert rows (columns of `ids`) that are neither in `stored[:, :size]` nor earlier in `ids`.
 
@@ -311,7 +310,7 @@ def rowset_add(ids: Any, stored: Any, size: int, first: int, table: I32, absent:
             n += 1
 
 
-@_kernel
+@compile_kernel
 def _bloom_hash(parts: Any, i: int) -> np.uint64:
     h = np.uint64(0)
     for k in range(parts.shape[0]):
@@ -319,7 +318,7 @@ def _bloom_hash(parts: Any, i: int) -> np.uint64:
     return h
 
 
-@_kernel
+@compile_kernel
 def bloom_add(parts: Any, bits: U8, hashes: int) -> None:
     """Set the bits of every key, a column of `parts`; bit b is in byte b >> 3, and the size is a power of two."""
     mask = np.uint64(8 * bits.size - 1)
@@ -332,7 +331,7 @@ def bloom_add(parts: Any, bits: U8, hashes: int) -> None:
             h += step
 
 
-@_kernel
+@compile_kernel
 def bloom_has(parts: Any, bits: U8, hashes: int, out: Any) -> None:
     """Whether all bits of a key are set."""
     mask = np.uint64(8 * bits.size - 1)
@@ -348,7 +347,7 @@ def bloom_has(parts: Any, bits: U8, hashes: int, out: Any) -> None:
             h += step
 
 
-@_kernel
+@compile_kernel
 def number_map_put(numbers: I64, rows: I64, keys: I64, values: I64) -> None:
     """Enter numbers that the map does not have; `values` is NONE in a free slot, and the map has free slots."""
     mask = keys.size - 1
@@ -360,7 +359,7 @@ def number_map_put(numbers: I64, rows: I64, keys: I64, values: I64) -> None:
         values[at] = rows[i]
 
 
-@_kernel
+@compile_kernel
 def number_map_pop(numbers: I64, keys: I64, values: I64, out: I64) -> int:
     """Remove numbers; `out` is the row of each, NONE where the map has none. Returns how many were removed.
 

@@ -72,10 +72,14 @@ class Maintenance:
     """On Spark: this many neighbouring segments of similar size are merged into one."""
     segment_rows: int = 1024
     """On Spark: segments with fewer rows count as equal in size."""
+    segment_bytes: int = 16 << 20
+    """On Spark: segments are not merged into one of more bytes: a merge is part of a micro-batch."""
     lineage: int = 16
     """On Spark: an engine that is behind by more versions than this is rebuilt."""
     cached_cells: int = 64
-    """On Spark: a worker caches the engines of this many cells."""
+    """On Spark: a worker caches the engines of this many cells, ..."""
+    cached_bytes: int = 1 << 30
+    """... as long as their base rows have no more bytes; one engine is always cached."""
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -116,7 +120,9 @@ SMALLEST = Maintenance(
     newest_segments=0,
     merged_segments=2,
     segment_rows=1,
+    segment_bytes=4096,
     lineage=1,
     cached_cells=1,
+    cached_bytes=1,
 )
 """Every threshold at its smallest."""

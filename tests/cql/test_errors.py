@@ -26,6 +26,20 @@ def underlined(error: CqlError) -> str:
     return line[start : start + carets.count("^")]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("SELECT value FROM temperature [`NOW`]", "`NOW`"),
+        ("SELECT value FROM temperature [RANGE 1 HOUR `SLIDE` 1 HOUR]", "`SLIDE`"),
+        ("SELECT value FROM temperature t `WHERE` value > 1", "`WHERE`"),
+    ],
+)
+def test_quoted_name_is_no_keyword(text: str, found: str) -> None:
+    error = mistake(text)
+    assert error.condition == "SYNTAX_ERROR"
+    assert underlined(error) == found
+
+
 def test_full_error_message() -> None:
     error = mistake("SELECT t.location,\n       t.vaule\nFROM temperature AS t")
     assert str(error) == (

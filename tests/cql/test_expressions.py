@@ -27,6 +27,8 @@ def shown(expr: Expr) -> str:
         ("n + 1", "+(cast(n):bigint, 1:bigint):bigint"),
         ("big / 2", "/(big, 2:bigint):bigint"),
         ("n * 1.5", "*(cast(n):double, 1.5:double):double"),
+        ("big + big % 2", "+(big, %(big, 2:bigint):bigint):bigint"),
+        ("big % 2 * 3", "*(%(big, 2:bigint):bigint, 3:bigint):bigint"),
         ("f % 2", "%(cast(f):double, 2.0:double):double"),
         ("price + n", "+(price, cast(n):decimal(10, 0)):decimal(13, 2)"),
         ("price * 2", "*(price, 2:decimal(1, 0)):decimal(12, 2)"),

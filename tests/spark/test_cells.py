@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,9 @@ from inspect_spark import cached_engines
 from spark_support import run_embedded
 
 from penstock.cql import Stream
-from penstock.spark.worker.cell_state import OutputRow
+from penstock.spark.worker.cell_state import HEADER_KEY, OutputRow, StateHeader
+from penstock.spark.worker.segments import cut_rows
+from penstock.state import SHIPPED
 from penstock.state.maintenance import SMALLEST
 from penstock.testing import Case, Push
 
@@ -79,9 +82,6 @@ def test_broken_engine_is_not_reused(chunk: int, monkeypatch: pytest.MonkeyPatch
 
 def test_segments_stay_small() -> None:
     """With a window of 100 ticks the state holds little more than 100 ticks, however long the stream."""
-    from penstock.cql import Stream
-    from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
-
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
     query = "SELECT A.k FROM A [RANGE 100], B [PARTITION BY k ROWS 2] WHERE A.k = B.k"
@@ -97,11 +97,84 @@ def test_segments_stay_small() -> None:
         assert sum(segment.rows for segment in head.segments) < 2500
 
 
+def test_rebuilt_cell_joins_nothing() -> None:
+    """A worker without the engine loads the base rows of a five-way join and builds none of its rows again."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    names = "ABCDE"
+    equal = " AND ".join(f"{left}.k = {right}.k" for left, right in pairwise(names))
+    query = f"SELECT A.k FROM {', '.join(f'{name} [RANGE 1000]' for name in names)} WHERE {equal}"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in names), {}, query, "((((A B) C) D) E)", ())
+    cluster = Cluster(build_spec(case, {"q": query}, 1), workers=2)
+    many = pa.table({"ts": range(6), "k": [1] * 6}, schema=schema)
+    first = cluster.push(Push(dict.fromkeys(names, many)))
+    assert sum(rows for _, kind, _, rows, _ in first if kind == "result") == 6**5
+    other = pa.table({"ts": [10], "k": [2]}, schema=schema)
+    cluster.push(Push({"A": other}), lambda: 1)
+    assert cluster.cache_outcomes == ["new", "rebuild"]
+    metrics = cached_engines(cluster.caches[1])[0].metrics("q")
+    assert sum(metrics["window_rows"].values()) == 30  # type: ignore[attr-defined]
+    assert sum(metrics["built"].values()) == 0  # type: ignore[attr-defined]
+
+
+def test_segments_have_a_size_limit() -> None:
+    """However large the window, a micro-batch rewrites at most one segment of the largest size at a time."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    query = "SELECT A.k FROM A [RANGE 1000000], B [RANGE 1000000] WHERE A.k = B.k"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, query, "(A B)", ())
+    limit = 40_000
+    maintenance = replace(SHIPPED, segment_bytes=limit, segment_rows=64, newest_segments=2, merged_segments=4)
+    cluster = Cluster(replace(build_spec(case, {"q": query}, 1), maintenance=maintenance))
+    most = 0
+    for at in range(0, 6000, 30):
+        rows = pa.table({"ts": range(at, at + 30), "k": range(at, at + 30)}, schema=schema)
+        before = dict(cluster.states[0].map)
+        cluster.push(Push({"A": rows, "B": rows}))
+        written = [value for key, value in cluster.states[0].map.items() if before.get(key) != value]
+        most = max(most, sum(len(value[0]) for value in written))
+    segments = StateHeader.decode(*cluster.states[0].map[HEADER_KEY]).segments
+    assert max(segment.size for segment in segments) <= limit
+    assert limit < sum(segment.size for segment in segments) < limit * len(segments)
+    assert len(segments) < 30
+    assert most < 2 * limit
+    assert sum(segment.rows for segment in segments) == 2 * 6000
+
+
+def test_cut_rows_keeps_order_and_limit() -> None:
+    tables = {1: pa.table({"v": range(1000)}), 2: pa.table({"v": range(10)}), 3: pa.table({"v": [7]})}
+    parts = list(cut_rows(tables, 1000))
+    for number, table in tables.items():
+        assert pa.concat_tables(part[number] for part in parts if number in part).equals(table)
+    assert len(parts) == 9
+    assert max(sum(table.nbytes for table in part.values()) for part in parts) < 1200
+    assert list(cut_rows({}, 1000)) == []
+
+
+def test_worker_keeps_few_and_fresh_engines() -> None:
+    """Engines are removed by their bytes, and if they are too far behind to catch up."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    query = "SELECT A.k FROM A [RANGE 1000000], B [RANGE 1000000] WHERE A.k = B.k"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, query, "(A B)", ())
+    spec = build_spec(case, {"q": query}, 8)
+
+    def push(cluster: Cluster, at: int, workers: list[int]) -> None:
+        rows = pa.table({"ts": range(at, at + 800), "k": range(at, at + 800)}, schema=schema)
+        cluster.push(Push({"A": rows, "B": rows}), iter(workers).__next__)
+
+    small = Cluster(replace(spec, maintenance=replace(SHIPPED, cached_bytes=12_000)))
+    push(small, 0, [0] * 8)
+    assert 1 <= len(cached_engines(small.caches[0])) <= 4
+    stale = Cluster(replace(spec, maintenance=replace(SHIPPED, lineage=2)), workers=2)
+    push(stale, 0, [0] * 8)
+    for number in range(1, 3):
+        push(stale, 800 * number, [0, 1] * 4)
+    assert len(cached_engines(stale.caches[0])) == 8
+    push(stale, 2400, [0, 1] * 4)
+    assert len(cached_engines(stale.caches[0])) == 4
+    assert stale.cache_outcomes[-8:] == ["hit"] * 8
+
+
 def test_long_lived_rows_do_not_keep_others() -> None:
     """Each segment has a few rows that never expire and many rows of a short window."""
-    from penstock.cql import Stream
-    from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
-
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     streams = tuple(Stream(name, schema, "ts") for name in "AB")
     query = "SELECT A.k FROM A [RANGE 20], B [PARTITION BY k ROWS 1] WHERE A.k = B.k"

@@ -14,6 +14,7 @@ from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import ALWAYS, Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
+from penstock.spark.static_tables import StaticTable
 from penstock.spark.worker.cell_state import METRICS, CellCache, CellState, OutputRow
 from penstock.spark.worker.pack import COMMAND, Packer
 from penstock.state import decode_table
@@ -40,7 +41,8 @@ class FakeMapState:
 
 def build_spec(case: Case, queries: Mapping[str, str], cells: int, plan: str | None = None) -> PipelineSpec:
     listed = tuple(QuerySpec(name, text, plan if name == "q" else None) for name, text in queries.items())
-    return PipelineSpec(case.declarations, dict(case.tables), listed, cells)
+    tables = {name: StaticTable.of(table) for name, table in case.tables.items()}
+    return PipelineSpec(case.declarations, tables, listed, cells)
 
 
 class Cluster:

@@ -11,21 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from penstock.state import I32, I64, NONE
-
-_kernel: Any = njit(cache=True, nogil=True, boundscheck=False)
+from penstock.state import I32, I64, NONE, compile_kernel
 
 
-@_kernel
+@compile_kernel
 def _compute_end(born: int, reach: int) -> np.int64:
     """The death of a tuple that lives for `reach`, at most FOREVER. (A test for a wrap is compiled away.)"""
     forever = np.int64(np.iinfo(np.int64).max)
     return forever if reach == forever or (born > 0 and reach > forever - born) else np.int64(born + reach)
 
 
-@_kernel
+@compile_kernel
 def probe_with_interest(
     codes: I32, born: I64, dies: I64, at: int, row: int,
     head: I64, following: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64,
@@ -77,7 +74,7 @@ def probe_with_interest(
     return n, at, row
 
 
-@_kernel
+@compile_kernel
 def intersect_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
     """Restrict the codes of combinations to the groups that also need one of their parts, rows of a ring."""
     mask = row_wanted.size - 1
@@ -85,7 +82,7 @@ def intersect_codes(row_wanted: Any, ids: I64, meets: Any, codes: I32) -> None:
         codes[i] = meets[codes[i], row_wanted[ids[i] & mask]]
 
 
-@_kernel
+@compile_kernel
 def clip_expirations(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64) -> None:
     """Lower the deaths of combinations to when a part leaves the longest window of the groups that need them."""
     mask = row_born.size - 1
@@ -93,14 +90,14 @@ def clip_expirations(row_born: I64, ids: I64, reach: I64, codes: I32, dies: I64)
         dies[i] = min(dies[i], _compute_end(row_born[ids[i] & mask], reach[codes[i]]))
 
 
-@_kernel
+@compile_kernel
 def compute_window_ends(born: I64, reach: I64, codes: I32, out: I64) -> None:
     """The deaths of tuples: when they leave the longest window of the groups that need them."""
     for i in range(born.size):
         out[i] = _compute_end(born[i], reach[codes[i]])
 
 
-@_kernel
+@compile_kernel
 def is_ascending(times: I64, after: int) -> bool:
     """Whether times do not decrease, and the first is not before `after`."""
     for i in range(times.size):
@@ -110,7 +107,7 @@ def is_ascending(times: I64, after: int) -> bool:
     return True
 
 
-@_kernel
+@compile_kernel
 def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
     """The places of combinations younger than `life` that a filter group needs; returns how many.
 
@@ -128,7 +125,7 @@ def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
     return n
 
 
-@_kernel
+@compile_kernel
 def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
     """Count combinations by code and slice. The slice is the number of windows (ascending) not above their age."""
     for i in range(age.size):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numba
 import numpy as np
 import pyarrow as pa
 
 from penstock.lab.database import load_database
 from penstock.lab.workloads import Integers, KeyedStreams
+from penstock.state import compile_kernel
 
 
 class CompiledJoin:
@@ -46,7 +46,7 @@ def _to_integers(table: pa.Table) -> Integers:
     return np.stack(columns, axis=1)
 
 
-@numba.njit(cache=True)
+@compile_kernel
 def _join(
     batch: Integers,
     owner: Integers,

@@ -124,9 +124,7 @@ def _order_streams(place: str, record: PipelineRecord, spec: PipelineSpec) -> Pi
             "Spark keeps the offsets of exactly these sources, so give this pipeline a checkpoint of its own",
             checkpoint=place,
         )
-    ordered = replace(spec, streams=tuple(now[name] for name in before))
-    ordered.__dict__["tables_id"] = spec.tables_id
-    return ordered
+    return replace(spec, streams=tuple(now[name] for name in before))
 
 
 def _compare_streams(place: str, record: PipelineRecord, spec: PipelineSpec, *, evolve: bool) -> Iterator[str]:

@@ -1,27 +1,33 @@
-"""The control stream: commands as small JSON files in a folder of the checkpoint, read by Spark like any source.
+"""The log of commands: small JSON files in a folder of the checkpoint, until the micro-batch that holds them is done.
 
-Commands are part of the checkpointed input: after a restart the same micro-batch holds the same commands. Every cell
-gets every command. Cells apply commands about time (`advance`, `end`) at the end of the micro-batch, in order of their
-numbers, and skip those they have seen. The driver applies commands about queries to the config of the next micro-batch
-(see `pipeline_config`): the rows of a micro-batch are routed before its commands are read.
+Commands are part of the checkpointed input: after a restart the same micro-batch holds the same commands. A command is
+written to the checkpoint first, then to the spool, a local folder from which Spark reads (see `control_source`). Spark
+removes from the spool what it has committed, and the log removes that from the checkpoint. The newest file stays, so
+that numbers go on after a restart.
+
+Every cell gets every command. Cells apply commands about time (`advance`, `end`) at the end of the micro-batch, in
+order of their numbers, and skip those they have seen. The driver applies commands about queries to the config of the
+next micro-batch (see `pipeline_config`): the rows of a micro-batch are routed before its commands are read.
 """
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
-
-import pyarrow as pa
+from contextlib import suppress
+from pathlib import Path
 
 from penstock.adapt import Begin, Command
-from penstock.spark.cell_keys import find_cell_keys
+from penstock.errors import InternalError
 from penstock.spark.control_command import ControlCommand
-from penstock.spark.layout import ALWAYS
+from penstock.spark.control_source import list_numbers
 from penstock.spark.storage import Folder
-from penstock.spark.worker.pack import COMMAND, PACKED_SCHEMA
 
 CONTROL_FOLDER = "control"
-FIRST_FILE = "00000000.json"
+REJECTED_FOLDER = "rejected"
+_EXTENSION = ".json"
 
 
 class CommandLog:
@@ -29,34 +35,69 @@ class CommandLog:
 
     def __init__(self, checkpoint: Folder) -> None:
         self._folder = checkpoint.child(CONTROL_FOLDER)
-        if not self._folder.list_names():
-            self._folder.write(FIRST_FILE, ControlCommand(0, Begin()).encode())
-        self._last_number = max(int(name.split(".")[0]) for name in self._folder.list_names() if name[0].isdigit())
         self._lock = threading.Lock()
-
-    @property
-    def path(self) -> str:
-        return self._folder.path
+        self.spool = Path(tempfile.mkdtemp(prefix="penstock-control-"))
+        atexit.register(shutil.rmtree, self.spool, ignore_errors=True)
+        self.rejected = 0
+        """The number of files in the checkpoint that were not commands. They are set aside."""
+        self._stored = self._load()
+        self._last_number = max(self._stored, default=-1)
+        if self._last_number < 0:
+            self.append(Begin())
 
     def append(self, command: Command) -> ControlCommand:
         with self._lock:
-            self._last_number += 1
-            numbered = ControlCommand(self._last_number, command)
-            self._folder.write(f"{numbered.number:08d}.json", numbered.encode())
+            numbered = ControlCommand(self._last_number + 1, command)
+            self._folder.write(_make_file_name(numbered.number), numbered.encode())
+            self._last_number = numbered.number
+            self._stored.append(numbered.number)
+            self._put_into_spool(numbered)
+            self._remove_done()
         return numbered
 
+    def _load(self) -> list[int]:
+        """Put the commands in the checkpoint into the spool; returns their numbers.
 
-def build_command_map(cells: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that sends every command to every cell."""
+        A file that is not a command is set aside. In its place there is a command without an effect: a micro-batch that
+        is repeated may need its number.
+        """
+        names = [name for name in self._folder.list_names() if name.endswith(_EXTENSION)]
+        numbers = sorted(
+            int(name.removesuffix(_EXTENSION)) for name in names if name.removesuffix(_EXTENSION).isdigit()
+        )
+        for number in numbers:
+            self._put_into_spool(self._read_command(number))
+        return numbers
 
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = find_cell_keys(cells)
-        for batch in batches:
-            out = [
-                {"cell": key, "stream": -1, "inlet": COMMAND, "part": 0, "seq": 0, "top": ALWAYS, "data": text.encode()}
-                for text in batch.column(0).to_pylist()
-                for key in keys
-            ]
-            yield pa.RecordBatch.from_pylist(out, schema=PACKED_SCHEMA)
+    def _read_command(self, number: int) -> ControlCommand:
+        name = _make_file_name(number)
+        content = self._folder.read(name) or b""
+        try:
+            found = ControlCommand.decode(content)
+        except InternalError:
+            found = None
+        if found is not None and found.number == number:
+            return found
+        self.rejected += 1
+        self._folder.child(REJECTED_FOLDER).write(name, content)
+        replacement = ControlCommand(number, Begin())
+        self._folder.write(name, replacement.encode())
+        return replacement
 
-    return pack
+    def _put_into_spool(self, command: ControlCommand) -> None:
+        self.spool.mkdir(parents=True, exist_ok=True)
+        part = self.spool / f"_{command.number}"
+        part.write_bytes(command.encode())
+        part.rename(self.spool / str(command.number))
+
+    def _remove_done(self) -> None:
+        """Remove commands that Spark has committed from the checkpoint; what fails is tried again next time."""
+        waiting = set(list_numbers(str(self.spool)))
+        with suppress(OSError):
+            for number in [number for number in self._stored[:-1] if number not in waiting]:
+                self._folder.remove(_make_file_name(number))
+                self._stored.remove(number)
+
+
+def _make_file_name(number: int) -> str:
+    return f"{number:08d}{_EXTENSION}"

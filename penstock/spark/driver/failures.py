@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock import errors
+from penstock.spark.environment import explain_worker_failure
 
 _PENSTOCK_ERROR = re.compile(r"(?:penstock\.errors|penstock\.cql\.errors)\.(\w+): \[([A-Z_]+)\] (.+)")
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -18,11 +19,14 @@ _RETRY_HINT = "fix the cause and start again: no data is lost"
 def translate_error(error: Exception) -> errors.PenstockError:
     """The error of this package for a failed streaming query."""
     text = str(error)
+    worker = explain_worker_failure(text)
     ours, unread = _PENSTOCK_ERROR.findall(text), _READ_ERROR.search(text)
-    if ours:
+    if worker is not None:
+        found: errors.PenstockError = worker
+    elif ours:
         name, condition, message = ours[-1]
         kind = getattr(errors, name, errors.PenstockError)
-        found: errors.PenstockError = kind(condition, message)
+        found = kind(condition, message)
     elif unread:
         found = errors.DataError("SOURCE_UNREADABLE", f"{_SQLSTATE.sub('', unread[1]).rstrip('. ')}; {_RETRY_HINT}")
     else:

@@ -90,4 +90,4 @@ def record_pipeline(layout: Layout, generation: int) -> PipelineRecord:
 
 def digest_tables(spec: PipelineSpec) -> dict[str, str]:
     """A digest of the rows of each static table."""
-    return {name: digest_rows(table) for name, table in spec.tables.items()}
+    return {name: digest_rows(table.read()) for name, table in spec.tables.items()}

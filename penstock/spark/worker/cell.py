@@ -16,8 +16,8 @@ from penstock.spark.pipeline_config import PipelineConfig, list_changes
 class Cell:
     """The engine of one cell.
 
-    `take` and `replay` accept rows that are not late, in order of arrival: the caller judges lateness against the
-    frontier of the whole pipeline, so that it does not depend on the number of cells.
+    It takes rows that are not late, in order of arrival: the caller judges lateness against the frontier of the whole
+    pipeline, so that it does not depend on the number of cells.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -25,7 +25,7 @@ class Cell:
         self._newest_change = max((query.since for query in layout.spec.queries), default=0)
         self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance, warn=False)
         for name, table in layout.spec.tables.items():
-            self._engine.table(name, table)
+            self._engine.table(name, table.read())
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)
         self._declare_inlets(layout.inlets)
         self._apply(layout, list_changes(PipelineConfig(()), layout.spec.config))
@@ -72,19 +72,33 @@ class Cell:
         self._sampler.end()
         return results
 
-    def replay(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
-        """Push rows that another engine of this cell took before: the results are dropped and not timed."""
+    def catch_up(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
+        """Push some rows that another engine of this cell took before: the results are dropped and not timed."""
         self._push(rows, frontiers)
+        self._skip_samples()
+
+    def restore(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
+        """Take all rows of the cell's windows, in a new engine: joins build nothing until a later row needs it."""
+        self._engine.load(*self._name_inlets(rows, frontiers))
+        self._skip_samples()
+
+    def _skip_samples(self) -> None:
         if self._sampler is not None:
             self._sampler.skip_next()
             self._engine.take_samples(self._sampler)
 
     def _push(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> Mapping[str, pa.Table]:
+        return self._engine.push(*self._name_inlets(rows, frontiers))
+
+    def _name_inlets(
+        self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]
+    ) -> tuple[dict[str, pa.Table], dict[str, pa.Scalar]]:
+        """Rows and frontiers by the names of the engine's streams."""
         names = {inlet.number: inlet.name for inlet in self.layout.inlets}
         data = {names[number]: table for number, table in rows.items() if number in names}
         known = (inlet for inlet in self.layout.inlets if inlet.stream.name in frontiers)
         times = {each.name: _as_time(frontiers[each.stream.name], each.stream.time_type) for each in known}
-        return self._engine.push(data, times)
+        return data, times
 
     def sample(self) -> list[JoinSample]:
         """Samples of the joins, for adaptation; empty most of the time."""

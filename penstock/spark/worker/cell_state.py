@@ -68,7 +68,7 @@ class StateHeader:
     """The number of the last command."""
 
     def encode(self) -> bytes:
-        segments = [[s.first, s.last, s.rows, [[n, *span] for n, span in s.spans.items()]] for s in self.segments]
+        segments = [segment.as_json() for segment in self.segments]
         return json.dumps(
             [self.version, self.token, self.frontiers, self.lineage, segments, self.last_command]
         ).encode()
@@ -76,24 +76,27 @@ class StateHeader:
     @classmethod
     def decode(cls, blob: bytes) -> StateHeader:
         version, token, frontiers, lineage, parts, last_command = json.loads(blob)
-        segments = [
-            Segment(first, last, rows, {n: (count, low, top) for n, count, low, top in spans})
-            for first, last, rows, spans in parts
-        ]
+        segments = [Segment.from_json(*part) for part in parts]
         return cls(version, token, frontiers, [(v, t) for v, t in lineage], segments, last_command)
 
 
 @dataclass
 class CachedCell:
-    """An engine and the state it agrees with."""
+    """An engine and the state it agrees with. `size`: the bytes of its base rows."""
 
     version: int
     token: str
     cell: Cell
+    size: int
 
 
 class CellCache:
-    """The engines of this worker, by run and cell; the least recently used are removed first."""
+    """The engines of this worker, by run and cell.
+
+    With several cores Spark gives a cell to another worker each time, so without limits every worker would hold every
+    cell. An engine that is too far behind to catch up is removed at once: all cells of a run have about the same
+    version. Then the least recently used are removed, while there are too many or their rows have too many bytes.
+    """
 
     def __init__(self) -> None:
         self._items: OrderedDict[tuple[str, int], CachedCell] = OrderedDict()
@@ -102,8 +105,15 @@ class CellCache:
         return self._items.pop((run, cell), None)
 
     def put(self, run: str, cell: int, item: CachedCell) -> None:
+        limits = item.cell.layout.spec.maintenance
         self._items[run, cell] = item
-        while len(self._items) > item.cell.layout.spec.maintenance.cached_cells:
+        oldest = item.version - limits.lineage
+        for key in [key for key, other in self._items.items() if key[0] == run and other.version < oldest]:
+            del self._items[key]
+        while len(self._items) > 1 and (
+            len(self._items) > limits.cached_cells
+            or sum(other.size for other in self._items.values()) > limits.cached_bytes
+        ):
             self._items.popitem(last=False)
 
 
@@ -161,7 +171,8 @@ class CellState:
             "seconds": perf_counter() - begun,
         }
         yield [*output, (number, METRICS, "", 0, json.dumps(report).encode())]
-        self._cache.put(self._run, number, CachedCell(header.version, token, cell))
+        size = sum(segment.size for segment in header.segments)
+        self._cache.put(self._run, number, CachedCell(header.version, token, cell, size))
         on_stage("published", number, header.version)
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,12 +190,12 @@ class CellState:
                 return cached.cell, "hit"
             missing = _find_missing_segments(header, cached.version, cached.token)
             if missing is not None:
-                cached.cell.replay(self._load_rows(missing), header.frontiers)
+                cached.cell.catch_up(self._load_rows(missing), header.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
         if not header.version:
             return cell, "new"
-        cell.replay(self._load_rows(header.segments), header.frontiers)
+        cell.restore(self._load_rows(header.segments), header.frontiers)
         return cell, "rebuild"
 
     def _load_rows(
@@ -234,7 +245,7 @@ class CellState:
         times = {inlet.number: inlet.stream.time for inlet in self._layout.inlets}
         blob = join_blobs({inlet: encode_table(table) for inlet, table in rows.items()})
         self._state.updateValue((first, last), (blob,))
-        return build_segment(first, last, rows, times)
+        return build_segment(first, last, rows, times, len(blob))
 
     def _rewrite_segments(
         self,

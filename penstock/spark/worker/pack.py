@@ -148,6 +148,16 @@ def route_rows(
             yield int(number + copy), rows
 
 
+def pack_commands(commands: Sequence[bytes], keys: Sequence[int]) -> pa.RecordBatch:
+    """Every command for every cell, as a batch of PACKED_SCHEMA. `keys`: those of the cells."""
+    rows = [
+        {"cell": key, "stream": -1, "inlet": COMMAND, "part": 0, "seq": 0, "top": ALWAYS, "data": command}
+        for command in commands
+        for key in keys
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=PACKED_SCHEMA)
+
+
 def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
     """The rows of a stream of Arrow blobs; with a second column, that is the time of the micro-batch."""
     for batch in batches:

@@ -1,14 +1,16 @@
 """The segments of a cell: the base rows its windows may still scan. Pure functions over small values.
 
 A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead
-and rewritten without them when most are dead. Small segments are merged into larger ones, so that there are few. A row
-is dead if no later result can contain it: later results are at or after the smallest frontier.
+and rewritten without them when most are dead. Small segments are merged into larger ones, so that there are few, up to
+a size that a micro-batch can write without a long pause. A row is dead if no later result can contain it: later results
+are at or after the smallest frontier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 
 from penstock.spark.layout import StreamInlet
 from penstock.state import Maintenance, flatten_column, flatten_table, to_ticks
+
+_ESTIMATED_ROW_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,19 @@ class Segment:
     last: int
     rows: int
     spans: Mapping[int, tuple[int, int, int]]
+    size: int
+    """The bytes of its rows."""
+
+    def as_json(self) -> list[object]:
+        return [self.first, self.last, self.rows, [[number, *span] for number, span in self.spans.items()], self.size]
+
+    @classmethod
+    def from_json(
+        cls, first: int, last: int, rows: int, spans: Sequence[tuple[int, int, int, int]], size: int | None = None
+    ) -> Segment:
+        """Segments of older checkpoints have no size: it is estimated."""
+        size = rows * _ESTIMATED_ROW_BYTES if size is None else size
+        return cls(first, last, rows, {number: (count, low, top) for number, count, low, top in spans}, size)
 
     def compute_tier(self, maintenance: Maintenance) -> int:
         """The size class of a segment: segments of one tier have about the same number of rows."""
@@ -35,9 +52,25 @@ class Segment:
         return tier
 
 
-def build_segment(first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str]) -> Segment:
+def build_segment(
+    first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str], size: int
+) -> Segment:
+    """The description of a segment whose rows have `size` bytes."""
     spans = {n: _compute_span(table, times[n]) for n, table in tables.items() if table.num_rows}
-    return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans)
+    return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans, size)
+
+
+def cut_rows(rows: Mapping[int, pa.Table], most: int) -> Iterator[dict[int, pa.Table]]:
+    """The rows of a cell in parts of about `most` bytes, those of each inlet in order of arrival."""
+    count = -(-sum(table.nbytes for table in rows.values()) // most)
+    for part in range(count):
+        found = {}
+        for number, table in rows.items():
+            first, end = table.num_rows * part // count, table.num_rows * (part + 1) // count
+            if end > first:
+                found[number] = table.slice(first, end - first)
+        if found:
+            yield found
 
 
 def _compute_span(table: pa.Table, time: str) -> tuple[int, int, int]:
@@ -93,8 +126,8 @@ def choose_rewrite(
 ) -> tuple[int, int] | None:
     """The next segments to rewrite, as a slice; `alive`: the result of `find_needed_inlets`.
 
-    That is a segment most of whose rows no inlet needs, or else some neighbours of one tier. The newest segments stay
-    as they are: workers that are behind catch up from them.
+    That is a segment most of whose rows no inlet needs, or else some neighbours of one tier, as many as fit into a
+    segment of the largest size. The newest segments stay as they are: workers that are behind catch up from them.
     """
     end, count = len(segments) - maintenance.newest_segments, maintenance.merged_segments
     for place in range(end):
@@ -103,7 +136,10 @@ def choose_rewrite(
     for start in range(end - count, -1, -1):
         group = segments[start : start + count]
         if len({item.compute_tier(maintenance) for item in group}) == 1:
-            return start, start + count
+            sizes = accumulate(item.size for item in group)
+            fitting = sum(size <= maintenance.segment_bytes for size in sizes)
+            if fitting > 1:
+                return start, start + fitting
     return None
 
 
