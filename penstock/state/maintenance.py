@@ -17,7 +17,12 @@ _MAY_BE_ZERO = (
     "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
     "order_share", "newest_segments",
 )  # fmt: skip
-_MINIMUMS = {"bloom_bits": 8, "merged_segments": 2, **dict.fromkeys((*_RATIOS, *_MAY_BE_ZERO), 0)}
+_MINIMUMS = {
+    "bloom_bits": 8,
+    "merged_segments": 2,
+    "segment_bytes": 4096,
+    **dict.fromkeys((*_RATIOS, *_MAY_BE_ZERO), 0),
+}
 
 
 @dataclass(frozen=True)

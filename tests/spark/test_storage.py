@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inspect_spark import hadoop_configuration
 from spark_support import drain, read_stream, write_file
 
 import penstock as ps
@@ -28,7 +29,7 @@ NAMES = pa.table({"k": [1, 2], "name": ["one", "two"]})
 @pytest.fixture
 def remote(spark: Any, tmp_path: Path) -> Iterator[str]:
     """A URI of Hadoop's ViewFs, which leads to a folder of this machine; Arrow does not know the scheme."""
-    conf, name = spark.sparkContext._jsc.hadoopConfiguration(), f"c{os.getpid()}-{tmp_path.name.replace('_', '-')}"
+    conf, name = hadoop_configuration(spark), f"c{os.getpid()}-{tmp_path.name.replace('_', '-')}"
     key = f"fs.viewfs.mounttable.{name}.link./data"
     (tmp_path / "mounted").mkdir()
     conf.set(key, f"file://{tmp_path}/mounted")
@@ -105,7 +106,7 @@ def test_paths_as_spark_resolves_them(spark: Any, tmp_path: Path, remote: str, m
     assert Folder(f"file:{tmp_path}").find_local_path("x") == f"{tmp_path}/x"
     with pytest.raises(ps.DataError, match="FOLDER_UNREACHABLE"):
         Folder("nothing://at/all").list_names()
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf = hadoop_configuration(spark)
     default = conf.get("fs.defaultFS")
     conf.set("fs.defaultFS", remote.removesuffix("/data"))
     try:

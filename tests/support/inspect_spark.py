@@ -36,6 +36,11 @@ def wait_for_listeners(spark: Any) -> None:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
+def hadoop_configuration(spark: Any) -> Any:
+    """Hadoop's configuration of a session; `get`, `set` and `unset` are its methods."""
+    return spark.sparkContext._jsc.hadoopConfiguration()
+
+
 def cached_engines(cache: CellCache) -> list[ps.Engine]:
     """The engines of the cells that a worker keeps between micro-batches."""
     return [cached.cell._engine for cached in cache._items.values()]
