@@ -7,10 +7,12 @@ need them, so that help is quick.
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from warnings import simplefilter
 
 import typer
 from rich.console import Console
@@ -20,7 +22,7 @@ from penstock import lab as labs
 from penstock.cli.ctl import ctl
 from penstock.cli.interrupts import explain_interrupt
 from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
-from penstock.errors import DataError, QueryError
+from penstock.errors import DataError, PenstockWarning, QueryError
 from penstock.spark.environment import require_spark
 
 if TYPE_CHECKING:
@@ -87,13 +89,19 @@ def demo(
 @app.command()
 def check(script: ScriptFile) -> None:
     """Validate a script and list its declarations, or show the position of the first error."""
+    from penstock.plan import list_script_warnings  # noqa: PLC0415 (see the module)
+
     found = _check_script(script)
-    table = RichTable(title=f"{script.name}: fine", title_justify="left", header_style="bold")
+    warnings = list_script_warnings(found)
+    count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
+    table = RichTable(title=f"{script.name}: fine{count}", title_justify="left", header_style="bold")
     for heading in ("kind", "name", "what"):
         table.add_column(heading)
     for kind, name, what in found.summarize():
         table.add_row(kind, name, what)
     Console().print(table)
+    for warning in warnings:
+        print(f"warning: {warning.format(found.text)}")
 
 
 def _check_script(path: Path) -> Script:
@@ -118,7 +126,19 @@ def explain(
     """Show the plan of every query of a script."""
     from penstock.cql import read_script  # noqa: PLC0415 (see the module)
 
-    print(_explain_script(read_script(script), PlanFormat.TABLE if table else form))
+    found = read_script(script)
+    text = _explain_script(found, PlanFormat.TABLE if table else form)
+    print(text)
+    _print_warnings(found, known=text)  # the text of a plan ends with the warnings about its query
+
+
+def _print_warnings(script: Script, known: str = "") -> None:
+    """Print the warnings about a script to stderr, except those in a text that was printed."""
+    from penstock.plan import list_script_warnings  # noqa: PLC0415 (see the module)
+
+    for warning in list_script_warnings(script):
+        if str(warning) not in known:
+            print(f"warning: {warning.format(script.text)}", file=sys.stderr)
 
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
@@ -129,7 +149,7 @@ def _explain_script(script: Script, form: PlanFormat) -> str:
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
     no_rows = {table.name: table.schema.empty_table() for table in script.tables}
-    engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock)
+    engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock, warn=False)
     if form is PlanFormat.SVG:
         return draw_svg({name: engine.picture(name) for name in script.queries})
     heading = "%% {}\n" if form is PlanFormat.MERMAID else ""
@@ -189,7 +209,10 @@ def run(
     )
     options.check()
     found = _check_script(script)
+    found.require_runnable()
     options.check_folders(found)
+    _print_warnings(found)
+    simplefilter("ignore", PenstockWarning)  # they are printed with their places in the script
     require_spark()
     from penstock.cli.run_script import run_script  # noqa: PLC0415 (see the module)
 

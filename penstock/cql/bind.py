@@ -18,8 +18,9 @@ from penstock.cql.bound import (
     Statement,
 )
 from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
+from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
-from penstock.cql.errors import Origin, suggest_similar
+from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
 from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body
 from penstock.cql.sources import Names, convert_amount
@@ -35,8 +36,10 @@ from penstock.cql.syntax import (
     QuerySyntax,
     StatementSyntax,
 )
-from penstock.cql.types import find_time_column, to_arrow_type
-from penstock.errors import QueryError
+from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
+from penstock.errors import QueryError, UnsupportedError
+
+_FILE_SINKS = ("parquet", "csv", "json", "delta")
 
 
 def bind_query(text: str, catalog: Catalog) -> Query:
@@ -61,6 +64,8 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
     try:
         for syntax in parse_script(text):
             statement = _bind_statement(syntax, draft, origin)
+            if isinstance(statement, InsertInto):
+                _check_sink_schema(statement, statements, draft.sinks[statement.sink], origin)
             _declare(statement, draft)
             statements.append(statement)
     except RecursionError:
@@ -72,7 +77,7 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
 
 def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) -> Query:
     body = bind_body(syntax.body, Names(origin, catalog))
-    return Query(origin.text[slice(*syntax.span)], syntax.emit, body)
+    return Query(origin.text[slice(*syntax.span)], syntax.emit, body, syntax.span[0])
 
 
 def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -> Statement:
@@ -80,19 +85,21 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
         case QuerySyntax():
             return BareQuery(_bind_query_syntax(syntax, catalog, origin))
         case InsertSyntax():
-            return InsertInto(
-                _find_sink(syntax.sink, catalog, origin).name, _bind_query_syntax(syntax.query, catalog, origin)
-            )
+            sink = _find_sink(syntax.sink, catalog, origin).name
+            return InsertInto(sink, _bind_query_syntax(syntax.query, catalog, origin), syntax.sink.span)
         case CreateStreamAsSyntax():
             _check_new_name(syntax.name, catalog.relations, origin)
-            return CreateStreamAs(syntax.name.text, _bind_query_syntax(syntax.query, catalog, origin))
+            query = _bind_query_syntax(syntax.query, catalog, origin)
+            return CreateStreamAs(syntax.name.text, query, syntax.name.span)
         case CreateStreamSyntax():
             _check_new_name(syntax.name, catalog.relations, origin)
-            return CreateStream(_bind_stream(syntax, origin))
+            return CreateStream(_bind_stream(syntax, origin), syntax.name.span)
         case CreateTableSyntax():
             _check_new_name(syntax.name, catalog.relations, origin)
             schema = _build_schema(syntax.columns, origin)
-            return CreateTable(Table(syntax.name.text, schema, _bind_connector(syntax.connector)))
+            connector = _bind_source_connector(syntax.connector, origin)
+            table = Table(syntax.name.text, schema, connector, _list_required(syntax.columns))
+            return CreateTable(table, syntax.name.span)
         case CreateSinkSyntax():
             _check_new_name(syntax.name, catalog.sinks, origin)
             connector = Connector(syntax.connector.format, syntax.connector.options)
@@ -101,11 +108,11 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
 
 def _declare(statement: Statement, catalog: Catalog) -> None:
     match statement:
-        case CreateStream(stream):
+        case CreateStream(stream=stream):
             catalog.relations.add(stream)
-        case CreateStreamAs(name, query):
+        case CreateStreamAs(name=name, query=query):
             catalog.relations.add(Stream(name, query.schema, time="_ts"))
-        case CreateTable(table):
+        case CreateTable(table=table):
             catalog.relations.add(table)
         case CreateSink(sink):
             catalog.sinks.add(sink)
@@ -118,14 +125,20 @@ def _bind_stream(syntax: CreateStreamSyntax, origin: Origin) -> Stream:
     except QueryError as error:
         raise origin.error(error.condition, error.message, syntax.time.span) from None
     stream = Stream(
-        syntax.name.text, schema, time, timestamps=syntax.timestamps, connector=_bind_connector(syntax.connector)
+        syntax.name.text,
+        schema,
+        time,
+        timestamps=syntax.timestamps,
+        connector=_bind_source_connector(syntax.connector, origin),
     )
-    lateness, skew, idle = syntax.lateness, syntax.skew, syntax.idle_after
+    lateness, skew, idle, ahead = syntax.lateness, syntax.skew, syntax.idle_after, syntax.ahead
     return replace(
         stream,
         lateness=convert_amount(lateness, stream.time_type, origin, least=0) if lateness else 0,
         skew=convert_amount(skew, stream.time_type, origin, least=0) if skew else 0,
         idle_after=convert_amount(idle, stream.time_type, origin) if idle else None,
+        ahead=convert_amount(ahead, stream.time_type, origin, least=0) if ahead else None,
+        required=_list_required(syntax.columns),
     )
 
 
@@ -133,7 +146,9 @@ def _build_schema(columns: tuple[ColumnSyntax, ...], origin: Origin) -> pa.Schem
     fields: dict[str, pa.Field] = {}
     for column in columns:
         try:
-            declared = to_arrow_type(column.type.text)
+            declared = parse_column_type(column.type.text)
+        except UnsupportedError as error:
+            raise CqlUnsupportedError(error.condition, error.message, origin.text, column.type.span) from None
         except QueryError as error:
             raise origin.error(error.condition, error.message, column.type.span) from None
         if column.name.text.casefold() in fields:
@@ -143,8 +158,36 @@ def _build_schema(columns: tuple[ColumnSyntax, ...], origin: Origin) -> pa.Schem
     return pa.schema(list(fields.values()))
 
 
-def _bind_connector(syntax: ConnectorSyntax | None) -> Connector | None:
-    return Connector(syntax.format, syntax.options) if syntax else None
+def _list_required(columns: tuple[ColumnSyntax, ...]) -> tuple[str, ...]:
+    return tuple(column.name.text for column in columns if split_not_null(column.type.text)[1])
+
+
+def _bind_source_connector(syntax: ConnectorSyntax | None, origin: Origin) -> Connector | None:
+    if syntax is None:
+        return None
+    connector = Connector(syntax.format, syntax.options)
+    if missing := list_missing_options(connector):
+        message = f"FROM {syntax.format} lacks {', '.join(missing)}; write OPTIONS ({missing[0].split()[0]} '...')"
+        raise origin.error("OPTION_MISSING", message, syntax.span, format=syntax.format, missing=missing)
+    return connector
+
+
+def _check_sink_schema(statement: InsertInto, before: list[Statement], sink: SinkDeclaration, origin: Origin) -> None:
+    """The queries of one sink of files must write the same columns: readers of the folder expect one schema."""
+    if sink.connector.format.casefold() not in _FILE_SINKS:
+        return
+    schema = _describe_columns(statement.query)
+    for other in before:
+        if isinstance(other, InsertInto) and other.sink == statement.sink and _describe_columns(other.query) != schema:
+            message = (
+                f"two queries write different columns to {sink.name}: {', '.join(schema)} here, "
+                f"{', '.join(_describe_columns(other.query))} before; select the same columns, or declare another sink"
+            )
+            raise origin.error("SINK_SCHEMAS_DIFFER", message, statement.span, sink=sink.name)
+
+
+def _describe_columns(query: Query) -> list[str]:
+    return [f"{field.name} {format_type(field.type)}" for field in query.schema]
 
 
 def _find_sink(name: Name, catalog: Catalog, origin: Origin) -> SinkDeclaration:

@@ -5,13 +5,14 @@ All durations are integers in the unit of the time column (microseconds for time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import pyarrow as pa
 
 from penstock.cql.catalog import SinkDeclaration, Stream, Table
+from penstock.cql.errors import Span
 from penstock.cql.types import find_common_time_type
 from penstock.cql.windows import Window
 from penstock.expr import Expr
@@ -48,6 +49,8 @@ class Source:
     freshness: int | None = None
     hidden: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns that the planner adds; no text can name them."""
+    span: Span | None = field(default=None, compare=False)
+    """Its place in the text that was bound."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -154,6 +157,8 @@ class Query:
     text: str
     emit: Emit
     body: QueryBody
+    offset: int = field(default=0, compare=False)
+    """The place of `text` in the text that was bound."""
 
     @property
     def time_type(self) -> pa.DataType:
@@ -172,6 +177,8 @@ class Query:
 @dataclass(frozen=True)
 class CreateStream:
     stream: Stream
+    span: Span
+    """The name in the script; also in the other statements."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +187,13 @@ class CreateStreamAs:
 
     name: str
     query: Query
+    span: Span
 
 
 @dataclass(frozen=True)
 class CreateTable:
     table: Table
+    span: Span
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,7 @@ class InsertInto:
 
     sink: str
     query: Query
+    span: Span
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ class Stream:
     timestamps: Timestamps = "external"
     skew: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
+    """How far ahead of the clock a time may be; None for any."""
+    required: tuple[str, ...] = ()
+    """The columns that must not be NULL, besides the time column."""
     connector: Connector | None = None
 
     @property
@@ -46,6 +50,8 @@ class Table:
     name: str
     schema: pa.Schema
     connector: Connector | None = None
+    required: tuple[str, ...] = ()
+    """The columns that must not be NULL."""
 
 
 @dataclass(frozen=True)

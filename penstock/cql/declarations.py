@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.cql.catalog import Stream, Timestamps
 from penstock.cql.durations import parse_duration
-from penstock.cql.types import build_schema, find_time_column
+from penstock.cql.types import build_schema, find_time_column, list_required
 from penstock.errors import require_known
 
 Duration = str | int | timedelta
@@ -25,6 +25,7 @@ def describe_stream(
     timestamps: Timestamps = "external",
     skew: Duration = 0,
     idle_after: Duration | None = None,
+    ahead: Duration | None = None,
 ) -> Stream:
     """The declaration of a stream, with canonical types and durations in units of its time column."""
     require_known(timestamps, get_args(Timestamps), "kind of timestamps")
@@ -32,4 +33,15 @@ def describe_stream(
     time = find_time_column(columns, time)
     unit = columns.field(time).type
     idle = None if idle_after is None else parse_duration(idle_after, unit)
-    return Stream(name, columns, time, parse_duration(lateness, unit), timestamps, parse_duration(skew, unit), idle)
+    limit = None if ahead is None else parse_duration(ahead, unit)
+    return Stream(
+        name=name,
+        schema=columns,
+        time=time,
+        lateness=parse_duration(lateness, unit),
+        timestamps=timestamps,
+        skew=parse_duration(skew, unit),
+        idle_after=idle,
+        ahead=limit,
+        required=list_required(schema),
+    )

@@ -17,7 +17,8 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.cql.durations import KNOWN_UNITS, is_unit
+from penstock.cql import advice
+from penstock.cql.durations import explain_unknown_unit, is_unit
 from penstock.cql.errors import CqlError, CqlUnsupportedError, Origin, Span
 from penstock.cql.syntax import Amount, Name
 
@@ -35,7 +36,7 @@ _QUOTED_TOKENS = frozenset(
     }
 )
 # Words that can follow a number and are not a misspelled unit.
-_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "FRESHNESS"})
+_WORDS_AFTER_AMOUNT = frozenset({"SLIDE", "LATENESS", "TIMESTAMPS", "IDLE", "AHEAD", "FRESHNESS"})
 
 
 def find_span(node: exp.Expr) -> Span:
@@ -126,8 +127,11 @@ class ScalarParser(SparkParser):
         raise self.expected_error(what)
 
     def read_amount(self, what: str) -> Amount:
-        """Read a number and an optional unit. The binder reports a negative number."""
+        """Read a number and an optional unit, or an interval of SQL. The binder reports a negative number."""
         first = self._curr
+        self._match(TokenType.INTERVAL)
+        if self._match(TokenType.STRING):
+            return self._read_quoted_amount(first, what)
         sign = "-" if self._match(TokenType.DASH) else ""
         if not self._match(TokenType.NUMBER):
             raise self.expected_error(what)
@@ -135,11 +139,22 @@ class ScalarParser(SparkParser):
         unit = self._curr
         if unit.token_type == TokenType.VAR and unit.text.upper() not in _WORDS_AFTER_AMOUNT:
             if not is_unit(unit.text):
-                message = f"unknown unit {unit.text}; known are {KNOWN_UNITS}"
-                raise self.origin.error("UNKNOWN_UNIT", message, self.locate_token(unit))
+                raise self.origin.error("UNKNOWN_UNIT", explain_unknown_unit(unit.text), self.locate_token(unit))
             self._advance()
             return Amount(number, unit.text.upper(), self.span_since(first))
         return Amount(number, None, self.span_since(first))
+
+    def _read_quoted_amount(self, first: Token, what: str) -> Amount:
+        """An amount in quotes, '5' MINUTE or '5 minutes'."""
+        quoted = self._prev
+        words = quoted.text.split()
+        if len(words) == 1 and is_unit(self._curr.text):
+            self._advance()
+            words.append(self._prev.text)
+        if not 1 <= len(words) <= 2 or not words[0].lstrip("-").replace(".", "", 1).isdecimal():
+            found = self.sql[quoted.start : quoted.end + 1]
+            raise self.origin.error("SYNTAX_ERROR", f"expected {what}, found {found}", self.locate_token(quoted))
+        return Amount(words[0], words[1].upper() if len(words) == 2 else None, self.span_since(first))
 
     def read_list(self, item: Callable[[], T]) -> tuple[T, ...]:
         """Read one or more items, separated by commas."""
@@ -221,9 +236,7 @@ class ScalarParser(SparkParser):
     def _parse_select(self, *_args: object, **_options: object) -> exp.Expr | None:
         """sqlglot calls this for a subquery in an expression; the grammar of queries does not call it."""
         if self.is_at(TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
-            raise self.unsupported_error(
-                "SUBQUERY", self.locate_token(), "join the stream, or derive one with CREATE STREAM ... AS"
-            )
+            raise self.unsupported_error("SUBQUERY", self.locate_token(), advice.SUBQUERY_IN_EXPRESSION)
         return None
 
 

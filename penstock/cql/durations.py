@@ -28,6 +28,13 @@ def is_unit(word: str) -> bool:
     return word.casefold().removesuffix("s") in _MICROSECONDS
 
 
+def explain_unknown_unit(unit: str) -> str:
+    """The message for a unit that is not known."""
+    calendar = unit.casefold().removesuffix("s") in ("month", "quarter", "year")
+    length = f"{unit.upper()} has no fixed length; write DAYS, such as 30 DAYS" if calendar else f"unknown unit {unit}"
+    return f"{length}; known are {KNOWN_UNITS}"
+
+
 def convert_duration(number: str, unit: str | None, time_type: pa.DataType) -> int:
     """A number and its unit as an integer in the unit of a time column; raises QueryError if that is impossible."""
     try:
@@ -52,7 +59,7 @@ def _to_microseconds(value: Decimal, unit: str | None) -> Decimal:
         message = f"{value} needs a unit because time is a timestamp; write {value} SECONDS or another of {KNOWN_UNITS}"
         raise QueryError("DURATION_UNIT", message)
     if not is_unit(unit):
-        raise QueryError("UNKNOWN_UNIT", f"unknown unit {unit}; known are {KNOWN_UNITS}")
+        raise QueryError("UNKNOWN_UNIT", explain_unknown_unit(unit))
     return value * _MICROSECONDS[unit.casefold().removesuffix("s")]
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sqlglot import exp
 
+from penstock.cql import advice
 from penstock.cql.durations import convert_duration
 from penstock.cql.literals import parse_number
 from penstock.cql.operands import Operand, OperandTyper, type_null
@@ -83,7 +84,8 @@ class ExpressionBinder:
     def bind(self, node: exp.Expr) -> Expr:
         handler = _HANDLERS.get(type(node))
         if handler is None:
-            raise self.typer.unsupported_error(node, _CONSTRUCT_NAMES.get(type(node), type(node).key.upper()))
+            construct = _CONSTRUCT_NAMES.get(type(node), type(node).key.upper())
+            raise self.typer.unsupported_error(node, construct, advice.CONSTRUCTS.get(construct, ""))
         allowed = _PLAIN_ARGS | _EXTRA_ARGS.get(type(node), frozenset())
         for key, value in node.args.items():
             if value and key not in allowed:
@@ -225,6 +227,8 @@ class ExpressionBinder:
             return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
         if name in AGGREGATES or name in self.user_aggregates:
             return self._bind_aggregate(name, node)
+        if name in advice.FUNCTIONS:
+            raise self.typer.unsupported_error(node, *advice.FUNCTIONS[name])
         known = [*AGGREGATES, *NAMED_FUNCTIONS, *self.user_aggregates]
         message = f"unknown function {node.name}; known are {', '.join(each.upper() for each in known)}"
         raise self.typer.error("UNKNOWN_FUNCTION", message, node)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from penstock.cql import advice
 from penstock.cql.dialect import ScalarParser
 from penstock.cql.syntax import (
     BodySyntax,
@@ -23,14 +24,14 @@ from penstock.cql.syntax import (
 from penstock.cql.windows import NOW, UNBOUNDED
 
 UNSUPPORTED_CLAUSES = {
-    TokenType.ORDER_BY: ("ORDER BY", "results leave in temporal order"),
-    TokenType.SORT_BY: ("SORT BY", "results leave in temporal order"),
+    TokenType.ORDER_BY: ("ORDER BY", "remove it; results leave in temporal order"),
+    TokenType.SORT_BY: ("SORT BY", "remove it; results leave in temporal order"),
     TokenType.CLUSTER_BY: ("CLUSTER BY", ""),
     TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY", ""),
-    TokenType.LIMIT: ("LIMIT", "a continuous query has no last row; bound it with a window"),
-    TokenType.FETCH: ("FETCH", "a continuous query has no last row; bound it with a window"),
-    TokenType.OFFSET: ("OFFSET", "a continuous query has no last row; bound it with a window"),
-    TokenType.QUALIFY: ("QUALIFY", ""),
+    TokenType.LIMIT: ("LIMIT", advice.LIMIT),
+    TokenType.FETCH: ("FETCH", advice.LIMIT),
+    TokenType.OFFSET: ("OFFSET", advice.LIMIT),
+    TokenType.QUALIFY: ("QUALIFY", advice.QUALIFY),
     TokenType.LATERAL: ("LATERAL", ""),
     TokenType.PIVOT: ("PIVOT", ""),
     TokenType.UNPIVOT: ("UNPIVOT", ""),
@@ -64,6 +65,16 @@ class FromParser(ScalarParser):
         """Whether a join follows."""
         return self.is_at(*_JOIN_WORDS)
 
+    def is_at_emit(self) -> bool:
+        """Whether EMIT follows, with a word that is a clause of SQL dialects; without one, it is an alias."""
+        return any(self.is_next("EMIT", word) for word in ("CHANGES", "FINAL", "ON"))
+
+    def refuse_clause(self) -> None:
+        """Refuse a clause of SQL that is not supported, by its name."""
+        if self._curr.token_type in UNSUPPORTED_CLAUSES:
+            construct, instead = UNSUPPORTED_CLAUSES[self._curr.token_type]
+            raise self.unsupported_error(construct, self.locate_token(), instead)
+
     def read_from_item(self) -> FromSyntax:
         """A FROM item with the joins behind it."""
         left = self._read_primary()
@@ -93,8 +104,7 @@ class FromParser(ScalarParser):
         """The words up to and including JOIN."""
         first, kind = self._curr, _JOIN_KINDS.get(self._curr.token_type, "inner")
         if self.is_at(TokenType.ASOF):
-            advice = "join with a window [PARTITION BY key ROWS 1], which holds the last row of each key"
-            raise self.unsupported_error("ASOF JOIN", self.locate_token(), advice)
+            raise self.unsupported_error("ASOF JOIN", self.locate_token(), advice.ASOF_JOIN)
         if self._curr.token_type in _JOIN_KINDS:
             self._advance()
         if first.token_type == TokenType.LEFT and self.is_at(TokenType.SEMI, TokenType.ANTI):
@@ -143,12 +153,11 @@ class FromParser(ScalarParser):
             return self._read_subquery()
         if self.is_next("SEQ", "("):
             raise self.unsupported_error("JOIN with SEQ", self.locate_token(), SEQUENCE_ADVICE)
-        if self._curr.token_type in UNSUPPORTED_CLAUSES:
-            construct, advice = UNSUPPORTED_CLAUSES[self._curr.token_type]
-            raise self.unsupported_error(construct, self.locate_token(), advice)
+        self.refuse_clause()
         relation = self.read_name("a stream or table")
         if self.is_at(TokenType.L_PAREN):
-            raise self.unsupported_error("TABLE FUNCTION", relation.span)
+            construct, instead = advice.FUNCTIONS.get(relation.text.casefold(), ("TABLE FUNCTION", ""))
+            raise self.unsupported_error(construct, relation.span, instead)
         window = self._read_window() if self.is_at(TokenType.L_BRACKET) else None
         alias = self._read_alias()
         if alias and self.is_at(TokenType.L_BRACKET):
@@ -172,7 +181,7 @@ class FromParser(ScalarParser):
         return SourceSyntax(alias, alias, None, body)
 
     def _read_alias(self) -> Name | None:
-        clause = self.is_next("FRESHNESS") or self.is_next("EMIT", "CHANGES")
+        clause = self.is_next("FRESHNESS") or self.is_at_emit()
         bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not clause
         return self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
 
@@ -193,6 +202,7 @@ class FromParser(ScalarParser):
             return UNBOUNDED
         if self._match_text_seq("RANGE"):
             size = self.read_amount("a duration such as 5 MINUTES, a number of ticks, or UNBOUNDED")
+            self._match_text_seq("PRECEDING")
             slide = self.read_amount("a duration such as 1 MINUTE") if self._match_text_seq("SLIDE") else None
             return RangeSyntax(size, slide)
         partition: tuple[Name, ...] = ()
@@ -200,5 +210,5 @@ class FromParser(ScalarParser):
             partition = self.read_list(lambda: self.read_name("a column"))
             self.expect_words("ROWS")
         elif not self._match_text_seq("ROWS"):
-            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED")
+            raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED, such as [RANGE 5 MINUTES]")
         return RowsSyntax(self.read_amount("a number of rows"), partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin
 from penstock.cql.literals import cast_literal
-from penstock.cql.types import format_type
+from penstock.cql.types import can_cast, format_type
 from penstock.expr import (
     BOOL,
     INT,
@@ -101,9 +101,19 @@ class OperandTyper:
             raise self.error("TYPE_MISMATCH", message, node)
         return self.cast(operand, BOOL)
 
-    def mismatch_error(self, what: str, operands: Iterable[Operand], node: exp.Expr) -> CqlError:
+    def mismatch_error(self, what: str, operands: Sequence[Operand], node: exp.Expr) -> CqlError:
         sides = " and ".join(f"{self.source_text(each.node)} ({format_type(each.expr.type)})" for each in operands)
-        return self.error("TYPE_MISMATCH", f"{what} {sides}", node)
+        return self.error("TYPE_MISMATCH", f"{what} {sides}{self._advise_cast(operands)}", node)
+
+    def _advise_cast(self, operands: Sequence[Operand]) -> str:
+        """The cast that lets a text be compared with a value of another type; empty if that is not the problem."""
+        kinds = [classify_type(operand.expr.type) for operand in operands]
+        if len(operands) != 2 or kinds.count("string") != 1:
+            return ""
+        text, other = sorted(operands, key=lambda operand: classify_type(operand.expr.type) != "string")
+        if isinstance(text.expr, Literal) or not can_cast(text.expr.type, other.expr.type):
+            return ""
+        return f"; write CAST({self.source_text(text.node)} AS {format_type(other.expr.type).upper()})"
 
     def error(self, condition: str, message: str, node: exp.Expr) -> CqlError:
         return self.origin.error(condition, message, find_span(node))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from penstock.cql import advice
 from penstock.cql.bound import Emit, SeqMode
 from penstock.cql.dialect import find_span
-from penstock.cql.from_parser import SEQUENCE_ADVICE, UNSUPPORTED_CLAUSES, FromParser
+from penstock.cql.from_parser import SEQUENCE_ADVICE, FromParser
 from penstock.cql.syntax import (
     Amount,
     BodySyntax,
@@ -85,12 +86,12 @@ class QueryParser(FromParser):
             everything = self._match(TokenType.ALL)
             distinct = not everything and self._match(TokenType.DISTINCT)
             if operator.token_type == TokenType.INTERSECT:
-                raise self.unsupported_error("INTERSECT", self.span_since(operator), "join the two streams")
+                raise self.unsupported_error("INTERSECT", self.span_since(operator), advice.INTERSECT)
             if operator.token_type == TokenType.UNION and not everything:
                 written = "UNION DISTINCT" if distinct else "UNION"
-                raise self.unsupported_error(written, self.span_since(operator), "write UNION ALL")
+                raise self.unsupported_error(written, self.span_since(operator), advice.UNION)
             if operator.token_type == TokenType.EXCEPT and everything:
-                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), "write EXCEPT")
+                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), advice.EXCEPT_ALL)
             first = self._curr
             right = self._read_term()
             kind: SetKind = "union all" if operator.token_type == TokenType.UNION else "except"
@@ -154,6 +155,9 @@ class QueryParser(FromParser):
                 case "WHERE":
                     clauses.where = self.read_scalar("a condition")
                 case "WINDOW":
+                    if self._curr.text.casefold() in advice.FUNCTIONS:
+                        construct, instead = advice.FUNCTIONS[self._curr.text.casefold()]
+                        raise self.unsupported_error(construct, self.locate_token(), instead)
                     clauses.window = self.read_amount("a duration such as 10 MINUTES")
                 case "GROUP BY":
                     clauses.group_by = self.read_list(lambda: self.read_scalar("a column or an expression"))
@@ -162,9 +166,9 @@ class QueryParser(FromParser):
                 case "FRESHNESS":
                     clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
-        if self._curr.token_type in UNSUPPORTED_CLAUSES:
-            construct, advice = UNSUPPORTED_CLAUSES[self._curr.token_type]
-            raise self.unsupported_error(construct, self.locate_token(), advice)
+        if self.is_at_emit() and not self.is_next("EMIT", "CHANGES"):
+            raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
+        self.refuse_clause()
         return clauses
 
     def _read_clause_keyword(self, seen: list[str]) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
@@ -106,6 +107,10 @@ class Scope:
         item = self.find_item(node.table) if node.table else None
         looked_at = (item,) if item else self.items
         known = "; ".join(f"{each.relation} has {', '.join(each.columns)}" for each in looked_at)
+        if not node.table and node.name.casefold() in advice.FUNCTIONS:
+            return self.origin.unsupported_error(
+                written.upper(), find_span(node), advice.FUNCTIONS[node.name.casefold()][1]
+            )
         hint = suggest_similar(node.name, [name for each in looked_at for name in each.columns])
         message = f"unknown column {written}; {known}{hint}"
         return self.origin.error("UNKNOWN_COLUMN", message, find_span(node), name=written)

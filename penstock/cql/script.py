@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from penstock.cql import Catalog, bind_script
+from penstock.cql.bind import bind_script
 from penstock.cql.bound import (
     BareQuery,
     CreateSink,
@@ -23,7 +23,7 @@ from penstock.cql.bound import (
     Source,
     Statement,
 )
-from penstock.cql.catalog import Connector, SinkDeclaration, Stream, Table
+from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
 from penstock.cql.errors import CqlError, CqlUnsupportedError
 from penstock.cql.types import format_type
 from penstock.errors import PenstockError, QueryError, UnsupportedError
@@ -65,6 +65,20 @@ class Script:
                 case BareQuery(query=query):
                     named[_make_free_name("query", named)] = query
         return named
+
+    def require_runnable(self) -> None:
+        """Raise an error if the script cannot run on Spark: it has no query, or a relation without FROM."""
+        if not any(isinstance(statement, InsertInto | BareQuery) for statement in self.statements):
+            raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
+        for statement in self.statements:
+            match statement:
+                case CreateStream(stream=relation, span=span) | CreateTable(table=relation, span=span):
+                    if relation.connector is None:
+                        message = (
+                            f"{relation.name} has no FROM: say where it is read, such as FROM parquet OPTIONS (path "
+                            f"'data/{relation.name}'), or declare it in Python with pipe.stream(...)"
+                        )
+                        raise CqlError("NO_SOURCE", message, self.text, span)
 
     def locate_error(self, sink: SinkDeclaration, error: PenstockError) -> CqlError:
         """An error about a sink, with its position in the script."""

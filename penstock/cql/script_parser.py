@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.cql import advice
 from penstock.cql.catalog import Timestamps
 from penstock.cql.dialect import CqlDialect, make_nesting_error, tokenize, translate_error
 from penstock.cql.errors import CqlError
@@ -25,6 +26,7 @@ from penstock.cql.syntax import (
     StatementSyntax,
 )
 
+_WATERMARK_ADVICE = "write TIMESTAMP BY ts LATENESS 5 SECONDS after the columns"
 _TIMESTAMPS: dict[str, Timestamps] = {"EXTERNAL": "external", "INTERNAL": "internal", "LATENT": "latent"}
 
 
@@ -37,6 +39,7 @@ class _StreamClauses:
     timestamps: Timestamps | None = None
     skew: Amount | None = None
     idle_after: Amount | None = None
+    ahead: Amount | None = None
 
 
 class ScriptParser(QueryParser):
@@ -71,7 +74,7 @@ class ScriptParser(QueryParser):
 
     def _read_create(self) -> StatementSyntax:
         if self.is_next("OR", "REPLACE"):
-            raise self.unsupported_error("OR REPLACE", self.locate_token())
+            raise self.unsupported_error("OR REPLACE", self.locate_token(), "remove it; a script declares a name once")
         if self._match_text_seq("STREAM"):
             name = self._read_new_name("a name for the stream")
             if self._match(TokenType.ALIAS):
@@ -80,9 +83,7 @@ class ScriptParser(QueryParser):
         if self._match(TokenType.TABLE):
             name = self._read_new_name("a name for the table")
             if self.is_next("AS"):
-                raise self.unsupported_error(
-                    "CREATE TABLE AS", self.locate_token(), "derive a stream with CREATE STREAM ... AS"
-                )
+                raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.VIEW)
             return CreateTableSyntax(name, self._read_columns(), self._read_connector("FROM"))
         if self._match_text_seq("SINK"):
             name = self._read_new_name("a name for the sink")
@@ -90,11 +91,15 @@ class ScriptParser(QueryParser):
             if connector is None:
                 raise self.expected_error("TO and a format")
             return CreateSinkSyntax(name, connector)
+        if self.is_next("VIEW"):
+            raise self.unsupported_error("CREATE VIEW", self.locate_token(), advice.VIEW)
         raise self.expected_error("STREAM, TABLE or SINK")
 
     def _read_new_name(self, what: str) -> Name:
         if self.is_next("IF", "NOT", "EXISTS"):
-            raise self.unsupported_error("IF NOT EXISTS", self.locate_token())
+            raise self.unsupported_error(
+                "IF NOT EXISTS", self.locate_token(), "remove it; a script declares a name once"
+            )
         return self.read_name(what)
 
     def _read_stream(self, name: Name) -> CreateStreamSyntax:
@@ -102,6 +107,8 @@ class ScriptParser(QueryParser):
         clauses = _StreamClauses()
         while self._read_stream_clause(clauses):
             pass
+        if self.is_next("WATERMARK"):
+            raise self.unsupported_error("WATERMARK", self.locate_token(), _WATERMARK_ADVICE)
         if clauses.time is None:
             raise self.expected_error("TIMESTAMP BY and the time column")
         return CreateStreamSyntax(
@@ -112,6 +119,7 @@ class ScriptParser(QueryParser):
             timestamps=clauses.timestamps or "external",
             skew=clauses.skew,
             idle_after=clauses.idle_after,
+            ahead=clauses.ahead,
             connector=self._read_connector("FROM"),
         )
 
@@ -127,6 +135,9 @@ class ScriptParser(QueryParser):
         if self._match_text_seq("IDLE"):
             self.expect_words("AFTER")
             before_amount, clauses.idle_after = clauses.idle_after, self.read_amount("a duration such as 30 SECONDS")
+            return self._check_once(before_amount is None, first)
+        if self._match_text_seq("AHEAD"):
+            before_amount, clauses.ahead = clauses.ahead, self.read_amount("a duration such as 1 DAY")
             return self._check_once(before_amount is None, first)
         if self._match_text_seq("TIMESTAMPS"):
             if self._curr.text.upper() not in _TIMESTAMPS:
@@ -151,10 +162,16 @@ class ScriptParser(QueryParser):
         return columns
 
     def _read_column(self) -> ColumnSyntax:
+        if self.is_at(TokenType.PRIMARY_KEY):
+            raise self.unsupported_error("PRIMARY KEY", self.locate_token(), advice.PRIMARY_KEY)
+        if self.is_next("WATERMARK", "FOR"):
+            raise self.unsupported_error("WATERMARK", self.locate_token(), _WATERMARK_ADVICE)
         name = self.read_name("a column")
         return ColumnSyntax(name, self.read_type((TokenType.COMMA, TokenType.R_PAREN)))
 
     def _read_connector(self, keyword: str) -> ConnectorSyntax | None:
+        if self.is_at(TokenType.WITH):
+            raise self.unsupported_error("WITH", self.locate_token(), f"write {keyword} format OPTIONS (key 'value')")
         if not self._match_text_seq(keyword):
             return None
         first = self._curr
@@ -162,6 +179,8 @@ class ScriptParser(QueryParser):
         while self._match(TokenType.DOT):
             parts.append(self.read_name("the rest of the format's name").text)
         options: tuple[tuple[str, str], ...] = ()
+        if self.is_at(TokenType.L_PAREN):
+            raise self.expected_error("OPTIONS before the parenthesis")
         if self._match_text_seq("OPTIONS"):
             self.expect_words("(")
             options = self.read_list(self._read_option)

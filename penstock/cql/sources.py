@@ -80,7 +80,8 @@ def bind_freshness(sources: Sequence[Source], select: SelectSyntax, origin: Orig
 def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
     name, catalog, origin = syntax.relation, names.catalog, names.origin
     if syntax.subquery is not None:
-        return Source(name.text, Subquery(name.text, bind_subquery(syntax.subquery, names)), CURRENT)
+        query = Subquery(name.text, bind_subquery(syntax.subquery, names))
+        return Source(name.text, query, CURRENT, span=name.span)
     if name.text in names.queries:
         return _bind_query_name(syntax, names.queries[name.text], origin)
     if name.text not in catalog.relations:
@@ -90,23 +91,26 @@ def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bi
         raise origin.error("UNKNOWN_RELATION", message, name.span, relation=name.text)
     relation = catalog.relations[name.text]
     alias = syntax.alias.text if syntax.alias else relation.name
+    span = (name.span[0], (syntax.alias or syntax.window or name).span[1])
     if isinstance(relation, Table):
         if syntax.window:
             message = f"{relation.name} is a table: its rows are always valid, so it takes no window"
             raise origin.error("WINDOW_ON_TABLE", message, syntax.window.span)
-        return Source(alias, relation, STATIC)
+        return Source(alias, relation, STATIC, span=span)
     if syntax.window:
-        return Source(alias, relation, _bind_window(syntax.window.form, relation, origin))
+        return Source(alias, relation, _bind_window(syntax.window.form, relation, origin), span=span)
     if shorthand:
-        return Source(alias, relation, Range(convert_amount(shorthand, relation.time_type, origin)))
-    return Source(alias, relation, UNBOUNDED)
+        window = Range(convert_amount(shorthand, relation.time_type, origin))
+        return Source(alias, relation, window, span=span)
+    return Source(alias, relation, UNBOUNDED, span=span)
 
 
 def _bind_query_name(syntax: SourceSyntax, query: Subquery, origin: Origin) -> Source:
     if syntax.window:
         message = f"{query.name} is a query: its rows are those of its answer, so it takes no window"
         raise origin.error("WINDOW_ON_SUBQUERY", message, syntax.window.span)
-    return Source(syntax.alias.text if syntax.alias else query.name, query, CURRENT)
+    alias = syntax.alias or syntax.relation
+    return Source(syntax.alias.text if syntax.alias else query.name, query, CURRENT, span=alias.span)
 
 
 def check_time_types(parts: Iterable[tuple[Source | QueryBody, Span]], origin: Origin) -> None:

@@ -148,6 +148,7 @@ class CreateStreamSyntax:
     timestamps: Timestamps
     skew: Amount | None
     idle_after: Amount | None
+    ahead: Amount | None
     connector: ConnectorSyntax | None
 
 

@@ -8,8 +8,9 @@ from zoneinfo import available_timezones
 
 import pyarrow as pa
 
+from penstock.cql import advice
 from penstock.cql.errors import suggest_similar
-from penstock.errors import QueryError
+from penstock.errors import QueryError, UnsupportedError
 from penstock.expr import BOOL, DOUBLE, INT, INTERVAL, MAX_PRECISION, STRING, TIMESTAMP, classify_type
 
 ZONED_TIMESTAMP = pa.timestamp("us", "UTC")
@@ -43,6 +44,10 @@ _TYPES_BY_NAME: dict[str, pa.DataType] = {
 KNOWN_TYPES = (
     "tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, date, timestamp, timestamp(zone)"
 )
+_SIZED = re.compile(r"(?P<name>varchar|char|character varying|timestamp)\s*\(\s*\d{1,5}\s*\)")
+"""Column types with a length or a precision. It is not enforced: texts have any length, times have microseconds."""
+_CONSTRAINT = re.compile(r"\b(primary\s+key|unique|default|comment|check|references|generated)\b", re.IGNORECASE)
+_NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _ZONED = re.compile(r"timestamp\s*\(\s*([A-Za-z][\w+/-]*|[+-]\d\d:\d\d)\s*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?:decimal|numeric|dec)(?:\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?")
 
@@ -73,6 +78,31 @@ def to_arrow_type(sql_name: str) -> pa.DataType:
         return pa.timestamp("us", _check_zone(match[1]))
     hint = suggest_similar(name, [*_TYPES_BY_NAME, "decimal"])
     raise QueryError("UNKNOWN_TYPE", f"unknown type {sql_name}; known are {KNOWN_TYPES}{hint}", type=sql_name)
+
+
+def parse_column_type(sql_name: str) -> pa.DataType:
+    """The Arrow type of a declared column. Besides a type it may have a length, a precision and NOT NULL."""
+    name = " ".join(split_not_null(sql_name)[0].casefold().split())
+    if sized := _SIZED.fullmatch(name):
+        return TIMESTAMP if sized["name"] == "timestamp" else STRING
+    if constraint := _CONSTRAINT.search(name):
+        raise _make_constraint_error(sql_name, constraint[0].upper())
+    return to_arrow_type(split_not_null(sql_name)[0])
+
+
+def _make_constraint_error(sql_name: str, constraint: str) -> UnsupportedError:
+    if constraint.startswith("PRIMARY"):
+        instead = advice.PRIMARY_KEY
+    else:
+        instead = "remove it; a column takes a name, a type and NOT NULL"
+    message = f"{constraint} is not supported; {instead}"
+    return UnsupportedError(f"UNSUPPORTED_{'_'.join(constraint.split())}", message, type=sql_name)
+
+
+def split_not_null(sql_name: str) -> tuple[str, bool]:
+    """A type without NOT NULL, and whether it had that."""
+    plain = _NOT_NULL.sub("", sql_name)
+    return plain, plain != sql_name
 
 
 def _check_zone(zone: str) -> str:
@@ -115,7 +145,7 @@ def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
                     f"columns are given as {{name: SQL type}} or as a pyarrow.Schema, not as {name!r}: {type_name!r}"
                 )
                 raise QueryError("NO_COLUMNS", message)
-            fields.append(pa.field(name, to_arrow_type(type_name)))
+            fields.append(pa.field(name, parse_column_type(type_name)))
     seen: set[str] = set()
     for field in fields:
         if field.name.casefold() in seen:
@@ -124,6 +154,13 @@ def build_schema(columns: Mapping[str, str] | pa.Schema) -> pa.Schema:
     if not fields:
         raise QueryError("NO_COLUMNS", "a declaration needs at least one column")
     return pa.schema(fields)
+
+
+def list_required(columns: Mapping[str, str] | pa.Schema) -> tuple[str, ...]:
+    """The columns that must not be NULL: declared NOT NULL, or not nullable in an Arrow schema."""
+    if isinstance(columns, pa.Schema):
+        return tuple(field.name for field in columns if not field.nullable)
+    return tuple(name for name, type_name in columns.items() if split_not_null(type_name)[1])
 
 
 def find_common_time_type(types: Sequence[pa.DataType]) -> pa.DataType:
@@ -156,6 +193,8 @@ def find_time_column(schema: pa.Schema, name: str) -> str:
     time_type = schema.field(column).type
     if not (pa.types.is_timestamp(time_type) or pa.types.is_integer(time_type)):
         message = f"time column {column} has type {format_type(time_type)}; it must be a timestamp or an integer type"
+        if pa.types.is_string(time_type):
+            message += f". Declare {column} TIMESTAMP: Spark reads ISO 8601 text of csv and json files as timestamps"
         raise QueryError("TIME_COLUMN_TYPE", message, column=column, type=str(time_type))
     return column
 

@@ -24,6 +24,7 @@ from penstock.engine.descriptions import EngineDescriptions
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinRegistry
+from penstock.engine.notices import Notices
 from penstock.engine.options import EngineOptions
 from penstock.engine.persistence import Persistence, read_options
 from penstock.engine.push_cycle import PushCycle
@@ -39,6 +40,7 @@ from penstock.engine.snapshot import Snapshot, refuse_bad_content
 from penstock.engine.streams import ArrivedRows, Clock
 from penstock.engine.subscriptions import ResultFunction, Subscription, Subscriptions
 from penstock.engine.tuning import TunableEngine
+from penstock.errors import name_arguments
 from penstock.graph import Graph, GraphScheduler
 from penstock.join import DemandFilter, Slicing
 from penstock.ops import SourceOperator
@@ -51,6 +53,7 @@ def _wait_for_readers(engine: Engine) -> None:
 
 
 @guard_calls(nests=("close",), always=("close",), before={"push": _wait_for_readers})
+@name_arguments
 class Engine(ReadableEngine, TunableEngine):
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 
@@ -78,6 +81,7 @@ class Engine(ReadableEngine, TunableEngine):
         adapt: bool | Rules = False,
         timer: Timer = perf_counter,
         maintenance: Maintenance = SHIPPED,
+        warn: bool = True,
     ) -> None:
         """Create an engine without streams and queries.
 
@@ -85,12 +89,13 @@ class Engine(ReadableEngine, TunableEngine):
         `batch`: how many tuples an operator takes per turn. `clock`: the time of streams that the engine stamps.
         `demand`: see `query`. `share`: queries over the same streams run as one join. `slicing`: see `reslice`.
         `max_queries`: the largest number of queries. `adapt`: plans, state policies and budgets follow measurements, by
-        `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push. `maintenance`:
-        when state is reorganised; results do not depend on it.
+        `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push.
+        `maintenance`: when state is reorganised; results do not depend on it. `warn`: warnings about queries, and
+        `notices`, are also emitted once as `PenstockWarning`.
         """
         rules = as_rules(adapt)
         options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance)
-        self._guard = Guard()
+        self._guard = Guard(warns=warn)
         self._graph = Graph()
         self._scheduler = GraphScheduler(self._graph, batch)
         self._relations = Relations(self._graph, clock, self._guard)
@@ -102,8 +107,9 @@ class Engine(ReadableEngine, TunableEngine):
         )
         self._changes = QueryChanges(self._components, QueryBuilder(self._components))
         self._adaptation = Adaptation(rules, timer)
-        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation)
-        self._reports = Reports(self._components)
+        self._notices = Notices(self._relations.streams, self._registry, self._guard)
+        self._cycle = PushCycle(self._components, self._scheduler, self._adaptation, self._notices)
+        self._reports = Reports(self._components, self._notices)
         self._descriptions = EngineDescriptions(self._components)
         self._subscriptions = Subscriptions(self._registry, self._guard)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
@@ -170,6 +176,7 @@ class Engine(ReadableEngine, TunableEngine):
         timestamps: Timestamps = "external",
         skew: Duration = 0,
         idle_after: Duration | None = None,
+        ahead: Duration | None = None,
     ) -> None:
         """Declare a stream: its columns, its time column, and how late a tuple may be.
 
@@ -178,10 +185,13 @@ class Engine(ReadableEngine, TunableEngine):
         without tuples for that long is taken to have none older than that; tuples of an "internal" stream are stamped
         when they arrive, those of a "latent" stream when they are first read, and their time column is ignored.
 
+        With `ahead`, a tuple whose time is further than that ahead of the clock goes to the dead letters. Without it,
+        one tuple from a far future makes every later one late.
+
         >>> eng.stream("C", {"ts": "timestamp", "room": "int"}, time="ts", lateness="5 seconds")
         """
         self._relations.require_free(name)
-        self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after))
+        self._relations.add_stream(describe_stream(name, schema, time, lateness, timestamps, skew, idle_after, ahead))
 
     def declare(self, stream: Stream) -> None:
         """Declare a stream as CREATE STREAM of a script describes it.
@@ -237,6 +247,7 @@ class Engine(ReadableEngine, TunableEngine):
         >>> eng.query("wide", "SELECT A.x FROM A [RANGE 60], B [RANGE 60] WHERE A.x = B.x", plan="(B A)")
         """
         self._changes.start(QueryRequest(name, text, plan, state, demand, history=history))
+        self._reports.warn_of_query(name)
 
     def alter(self, name: str, text: str, plan: str | None = None, state: str | None = None) -> None:
         """Replace the text of a query: another window, filter or select list. It keeps the tuples of its windows.
@@ -247,6 +258,7 @@ class Engine(ReadableEngine, TunableEngine):
         >>> eng.alter("pairs", "SELECT A.x FROM A [RANGE 20], B [RANGE 20] WHERE A.x = B.x")
         """
         self._changes.alter(name, text, plan, state)
+        self._reports.warn_of_query(name)
 
     def derive(
         self,
@@ -262,6 +274,7 @@ class Engine(ReadableEngine, TunableEngine):
         >>> eng.query("counts", "SELECT COUNT(*) AS n FROM large [RANGE 60]")
         """
         self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
+        self._reports.warn_of_query(name)
 
     def drop(self, name: str) -> None:
         """Stop a query, or a derived stream without readers, and free its state.

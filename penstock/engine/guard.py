@@ -8,6 +8,8 @@ is one of the errors that refuse a call. Before a change has begun, no exception
 
 Calls of other threads wait. A call from inside a call of the same thread, by a callback such as a user-defined
 aggregate or a clock, is refused, unless it only reads what a running push does not change.
+
+Warnings are emitted after the call: a filter that makes them errors does not break the engine.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from functools import wraps
 from inspect import isfunction
 from threading import RLock
 from typing import Any, TypeVar
+from warnings import warn
 
-from penstock.errors import DataError, InternalError, QueryError, ResourceError, UnsupportedError
+from penstock.errors import DataError, InternalError, PenstockWarning, QueryError, ResourceError, UnsupportedError
 
 REFUSAL_ERRORS = (QueryError, DataError, UnsupportedError, ResourceError)
 """The errors that refuse a call: the caller can correct it."""
@@ -30,7 +33,10 @@ T = TypeVar("T")
 class Guard:
     """Serialises the calls of one engine and keeps the exception that broke it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, warns: bool = True) -> None:
+        self.warns = warns
+        """Whether warnings are emitted."""
+        self._warnings: list[str] = []
         self._lock = RLock()
         self._running_call = ""
         """The name of the call that runs now; empty if none does."""
@@ -88,6 +94,18 @@ class Guard:
             yield
         finally:
             self._nesting_allowed = before
+
+    def warn(self, message: str) -> None:
+        """Emit a `PenstockWarning` when the running call has returned."""
+        if self.warns:
+            self._warnings.append(message)
+
+    def emit_warnings(self) -> None:
+        """Emit the warnings of a call that has returned; the caller of `Engine` is their place."""
+        if self._warnings and not self._running_call:
+            pending, self._warnings = self._warnings, []
+            for message in pending:
+                warn(message, PenstockWarning, stacklevel=3)
 
     def require_open(self, name: str) -> None:
         """Refuse a call of an engine after the end of its `with` block."""
@@ -150,6 +168,8 @@ def _guard_method(
         with self._guard.enter(name, nests=nests, always=always):
             if not always:
                 self._guard.require_open(name)
-            return method(self, *args, **kwargs)
+            result = method(self, *args, **kwargs)
+        self._guard.emit_warnings()
+        return result
 
     return call

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.adapt import CommandedEngine
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.components import EngineComponents
+from penstock.engine.notices import Notices
 from penstock.engine.results import Results
 from penstock.graph import GraphScheduler
 
@@ -14,8 +15,11 @@ from penstock.graph import GraphScheduler
 class PushCycle:
     """Runs the graph of one engine, after rows or frontiers have arrived at its sources."""
 
-    def __init__(self, components: EngineComponents, scheduler: GraphScheduler, adaptation: Adaptation) -> None:
+    def __init__(
+        self, components: EngineComponents, scheduler: GraphScheduler, adaptation: Adaptation, notices: Notices
+    ) -> None:
         self._components = components
+        self._notices = notices
         self._scheduler = scheduler
         self._adaptation = adaptation
         self.pushes = 0
@@ -30,6 +34,7 @@ class PushCycle:
         components.budgets.end()
         self.pushes += 1
         self._adaptation.after_push(components)
+        self._notices.after_push()
         joins = list(components.joins)
         components.queries.warn_failures(joins)
         return components.queries.collect_results(joins)

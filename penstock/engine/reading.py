@@ -17,15 +17,18 @@ from penstock.engine.budgets import Budgets
 from penstock.engine.descriptions import EngineDescriptions, QueryDescription, StreamDescription, TableDescription
 from penstock.engine.display import PlanText, format_engine, render_engine
 from penstock.engine.guard import Guard, guard_calls
+from penstock.engine.notices import Notices
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.relations import Relations
 from penstock.engine.reports import Reports
-from penstock.errors import QueryError
+from penstock.errors import QueryError, name_arguments
 from penstock.graph import Graph
+from penstock.ops import Notice
 from penstock.plan import ExplainNode
 
 
 @guard_calls(nests=("awaits", "dead_letters", "decisions", "failures", "late", "overloads", "picture"), always=())
+@name_arguments
 class ReadableEngine:
     """The methods of an engine that read it."""
 
@@ -37,6 +40,7 @@ class ReadableEngine:
     _adaptation: Adaptation
     _reports: Reports
     _descriptions: EngineDescriptions
+    _notices: Notices
 
     @property
     def queries(self) -> Mapping[str, QueryDescription]:
@@ -88,7 +92,8 @@ class ReadableEngine:
     def explain(self, name: str, format: str = "text") -> PlanText:
         """The plan of a query as "text", as a "mermaid" diagram, or the state table of its operators as "table".
 
-        It is a string. A notebook shows the plan as a picture.
+        The text ends with the warnings about the query and the active notices about its streams. A notebook shows the
+        plan as a picture.
 
         >>> eng.explain("pairs")
         pairs: ISTREAM, plan (A B)
@@ -150,6 +155,16 @@ class ReadableEngine:
         []
         """
         return self._adaptation.decisions
+
+    def notices(self) -> tuple[Notice, ...]:
+        """The active notices: streams that hold others back, rows that are mostly late, times in another unit.
+
+        Each has a `condition`, a `stream` and a `message`; docs/troubleshooting.md lists them.
+
+        >>> eng.notices()
+        ()
+        """
+        return self._notices.list_active()
 
     def late(self, name: str) -> pa.Table:
         """The late tuples of a stream (the newest million of them).

@@ -14,9 +14,9 @@ from penstock.cql import NameMap, Query, Script, Stream, Table, bind_script_text
 from penstock.engine.inputs import TableData, read_table
 from penstock.engine.table_files import read_table_file
 from penstock.errors import QueryError
-from penstock.ops import fit_columns
+from penstock.ops import check_required, fit_columns
 
-_STATEMENT = re.compile(r"\s*(--|/\*|\(|(create|insert|select|istream|dstream|rstream)\b)", re.IGNORECASE)
+_STATEMENT = re.compile(r"\s*(--|/\*|\(|(create|insert|select|with|istream|dstream|rstream)\b)", re.IGNORECASE)
 """How the text of a script begins, in contrast to a path."""
 
 
@@ -54,7 +54,9 @@ def declare_script(engine: ScriptedEngine, script: Script, tables: Mapping[str, 
         engine.declare(replace(stream, schema=zone_columns(stream.schema)))
     for table in script.tables:
         zoned = replace(table, schema=zone_columns(table.schema))
-        engine.table(table.name, _fit(zoned, given[table.name]) if table.name in given else read_table_file(zoned))
+        rows = _fit(zoned, given[table.name]) if table.name in given else read_table_file(zoned)
+        check_required(zoned, rows)
+        engine.table(table.name, rows)
     for name, query in script.queries.items():
         (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
 

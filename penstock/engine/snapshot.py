@@ -157,7 +157,8 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
         return SavedState(entry["values"], {name: tables[number] for name, number in entry["tables"].items()})
 
     def source(entry: Mapping[str, Any]) -> SavedSource:
-        stream = Stream(schema=tables[entry["schema"]].schema, **entry["stream"])
+        declared = {**entry["stream"], "required": tuple(entry["stream"].get("required", ()))}
+        stream = Stream(schema=tables[entry["schema"]].schema, **declared)
         return SavedSource(stream, state(entry["state"]), state(entry["outlet"]), entry["run_settings"])
 
     def query(entry: Mapping[str, Any]) -> SavedQuery:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import time_ns
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.cql import Catalog, Stream, suggest_similar
@@ -18,13 +17,15 @@ from penstock.ops import (
     ClockedSource,
     LatentSource,
     SourceOperator,
+    SplitRows,
     StreamWriter,
     fit_columns,
     make_stream_id,
-    split_null_times,
+    split_bad_rows,
+    split_null_columns,
     to_tick,
 )
-from penstock.state import ALWAYS, FOREVER, I64, Mask, to_ticks
+from penstock.state import ALWAYS, FOREVER
 
 Clock = Callable[[], int | datetime]
 
@@ -49,18 +50,16 @@ class NewSource:
 
 @dataclass(frozen=True)
 class ArrivedRows:
-    """Rows of a push that fit their stream, before they are fed: those with a time, and bad ones with the reason."""
+    """Rows of a push that fit their stream, before they are fed."""
 
     source: SourceOperator
-    times: I64
-    columns: Mapping[str, pa.Array]
-    bad_rows: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
+    rows: SplitRows
 
     def feed(self) -> None:
-        """Feed the rows to their source."""
-        for rows, reason in self.bad_rows:
-            self.source.dead_letters.add(rows, reason)
-        self.source.feed(self.times, self.columns)
+        """Feed the rows to their source, and the bad ones to the dead letters."""
+        for columns, reason in self.rows.bad_rows:
+            self.source.dead_letters.add(columns, reason)
+        self.source.feed(self.rows.times, self.rows.columns)
 
 
 class StreamRegistry:
@@ -101,10 +100,21 @@ class StreamRegistry:
     def make_source(self, stream: Stream) -> NewSource:
         """The source of a stream; QueryError if it needs a clock that the engine does not have."""
         outlet, id_ = Buffer(), make_stream_id(stream.name)
+        if stream.ahead is not None:
+            self._check_clock(stream)
         if stream.timestamps == "external" and not stream.skew and stream.idle_after is None:
             return NewSource(SourceOperator(id_, stream, outlet), outlet)
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
         return NewSource(kind(id_, stream, outlet, self._choose_clock(stream)), outlet)
+
+    def _check_clock(self, stream: Stream) -> None:
+        """Refuse `ahead` without a clock in the unit of the time column."""
+        if not self._clock_in_ticks and not pa.types.is_timestamp(stream.time_type):
+            message = (
+                f"{stream.name}: ahead compares times with the clock, but {stream.time} counts ticks: "
+                "give Engine(clock=...) a function that returns ticks"
+            )
+            raise QueryError("CLOCK_NEEDED", message)
 
     def _choose_clock(self, stream: Stream) -> Callable[[], int]:
         """The clock that advances a stream: that of the engine, or the highest frontier of the other streams."""
@@ -135,12 +145,30 @@ class StreamRegistry:
             raise self._make_mapping_error(data)
         sources = [(self[name], table) for name, table in data.items()]
         read = [(source, read_table(source.stream.name, table, source.stream.schema)) for source, table in sources]
-        return [_prepare_arrival(source, table) for source, table in read]
+        return [self._prepare_arrival(source, table) for source, table in read]
 
     def _make_mapping_error(self, data: object) -> DataError:
         example, kind = next((source.stream.name for source in self), "A"), type(data).__name__
         message = f"push takes tables by stream, not a {kind}: push({{{example!r}: {kind.casefold()}}})"
         return DataError("NOT_A_MAPPING", message)
+
+    def _prepare_arrival(self, source: SourceOperator, table: pa.Table | pa.RecordBatch) -> ArrivedRows:
+        stream = source.stream
+        if stream.timestamps == "external":
+            now = None if stream.ahead is None else self._read_clock()
+            rows = split_bad_rows(stream, fit_columns(stream.name, table, stream.schema), now)
+        else:
+            rows = split_null_columns(
+                stream, fit_columns(stream.name, _clear_time_column(table, stream), stream.schema)
+            )
+        if source.frontier >= FOREVER and rows.times.size:
+            message = (
+                f"{stream.name} has ended: flush ends every stream, so rows after it would be late. Call flush when no "
+                "more rows come; push returns the results that are certain before that. To begin again, create a new "
+                "engine"
+            )
+            raise DataError("STREAM_ENDED", message, stream=stream.name)
+        return ArrivedRows(source, rows)
 
     def resolve_frontiers(
         self, frontiers: Mapping[str, int | datetime | pa.Scalar]
@@ -152,24 +180,6 @@ class StreamRegistry:
             )
         sources = [(self[name], time) for name, time in frontiers.items()]
         return [(source, to_tick(time, source.stream)) for source, time in sources]
-
-
-def _prepare_arrival(source: SourceOperator, table: pa.Table) -> ArrivedRows:
-    stream = source.stream
-    if stream.timestamps != "external":
-        columns = fit_columns(stream.name, _clear_time_column(table, stream), stream.schema)
-        return ArrivedRows(source, np.zeros(len(columns[stream.time]), np.int64), columns)
-    timed, without = split_null_times(fit_columns(stream.name, table, stream.schema), stream.time)
-    bad: list[tuple[Mapping[str, pa.Array], str]] = [(without, f"{stream.time} is NULL")] if without else []
-    times = to_ticks(timed[stream.time])
-    if times.max(initial=0) == FOREVER:
-        bad.append((_filter_rows(timed, times == FOREVER), f"{stream.time} is the end of time"))
-        timed, times = _filter_rows(timed, times < FOREVER), times[times < FOREVER]
-    return ArrivedRows(source, times, timed, tuple(bad))
-
-
-def _filter_rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
-    return {name: column.filter(pa.array(chosen)) for name, column in columns.items()}
 
 
 def _clear_time_column(table: pa.Table, stream: Stream) -> pa.Table:

@@ -53,8 +53,6 @@ def _check_connector(table: Table) -> tuple[str, dict[str, str]]:
     if unknown:
         message = f"{table.name}: the option {unknown[0]} of {format_} needs Spark; {remedy}"
         raise UnsupportedError("TABLE_OPTION", message, table=table.name, option=unknown[0])
-    if "path" not in options:
-        raise DataError("NO_SOURCE", f"{table.name} has no path in its OPTIONS; {remedy}", table=table.name)
     return format_, options
 
 

@@ -13,12 +13,13 @@ from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.query_changes import QueryChanges
 from penstock.engine.registry import QueryRegistry
-from penstock.errors import require_known
+from penstock.errors import name_arguments, require_known
 from penstock.graph import STRATEGIES, Graph
 from penstock.join import DemandFilter, Migration, Slicing
 
 
 @guard_calls(nests=(), always=())
+@name_arguments
 class TunableEngine:
     """The methods of an engine that change how it runs. `reading` describes the engine of the examples."""
 

@@ -45,6 +45,23 @@ def find_awaited_time(node: Node) -> int | None:
     return min(times, default=None)
 
 
+def find_holding_source(node: Node) -> Node | None:
+    """The source whose frontier lets rows of the operator's other inputs wait; None if no row waits for another input.
+
+    It is at the end of the lowest registers.
+    """
+    if len(node.readers) < 2:
+        return None
+    lowest = min(node.readers, key=_get_frontier)
+    times = [reader.next_time() for reader in node.readers if reader is not lowest]
+    if not any(time is not None and time >= lowest.frontier for time in times):
+        return None
+    source = node.producers[lowest]
+    while source.readers:
+        source = source.producers[min(source.readers, key=_get_frontier)]
+    return source
+
+
 def find_enabler(node: Node) -> Node | None:
     """For an operator without work: the operator that enables it to continue, None if it does not idle."""
     time = find_awaited_time(node)

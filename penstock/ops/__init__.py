@@ -14,8 +14,18 @@ from penstock.ops.emit import (
 )
 from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
-from penstock.ops.ingest import fit_columns, split_null_times, to_tick
+from penstock.ops.ingest import SplitRows, check_required, fit_columns, split_bad_rows, split_null_columns, to_tick
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
+from penstock.ops.notices import (
+    FAR_AHEAD,
+    HeldBack,
+    Notice,
+    describe_held_back,
+    describe_late_rows,
+    find_unit_difference,
+    find_unit_mistake,
+    read_utc,
+)
 from penstock.ops.operator_id import OperatorId, make_stream_id
 from penstock.ops.projection import ProjectionOperator
 from penstock.ops.protocol import (
@@ -44,6 +54,7 @@ from penstock.ops.union import UnionOperator
 __all__ = [
     "CHANGES",
     "EVALUATION_ERRORS",
+    "FAR_AHEAD",
     "INSERTS",
     "AggregateOperator",
     "Batch",
@@ -57,9 +68,11 @@ __all__ = [
     "Expirations",
     "FrontierBypass",
     "FrontierGenerator",
+    "HeldBack",
     "IStreamOperator",
     "Inlet",
     "LatentSource",
+    "Notice",
     "Operator",
     "OperatorId",
     "Outlet",
@@ -71,6 +84,7 @@ __all__ = [
     "SequenceOperator",
     "SlidingAggregateOperator",
     "SourceOperator",
+    "SplitRows",
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
@@ -79,18 +93,25 @@ __all__ = [
     "as_changes",
     "as_table",
     "check_aggregate_class",
+    "check_required",
     "compute_bound",
     "compute_clock_frontier",
     "concat",
+    "describe_held_back",
+    "describe_late_rows",
     "find_cut",
     "find_frontier",
+    "find_unit_difference",
+    "find_unit_mistake",
     "fit_columns",
     "has_ready",
     "make_evaluation_error",
     "make_stream_id",
     "mark_late",
     "merge_changes",
-    "split_null_times",
+    "read_utc",
+    "split_bad_rows",
+    "split_null_columns",
     "stamp_times",
     "to_tick",
     "undo",

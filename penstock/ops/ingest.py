@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql import Stream
+from penstock.cql import Stream, Table, format_duration
 from penstock.errors import DataError
 from penstock.expr import is_instant, try_cast
-from penstock.state import flatten_column
+from penstock.ops.notices import guess_tick_unit
+from penstock.state import FOREVER, I64, Mask, flatten_column, to_ticks
 
 
 def fit_columns(name: str, data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -57,9 +59,10 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
     if is_instant(field.type) and _is_same_kind(column.type, pa.string()) and not pa.types.is_null(column.type):
         return _parse_instants(name, field, column.cast(pa.string()))
     if not _is_same_kind(column.type, field.type):
-        raise DataError(
-            "COLUMN_TYPE", f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}", stream=name
+        message = (
+            f"{name}.{field.name} is {field.type}, but the pushed column is {column.type}{_advise_cast(field, column)}"
         )
+        raise DataError("COLUMN_TYPE", message, stream=name)
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -67,6 +70,18 @@ def _cast_column(name: str, field: pa.Field, column: pa.Array | pa.ChunkedArray)
             "COLUMN_TYPE", f"{name}.{field.name} is {field.type}; the pushed {column.type} does not fit: {error}",
             stream=name,
         ) from error  # fmt: skip
+
+
+def _advise_cast(field: pa.Field, column: pa.Array) -> str:
+    """How to convert integers to a timestamp; empty for other types."""
+    if not pa.types.is_timestamp(field.type) or not pa.types.is_integer(column.type):
+        return ""
+    if len(column) == column.null_count:
+        return ""
+    newest = int(np.max(column.drop_null().to_numpy()))
+    unit = guess_tick_unit(newest) or "microseconds"
+    short = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}[unit]
+    return f'; it looks like {unit} since 1970: column.cast(pa.timestamp("{short}"))'
 
 
 def _parse_instants(name: str, field: pa.Field, column: pa.Array) -> pa.Array:
@@ -100,16 +115,61 @@ def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
     )
 
 
-def split_null_times(columns: Mapping[str, pa.Array], time: str) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The rows with a time, and those without."""
-    if columns[time].null_count == 0:
-        return dict(columns), {}
-    timed = columns[time].is_valid()
-    bad = pa.array(np.flatnonzero(~timed.to_numpy(zero_copy_only=False)))
-    return (
-        {name: column.filter(timed) for name, column in columns.items()},
-        {name: column.take(bad) for name, column in columns.items()},
-    )
+@dataclass(frozen=True)
+class SplitRows:
+    """The rows of a stream that are accepted, with their times, and the bad rows with the reason."""
+
+    times: I64
+    columns: Mapping[str, pa.Array]
+    bad_rows: tuple[tuple[Mapping[str, pa.Array], str], ...] = ()
+
+
+def split_bad_rows(stream: Stream, columns: Mapping[str, pa.Array], now: int | None) -> SplitRows:
+    """Separate the rows that cannot be in the stream: no time, the end of time, a NULL in a NOT NULL column.
+
+    `now` is the clock, for a stream that declares how far ahead of it a time may be.
+    """
+    bad: list[tuple[Mapping[str, pa.Array], str]] = []
+    for name in (stream.time, *stream.required):
+        if columns[name].null_count:
+            valid = np.asarray(columns[name].is_valid())
+            bad.append((_filter_rows(columns, ~valid), _explain_null(stream, name)))
+            columns = _filter_rows(columns, valid)
+    times = to_ticks(columns[stream.time])
+    newest, end = times.max(initial=0), int(FOREVER)
+    limit = end if now is None or stream.ahead is None else now + stream.ahead
+    if newest == end:
+        bad.append((_filter_rows(columns, times == end), f"{stream.time} is the end of time"))
+        columns, times = _filter_rows(columns, times < end), times[times < end]
+    if newest > limit and (times > limit).any():
+        ahead = format_duration(limit - (now or 0), stream.time_type)
+        reason = f"{stream.time} is more than {ahead} ahead of the clock"
+        bad.append((_filter_rows(columns, times > limit), reason))
+        columns, times = _filter_rows(columns, times <= limit), times[times <= limit]
+    return SplitRows(times, columns, tuple(bad))
+
+
+def _explain_null(stream: Stream, name: str) -> str:
+    return f"{name} is NULL" if name == stream.time else f"{name} is NULL, but declared NOT NULL"
+
+
+def split_null_columns(stream: Stream, columns: Mapping[str, pa.Array]) -> SplitRows:
+    """Like `split_bad_rows` for a stream whose rows get their time on arrival: the times are zeros."""
+    times = pa.array(np.zeros(len(columns[stream.time]), np.int64)).cast(stream.time_type)
+    return split_bad_rows(stream, {**columns, stream.time: times}, None)
+
+
+def _filter_rows(columns: Mapping[str, pa.Array], chosen: Mask) -> dict[str, pa.Array]:
+    mask = pa.array(chosen)
+    return {name: column.filter(mask) for name, column in columns.items()}
+
+
+def check_required(table: Table, rows: pa.Table) -> None:
+    """Refuse rows of a table that have NULL in a NOT NULL column."""
+    for name in table.required:
+        if nulls := rows.column(name).null_count:
+            message = f"table {table.name}: {nulls} rows have NULL in {name}, which is declared NOT NULL"
+            raise DataError("NULL_IN_TABLE", message, source=table.name)
 
 
 def to_tick(time: int | datetime | pa.Scalar, stream: Stream) -> int:

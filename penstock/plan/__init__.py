@@ -1,6 +1,7 @@
 """Bound query → physical plan: pure functions over frozen values, without data."""
 
 from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
+from penstock.plan.estimates import WarningContext
 from penstock.plan.explain import ExplainNode, Properties, as_mermaid, as_text, describe_join
 from penstock.plan.input_paths import Allowances, InputPath, PlanLoad, list_directions, list_halfway_joins
 from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
@@ -38,6 +39,7 @@ from penstock.plan.query import (
 from penstock.plan.ranges import RangeCondition, find_range_condition
 from penstock.plan.routing import EddyRoute, choose_route
 from penstock.plan.rules import PlanningContext, plan_body
+from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
 from penstock.plan.slice_cost import (
     Rates,
@@ -63,6 +65,7 @@ from penstock.plan.tree import (
     replace_subtree,
     require_tree,
 )
+from penstock.plan.warnings import QueryWarning, list_query_warnings
 
 __all__ = [
     "UNLIMITED",
@@ -93,6 +96,7 @@ __all__ = [
     "PlanningContext",
     "ProjectPart",
     "Properties",
+    "QueryWarning",
     "RangeCondition",
     "Rates",
     "RelationPart",
@@ -104,6 +108,7 @@ __all__ = [
     "SubPlan",
     "Tree",
     "UnionPart",
+    "WarningContext",
     "as_mermaid",
     "as_text",
     "build_join_graph",
@@ -135,6 +140,8 @@ __all__ = [
     "list_joins",
     "list_leaves",
     "list_planned_joins",
+    "list_query_warnings",
+    "list_script_warnings",
     "list_states",
     "match_equality",
     "parse_tree",

@@ -29,10 +29,10 @@ from penstock.adapt import (
     SetPolicy,
     as_rules,
 )
-from penstock.cql import Duration, NameMap, Stream, Timestamps, build_schema, describe_stream, read_script
+from penstock.cql import Duration, NameMap, Query, Stream, Timestamps, build_schema, describe_stream, read_script
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
-from penstock.errors import DataError, InternalError, QueryError, UnsupportedError
+from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.control_source import open_control_stream
@@ -48,6 +48,7 @@ from penstock.spark.environment import require_session
 from penstock.spark.heartbeat import is_clocked, is_stamped
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
 from penstock.spark.sinks import (
@@ -65,13 +66,14 @@ from penstock.spark.static_tables import StaticTable, TableCleaner, store_tables
 from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
-from penstock.spark.worker.pack import PACKED_DDL, build_pack_map
+from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL, build_pack_map
 from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
 from penstock.state import SHIPPED, Maintenance
 
 _LOG = logging.getLogger(__name__)
 
 
+@name_arguments
 class Pipeline:
     """Declare streams, tables and queries, then `start`."""
 
@@ -125,6 +127,7 @@ class Pipeline:
         timestamps: Timestamps = "external",
         skew: Duration = 0,
         idle_after: Duration | None = None,
+        ahead: Duration | None = None,
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
@@ -134,7 +137,8 @@ class Pipeline:
 
         By default only rows and `Run.advance` advance its time. With `skew` (the longest delay between the time of a
         row and its arrival) or `idle_after` (after that long without rows, older rows are not expected) the clock
-        advances it too, if a query waits for it.
+        advances it too, if a query waits for it. With `ahead`, a row whose time is further than that ahead of the time
+        of its micro-batch goes to the dead letters.
 
         `schema` has the types of the columns, by default those of the DataFrame. With `packed` the DataFrame has one
         binary column: Arrow IPC streams of rows of that schema, so Spark does not convert rows to columns.
@@ -156,12 +160,12 @@ class Pipeline:
             late_by = 0
             if time.casefold() not in {name.casefold() for name in columns.names}:
                 columns = columns.append(pa.field(time, pa.timestamp("us", "UTC")))
-        declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after)
-        if is_clocked(declared) and not pa.types.is_timestamp(declared.time_type):
+        declared = describe_stream(name, columns, time, late_by, timestamps, skew, idle_after, ahead)
+        if (is_clocked(declared) or ahead is not None) and not pa.types.is_timestamp(declared.time_type):
             raise UnsupportedError(
                 "CLOCK_NEEDED",
-                f"{name}: skew, idle_after and rows stamped by a clock need a timestamp, but {declared.time} counts "
-                "ticks; use Run.advance",
+                f"{name}: skew, idle_after, ahead and rows stamped by a clock need a timestamp, but {declared.time} "
+                "counts ticks; use Run.advance",
             )
         self._streams.add(declared)
         self._frames[name] = df
@@ -183,11 +187,14 @@ class Pipeline:
         with self._lock:
             self.change(AddQuery(name, text, plan), into)
             self._config = self._config.change_query(name, added=False, sink=None)
+            query = self._bind_query(name)
+        warn_of_query(name, query, self._tables)
 
     def derive(self, name: str, text: str, plan: str | None = None) -> None:
         """Declare a stream of the results of a query, for other queries to read; its time column is `_ts`."""
         self._check_name_free(name)
         self.change(DeriveStream(name, text, plan))
+        warn_of_query(name, self._bind_query(name), self._tables)
 
     def drop(self, name: str) -> None:
         """Remove a query."""
@@ -220,6 +227,9 @@ class Pipeline:
             elif isinstance(command, DropQuery):
                 del self._sinks[RESULT, command.name]
             return command
+
+    def _bind_query(self, name: str) -> Query:
+        return self._build_spec(1, self._config).bound_queries[name]
 
     def _check_name_free(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -340,11 +350,12 @@ class Pipeline:
         for stream in spec.streams:
             frame, blobs = self._frames[stream.name], stream.name in self._packed
             # Spark's current_timestamp() is that of the micro-batch: the same when it is repeated
-            now = [current_timestamp()] if is_stamped(stream) else []
-            given = [name for name in stream.schema.names if not now or name != stream.time]
+            now = [current_timestamp()] if is_stamped(stream) or stream.ahead is not None else []
+            given = [name for name in stream.schema.names if not is_stamped(stream) or name != stream.time]
             read = [col(quote_name(name)) for name in (frame.columns if blobs else given)]
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
-            names = None if blobs else [*given, *([stream.time] if now else [])]
+            clock = stream.time if is_stamped(stream) else NOW_COLUMN
+            names = None if blobs else [*given, *([clock] if now else [])]
             packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
         packed.append(open_control_stream(self.spark, log.spool, find_cell_keys(spec.cells)))
         together = reduce(DataFrame.unionAll, packed)

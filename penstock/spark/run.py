@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from penstock.adapt import AdaptCommand, AdvanceStream, Decision
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
+from penstock.errors import name_arguments
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import AdaptiveRun
 from penstock.spark.driver.batch_log import log_batch
@@ -26,6 +27,7 @@ from penstock.spark.spec import PipelineSpec
 _LOG = logging.getLogger(__name__)
 
 
+@name_arguments
 class Run(QueryHandle, RunCommands):
     """The handle of a started pipeline. Queries may be added, dropped and changed while it runs.
 
@@ -78,6 +80,7 @@ class Run(QueryHandle, RunCommands):
         """Spark's status, and that of the pipeline.
 
         - `budgets`: the queries that shed work.
+        - `notices`: streams that hold others back, late rows, units of time; see docs/troubleshooting.md.
         - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was.
         - `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
         - `rejected_commands`: files in the checkpoint that were not commands when the run started.
@@ -85,6 +88,7 @@ class Run(QueryHandle, RunCommands):
         return {
             **super().status,
             "budgets": self._batch_sink.list_budgets(),
+            "notices": self._batch_sink.list_notices(),
             "evolved": list(self._started.notes),
             "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),
             "rejected_commands": self._started.command_log.rejected,

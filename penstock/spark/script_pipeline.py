@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from penstock.cql import BareQuery, Connector, CreateStreamAs, InsertInto, Script, Stream, Table, zone_columns
-from penstock.errors import DataError, QueryError
+from penstock.cql import (
+    SOURCE_FORMATS,
+    BareQuery,
+    Connector,
+    CreateStreamAs,
+    InsertInto,
+    Script,
+    Stream,
+    Table,
+    find_source_format,
+    suggest_similar,
+    zone_columns,
+)
+from penstock.errors import DataError, InternalError, PenstockError, QueryError, ResourceError
 from penstock.expr import format_spark_type, quote_name
+from penstock.ops import check_required
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import Sink, from_connector
 
 SinkMaker = Callable[[str, str, dict[str, str]], Sink]
 """Makes the sink of a name, a format and options."""
+_NOT_FOUND_SIGNS = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source", "Failed to find the data source")
 _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
@@ -24,7 +40,7 @@ def build_pipeline(
     script: Script, spark: SparkSession | None = None, make_sink: SinkMaker = from_connector
 ) -> Pipeline:
     """The pipeline of a bound script; parts that are not supported are refused by name."""
-    _check_has_query(script)
+    script.require_runnable()
     pipe = Pipeline(spark)
     for stream in script.streams:
         frame = _read_relation(pipe.spark, stream, streaming=True)
@@ -36,11 +52,11 @@ def build_pipeline(
             timestamps=stream.timestamps,
             skew=stream.skew,
             idle_after=stream.idle_after,
-            schema=zone_columns(stream.schema),
+            ahead=stream.ahead,
+            schema=zone_columns(_mark_required(stream)),
         )
     for table in script.tables:
-        rows = _read_relation(pipe.spark, table, streaming=False).toArrow()
-        pipe.table(table.name, rows.cast(zone_columns(table.schema)))
+        pipe.table(table.name, _collect_table(pipe.spark, table))
     sinks = SinkFactory({sink.name.casefold(): sink.connector for sink in script.sinks}, make_sink)
     named = iter(script.queries.items())
     for statement in script.statements:
@@ -57,9 +73,15 @@ def build_pipeline(
     return pipe
 
 
-def _check_has_query(script: Script) -> None:
-    if not any(isinstance(statement, InsertInto | BareQuery) for statement in script.statements):
-        raise QueryError("NO_QUERY", "the script has no query to run; it only declares")
+def _mark_required(stream: Stream) -> pa.Schema:
+    """The schema of a stream, with NOT NULL columns that are not nullable."""
+    return pa.schema([field.with_nullable(field.name not in stream.required) for field in stream.schema])
+
+
+def _collect_table(spark: SparkSession, table: Table) -> pa.Table:
+    rows = _read_relation(spark, table, streaming=False).toArrow().cast(zone_columns(table.schema))
+    check_required(table, rows)
+    return rows
 
 
 class SinkFactory:
@@ -78,7 +100,7 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
     """The DataFrame of a declaration, with the declared columns and types."""
     connector = relation.connector
     if connector is None:
-        raise QueryError("NO_SOURCE", f"{relation.name} has no FROM: say where it is read, or use pipe.stream(...)")
+        raise InternalError("NO_SOURCE", f"{relation.name} has no FROM")
     reader = spark.readStream if streaming else spark.read
     reader = reader.format(connector.format).options(**dict(connector.options))
     declared = {field.name: format_spark_type(field.type) for field in relation.schema}
@@ -90,6 +112,26 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
         if isinstance(relation, Stream) and is_stamped(relation):
             del declared[relation.time]
         return frame.select(*(col(quote_name(name)).cast(kind).alias(name) for name, kind in declared.items()))
-    except PySparkException as error:
-        said = (error.getMessage() or str(error)).strip().splitlines()[0]
-        raise DataError("SOURCE_UNREADABLE", f"{relation.name} cannot be read: {said}", source=relation.name) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise _explain_source_error(relation.name, connector, error, spark.version) from error
+
+
+def _explain_source_error(name: str, connector: Connector, error: Exception, version: str) -> PenstockError:
+    """Spark's error about a source, with the stream and what to do."""
+    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+    if not any(sign in text for sign in _NOT_FOUND_SIGNS):
+        said = text.strip().splitlines()[0]
+        return DataError("SOURCE_UNREADABLE", f"{name} cannot be read: {said}", source=name)
+    known = find_source_format(connector)
+    if known is not None and known.package:
+        message = (
+            f"{name} cannot be read: {connector.format} needs the package {known.package}, of the version that fits "
+            f"Spark {version}. Start Spark with it: spark.jars.packages={known.package}:VERSION"
+        )
+        return ResourceError("SOURCE_PACKAGE_MISSING", message, source=name, format=connector.format)
+    hint = suggest_similar(connector.format, SOURCE_FORMATS)
+    message = (
+        f"{name} cannot be read: Spark has no format {connector.format}{hint}. Correct FROM, or start Spark with the "
+        "package of the format in spark.jars.packages"
+    )
+    return QueryError("UNKNOWN_FORMAT", message, source=name, format=connector.format)

@@ -110,7 +110,7 @@ def test_full_error_message() -> None:
         ("SELECT CAST(At AS INT) FROM trades", "TYPE_MISMATCH", "CAST(At AS INT)", "cannot cast to int"),
         ("SELECT SUM(sym) FROM trades", "TYPE_MISMATCH", "sym", "SUM needs a number"),
         ("SELECT 9223372036854775808 FROM trades", "NUMBER_OUT_OF_RANGE", "9223372036854775808", "bigint"),
-        ("SELECT INTERVAL 5 YEARS FROM trades", "UNKNOWN_UNIT", "INTERVAL 5 YEARS", "unknown unit"),
+        ("SELECT INTERVAL 5 YEARS FROM trades", "UNKNOWN_UNIT", "INTERVAL 5 YEARS", "no fixed length"),
         ("SELECT ABS(n, n) FROM trades", "ARGUMENT_COUNT", "ABS(n, n)", "takes 1 argument(s), found 2"),
         ("SELECT n FROM trades EXCEPT SELECT sym FROM trades", "TYPE_MISMATCH", "SELECT sym FROM trades", "n (int)"),
         ("SELECT n FROM trades EXCEPT SELECT n, f FROM trades", "COLUMN_COUNT", "SELECT n, f FROM trades", "1 and 2"),

@@ -125,7 +125,7 @@ def test_options() -> None:
         ("CREATE STREAM s (t INT) FROM csv", "SYNTAX_ERROR", "FROM"),
         ("CREATE STREAM s (t) TIMESTAMP BY t", "SYNTAX_ERROR", ")"),
         ("CREATE STREAM s () TIMESTAMP BY t", "SYNTAX_ERROR", ")"),
-        ("CREATE VIEW v AS SELECT 1", "SYNTAX_ERROR", "VIEW"),
+        ("CREATE VIEW v AS SELECT 1", "UNSUPPORTED_CREATE_VIEW", "VIEW"),
         ("CREATE SINK s TO csv OPTIONS (path)", "SYNTAX_ERROR", ")"),
         ("CREATE OR REPLACE TABLE t (a INT)", "UNSUPPORTED_OR_REPLACE", "OR"),
         ("CREATE TABLE IF NOT EXISTS t (a INT)", "UNSUPPORTED_IF_NOT_EXISTS", "IF"),

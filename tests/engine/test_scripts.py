@@ -14,7 +14,7 @@ import penstock as ps
 
 SCRIPT = """
 CREATE STREAM t (ts TIMESTAMP, location INT, value DOUBLE) TIMESTAMP BY ts LATENESS 5 SECONDS
-    FROM kafka OPTIONS (topic 't');
+    FROM kafka OPTIONS (kafka.bootstrap.servers 'host:9092', subscribe 't');
 CREATE TABLE rooms (location INT, name STRING, since TIMESTAMP) FROM {0};
 CREATE SINK alarms TO parquet OPTIONS (path 'nowhere');
 CREATE STREAM hot AS SELECT location, value FROM t WHERE value > 40;
@@ -81,14 +81,14 @@ def test_script_from_file_and_with_options(tmp_path: Path) -> None:
 
 
 def test_given_tables_replace_files() -> None:
-    script = SCRIPT.format("jdbc OPTIONS (url 'postgres')")
+    script = SCRIPT.format("jdbc OPTIONS (url 'postgres', dbtable 'rooms')")
     assert run_script(script, tables={"Rooms": ROOMS}) == [{"name": "hall", "since": SINCE, "value": 50.0}]
     assert run_script(script, tables={"rooms": []}) == []
 
 
 def test_columns_of_script_are_instants() -> None:
     """A TIMESTAMP of a script is Spark's: it has the zone UTC, in results too."""
-    engine = ps.Engine.from_script(SCRIPT.format("jdbc OPTIONS (url 'x')"), tables={"rooms": ROOMS})
+    engine = ps.Engine.from_script(SCRIPT.format("jdbc OPTIONS (url 'x', dbtable 'r')"), tables={"rooms": ROOMS})
     utc = pa.timestamp("us", "UTC")
     assert engine.streams["t"].columns.field("ts").type == utc
     assert engine.tables["rooms"].columns.types == [pa.int32(), pa.string(), utc]
@@ -98,9 +98,9 @@ def test_columns_of_script_are_instants() -> None:
 @pytest.mark.parametrize(
     ("source", "condition", "says"),
     [
-        ("jdbc OPTIONS (url 'x')", "TABLE_FORMAT", 'from_script(..., tables={"rooms": rows})'),
+        ("jdbc OPTIONS (url 'x', dbtable 'r')", "TABLE_FORMAT", 'from_script(..., tables={"rooms": rows})'),
         ("csv OPTIONS (path 'x', inferSchema true)", "TABLE_OPTION", "inferschema"),
-        ("csv OPTIONS (header true)", "NO_SOURCE", "no path"),
+        ("csv OPTIONS (header true)", "OPTION_MISSING", "FROM csv lacks path"),
         ("csv OPTIONS (path 'nowhere/rooms.csv')", "TABLE_UNREADABLE", "nowhere/rooms.csv"),
         ("parquet OPTIONS (path '{0}')", "TABLE_UNREADABLE", "has no files"),
     ],
@@ -130,7 +130,7 @@ def test_wrong_script_refused(script: Any, condition: str) -> None:
 
 def test_unknown_table_refused() -> None:
     with pytest.raises(ps.QueryError, match="has no table room; it declares rooms"):
-        ps.Engine.from_script(SCRIPT.format("jdbc OPTIONS (url 'x')"), tables={"room": ROOMS})
+        ps.Engine.from_script(SCRIPT.format("jdbc OPTIONS (url 'x', dbtable 'r')"), tables={"room": ROOMS})
 
 
 def test_comments_and_declarations_alone() -> None:

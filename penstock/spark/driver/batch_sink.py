@@ -84,6 +84,7 @@ class BatchSink:
         output = self._sinks.write(frame, batch)
         with self._changed:
             self._reports.add(batch, output.cells, output.rows)
+            self._reports.log_notices(self.layout)
             self._apply_commands(batch, output.last_command)
         for listener in list(self._listeners):
             listener(batch, output.cells)
@@ -163,6 +164,10 @@ class BatchSink:
     def metrics(self) -> dict[str, Any]:
         """The last reports of the cells, added up by stream and query."""
         return self._reports.metrics(self.layout)
+
+    def list_notices(self) -> list[str]:
+        """The active notices, as text."""
+        return [str(notice) for notice in self._reports.list_notices(self.layout)]
 
     def list_budgets(self) -> dict[str, str]:
         """The budgets of queries, as text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -9,11 +10,15 @@ from time import time_ns
 from typing import Any
 
 from penstock.adapt import SetBudget
+from penstock.ops import Notice
+from penstock.spark.driver.stream_notices import PipelineFigures, list_notices
 from penstock.spark.heartbeat import compute_heartbeats
 from penstock.spark.layout import Layout
 from penstock.spark.worker.cell import SUMMED_METRICS
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.key_stats import KeyStats
+
+_LOGGER = logging.getLogger("penstock")
 
 CellReport = Mapping[str, Any]
 """The figures of one cell after a micro-batch; see `CellState.step`."""
@@ -32,6 +37,8 @@ class CellReports:
         self._counts: dict[OutputKey, int] = {}
         self._last_arrivals = dict.fromkeys(streams, time_ns() // 1000)
         self._key_stats = KeyStats()
+        self._late: dict[str, int] = {}
+        self._logged: set[tuple[str, str]] = set()
 
     def add(self, batch: int, cells: Mapping[int, CellReport], rows: Mapping[OutputKey, int]) -> None:
         """Add the reports of a micro-batch and the rows written by output; a repeated micro-batch counts once."""
@@ -39,6 +46,7 @@ class CellReports:
         with self._lock:
             self._cells.update(cells)
             self._last_arrivals.update({name: now for cell in cells.values() for name in cell["heard"]})
+            self._late = {name: count for (kind, name), count in rows.items() if kind == LATE}
             if batch > self._batch:
                 for output, count in rows.items():
                     self._counts[output] = self._counts.get(output, 0) + count
@@ -61,6 +69,19 @@ class CellReports:
             for name in layout.spec.bound_queries
         ]
         return frontiers, compute_heartbeats(layout.spec.streams, waiting, frontiers, last_arrivals, now)
+
+    def list_notices(self, layout: Layout) -> tuple[Notice, ...]:
+        """The notices that are active after the last micro-batch."""
+        with self._lock:
+            figures = PipelineFigures(list(self._cells.values()), dict(self._late), dict(self._last_arrivals))
+        return list_notices(layout, figures)
+
+    def log_notices(self, layout: Layout) -> None:
+        """Log every notice once."""
+        for notice in self.list_notices(layout):
+            if (notice.condition, notice.stream) not in self._logged:
+                self._logged.add((notice.condition, notice.stream))
+                _LOGGER.warning("%s", notice)
 
     def metrics(self, layout: Layout) -> dict[str, Any]:
         """The last reports, added up by stream and query of a layout."""

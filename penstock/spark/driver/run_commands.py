@@ -19,14 +19,16 @@ from penstock.adapt import (
     SetSchedule,
     decode_order,
 )
-from penstock.cql import bind_query, format_type
-from penstock.errors import DataError, QueryError, UnsupportedError
+from penstock.cql import Query, bind_query, format_type
+from penstock.errors import DataError, QueryError, UnsupportedError, name_arguments
 from penstock.ops import to_tick
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.command_sender import CommandSender
+from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.sinks import ConsoleSink, Sink, as_sink
 
 
+@name_arguments
 class RunCommands:
     """A command goes with the next micro-batch and takes effect with the one after it.
 
@@ -39,9 +41,10 @@ class RunCommands:
 
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
-        self._bind_later_query(name, text)
+        query = self._bind_later_query(name, text)
         into = ConsoleSink() if sink is None else as_sink(sink)
         self._sender.send_and_wait(AddQuery(name, text, plan), into)
+        warn_of_query(name, query, self._batch_sink.layout.spec.tables)
 
     def alter(self, name: str, text: str, plan: str | None = None) -> None:
         """Replace the text of a query in one step; its sink, its state policy and its budget stay.
@@ -51,7 +54,8 @@ class RunCommands:
         """
         query = self._batch_sink.layout.spec.config.find_query(name)
         before = self._batch_sink.layout.spec.bound_queries[query.name].schema
-        after = self._bind_later_query(name, text)
+        changed = self._bind_later_query(name, text)
+        after = changed.schema
         if after != before:
             message = (
                 f"{query.name} has the columns {_format_columns(before)}, the new text has {_format_columns(after)}; "
@@ -59,6 +63,7 @@ class RunCommands:
             )
             raise QueryError("COLUMNS_DIFFER", message, query=query.name)
         self._sender.send_and_wait(AlterQuery(query.name, text, plan))
+        warn_of_query(query.name, changed, self._batch_sink.layout.spec.tables)
 
     def drop(self, name: str) -> None:
         """Stop a query and free its state."""
@@ -106,15 +111,15 @@ class RunCommands:
         """End every stream: results that wait for more rows become certain with the next micro-batch."""
         self._sender.send_time(EndStreams())
 
-    def _bind_later_query(self, name: str, text: str) -> pa.Schema:
-        """The columns of a query that begins while the run lasts; it cannot read derived streams."""
+    def _bind_later_query(self, name: str, text: str) -> Query:
+        """A query that begins while the run lasts; it cannot read derived streams."""
         spec = self._batch_sink.layout.spec
         query = bind_query(text, spec.catalog)
         read = {source.relation.name for source in query.body.inputs} & spec.derived_streams
         if read:
             message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
             raise UnsupportedError("DERIVED_EARLIER", message, query=name)
-        return query.schema
+        return query
 
 
 def _format_columns(schema: pa.Schema) -> str:

@@ -23,7 +23,7 @@ class Cell:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._newest_change = max((query.since for query in layout.spec.queries), default=0)
-        self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance)
+        self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance, warn=False)
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table.read())
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)

@@ -1,8 +1,9 @@
 """Pack: rows of a stream become one Arrow blob per cell and inlet, inside `mapInArrow`.
 
 Every non-empty input partition also sends every cell the largest time of all its rows, before filters. So the frontier
-of a stream is the same function of the micro-batches in every cell. Rows without a time go to the dead letters, through
-one cell.
+of a stream is the same function of the micro-batches in every cell. Bad rows (see `split_bad_rows`) go to the dead
+letters, through one cell. The clock of a stream that declares AHEAD is the time of the micro-batch, which Spark keeps
+with its offsets: a repeated micro-batch makes the same decision.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.cql import Stream
 from penstock.expr import compute_mask, evaluate
-from penstock.ops import fit_columns
+from penstock.ops import fit_columns, split_bad_rows
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
-from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet, get_layout
+from penstock.spark.layout import ALWAYS, Layout, StreamInlet, get_layout
 from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.setup import freeze_gc, get_task_context, read_task_spec
@@ -34,7 +34,9 @@ PACKED_SCHEMA = pa.schema([
     ("top", pa.int64()), ("data", pa.binary()),
 ])  # fmt: skip
 NO_ROWS, BAD_ROWS, COMMAND = -1, -2, -3
-"""Values in place of an inlet's number: only the largest time; rows without a time; a command."""
+"""Values in place of an inlet's number: only the largest time; bad rows; a command."""
+NOW_COLUMN = "\0now"
+"""The time of the micro-batch, for a stream that declares AHEAD. Users cannot name a column like this."""
 OWN_COLUMN = "\0own"
 """A column of the second and later inlets of a stream: whether no earlier inlet took the row.
 
@@ -68,18 +70,14 @@ class Packer:
 
     def pack(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
         """The rows for the cells, as a batch of PACKED_SCHEMA."""
-        columns = fit_columns(self._stream.name, table, self._stream.schema)
-        out: list[tuple[int, int, bytes | None]] = []
-        times = columns[self._stream.time].cast(pa.int64())
-        timed = pc.fill_null(pc.less(times, FOREVER), fill_value=False)  # FOREVER is reserved for the end of a stream
-        if timed.true_count < len(timed):
-            rows = pa.table({name: column.filter(pc.invert(timed)) for name, column in columns.items()})
-            out.append((0, BAD_ROWS, encode_table(rows)))
-            columns = {name: column.filter(timed) for name, column in columns.items()}
-            times = times.filter(timed)
-        top = pc.max(times).as_py()
+        now, table = _take_clock(table)
+        rows = split_bad_rows(self._stream, fit_columns(self._stream.name, table, self._stream.schema), now)
+        out: list[tuple[int, int, bytes | None]] = [
+            (0, BAD_ROWS, encode_table(pa.table(dict(columns)))) for columns, _ in rows.bad_rows
+        ]
+        top = int(rows.times.max()) if rows.times.size else None
         if top is not None:
-            out += self._pack_inlets(columns, len(times))
+            out += self._pack_inlets(dict(rows.columns), rows.times.size)
             sent = {cell for cell, inlet, _ in out if inlet >= 0}
             out += [(cell, NO_ROWS, None) for cell in range(self._cells) if cell not in sent]
         size, top = len(out), ALWAYS if top is None else top
@@ -101,6 +99,14 @@ class Packer:
                 whole = chosen.size == rows
                 yield cell, inlet.number, encode_table(table if whole else table.take(pa.array(chosen)))
             taken |= wanted
+
+
+def _take_clock(table: pa.Table) -> tuple[int | None, pa.Table]:
+    """The time of the micro-batch, if the rows have it, and the rows without it."""
+    if NOW_COLUMN not in table.column_names or not table.num_rows:
+        return None, table
+    now = table.column(NOW_COLUMN)[0].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+    return now, table.drop_columns([NOW_COLUMN])
 
 
 def _find_wanted_rows(inlet: StreamInlet, columns: dict[str, pa.Array], rows: int) -> NDArray[np.bool_]:
@@ -153,7 +159,7 @@ def pack_commands(commands: Sequence[bytes], keys: Sequence[int]) -> pa.RecordBa
 
 
 def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[pa.Table]:
-    """The rows of a stream of Arrow blobs; with a second column, that is the time of the rows."""
+    """The rows of a stream of Arrow blobs; with a second column, that is the time of the micro-batch."""
     for batch in batches:
         for place, blob in enumerate(batch.column(0)):
             if blob.is_valid:
@@ -162,6 +168,9 @@ def unpack_blobs(batches: Iterator[pa.RecordBatch], stream: Stream) -> Iterator[
 
 
 def _stamp_rows(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
+    """The rows with the time of the micro-batch as their time, or beside it for AHEAD."""
+    if stream.timestamps == "external":
+        return table.append_column(NOW_COLUMN, pa.repeat(now, table.num_rows))
     others = table.drop_columns([name for name in table.column_names if name.casefold() == stream.time.casefold()])
     times = pa.repeat(now, table.num_rows).cast(stream.time_type)
     return others.append_column(stream.schema.field(stream.time), times)

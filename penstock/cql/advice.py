@@ -1,0 +1,68 @@
+"""What to write instead of SQL that a continuous query does not support.
+
+Every text says where a rewrite differs from the SQL. tests/cql/test_advice.py runs each rewrite.
+"""
+
+from __future__ import annotations
+
+SUBQUERY_IN_EXPRESSION = (
+    "for IN and EXISTS write FROM a [...] SEMI JOIN b [...] ON a.k = b.k, for NOT EXISTS write FROM a [...] ANTI JOIN "
+    "b [...] ON a.k = b.k, which NOT IN equals if no k is NULL; for one value write FROM a [...] JOIN (SELECT k, "
+    "MAX(x) AS m FROM b [...] GROUP BY k) AS t ON a.k = t.k"
+)
+VIEW = (
+    "write WITH name AS (SELECT ...) SELECT ... FROM name in each query that reads it. CREATE STREAM name AS SELECT "
+    "... has the rows that enter the answer; none leaves it, so it is not equal if the query has an aggregate, "
+    "DISTINCT or EXCEPT"
+)
+OVER = (
+    "FROM s [NOW] AS row JOIN (SELECT k, AVG(v) AS m FROM s [RANGE 5 MINUTES] GROUP BY k) AS g ON row.k = g.k has the "
+    "aggregate at each row; s [PARTITION BY k ROWS n] keeps the last n rows of each k; FROM SEQ(s AS before, s AS now) "
+    "MODE RECENT WHERE before.k = now.k pairs a row with the one before it"
+)
+QUALIFY = "s [PARTITION BY k ROWS n] keeps the last n rows of each k"
+GROUP_WINDOW = (
+    "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for a tumbling window and a shorter SLIDE for a hopping one; the "
+    "report at the time b, in _ts, is about the rows after b minus RANGE up to and including b"
+)
+SESSION = "a window that ends after a pause has no equivalent; [RANGE 10 MINUTES] keeps the last 10 minutes"
+CLOCK = "a continuous query has no current time; for the last 5 minutes write FROM s [RANGE 5 MINUTES]"
+EMIT = (
+    "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for one report about each interval, or EMIT CHANGES for every "
+    "change of the answer"
+)
+ASOF_JOIN = "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a"
+UNION = (
+    "UNION removes duplicates and UNION ALL keeps them. To remove them write SELECT DISTINCT k FROM (SELECT k FROM a "
+    "[...] UNION ALL SELECT k FROM b [...])"
+)
+INTERSECT = (
+    "write SELECT DISTINCT a.k FROM a [...] SEMI JOIN b [...] ON a.k = b.k, which leaves out rows with NULL in k"
+)
+EXCEPT_ALL = "EXCEPT ALL counts duplicates; EXCEPT has each row once"
+LIMIT = "a continuous query has no last row; s [ROWS n] keeps the last n rows"
+PRIMARY_KEY = "remove it; the window [PARTITION BY key ROWS 1] keeps the last row of each key of a stream"
+
+FUNCTIONS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("tumble", "hop", "window", "tumbling", "hopping", "date_trunc"), ("TIME WINDOW", GROUP_WINDOW)),
+    **dict.fromkeys(("session", "session_window"), ("SESSION WINDOW", SESSION)),
+    **dict.fromkeys(("now", "current_timestamp", "getdate", "localtimestamp", "unix_timestamp"), ("CLOCK", CLOCK)),
+    **dict.fromkeys(
+        ("row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value", "ntile"), ("OVER", OVER)
+    ),
+    "if": ("IF", "write CASE WHEN condition THEN a ELSE b END"),
+    "iff": ("IFF", "write CASE WHEN condition THEN a ELSE b END"),
+    "nvl": ("NVL", "write COALESCE(a, b)"),
+    "ifnull": ("IFNULL", "write COALESCE(a, b)"),
+    "nullif": ("NULLIF", "write CASE WHEN a = b THEN NULL ELSE a END"),
+}
+"""By the name of a function that is not known: the construct, and what to write instead."""
+
+CONSTRUCTS: dict[str, str] = {
+    "OVER": OVER,
+    "FILTER": "write SUM(CASE WHEN condition THEN 1 ELSE 0 END), or the aggregate of CASE WHEN condition THEN x END",
+    "null-safe equality": "write (a = b OR (a IS NULL AND b IS NULL)), which is tested on all pairs of rows",
+    "IS DISTINCT FROM": "write NOT (a = b OR (a IS NULL AND b IS NULL))",
+    "DIV": "write a / b: integers divide as integers",
+}
+"""By the name of an expression that is not supported."""
