@@ -74,6 +74,8 @@ class FromParser(ScalarParser):
     def _read_join(self, left: FromSyntax) -> JoinSyntax:
         first = self._curr
         natural = self._match(TokenType.NATURAL)
+        if natural and self.is_at(TokenType.CROSS):
+            raise self.expected_error("JOIN, LEFT, RIGHT, FULL, SEMI or ANTI")
         kind = self._read_join_kind()
         right = self._read_primary()
         condition: exp.Expr | None = None
