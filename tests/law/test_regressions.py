@@ -230,9 +230,11 @@ def test_restore_tells_unread_rows_of_relation_from_equal_ones() -> None:
 
 
 def test_plan_of_many_outer_joins_is_small() -> None:
-    """Every outer join tripled the work of planning, the snapshot and the explained plan."""
+    """Every outer join tripled the work of planning, the snapshot, the explained plan and the first push."""
     eng = declare("AB")
     joins = " ".join(f"LEFT JOIN B [RANGE 5] AS b{n} ON A.k = b{n}.k" for n in range(20))
     eng.query("q", f"SELECT A.v AS v FROM A [RANGE 5] {joins}")
     assert len(eng.explain("q")) < 100_000
     assert eng.queries["q"].plan.count(";") == 20
+    found = [eng.push({"A": rows((1, 1, 7)), "B": rows((1, 1, 0))}), eng.flush()]
+    assert [row for out in found for row in out["q"].to_pylist()] == [{"v": 7, "_ts": 1}]
