@@ -55,7 +55,10 @@ class FromBlock:
         """The name of a column with its alias; a column of an outer join has such a name already."""
         relations = (source.relation for source in self.sources if source.alias == column.alias)
         done = any(isinstance(each, Subquery) and each.qualified for each in relations)
-        return column.name if done else f"{column.alias}.{column.name}"
+        if done:
+            return column.name
+        alias = f"`{column.alias}`" if "." in column.alias else column.alias  # a.`b.c` is not `a.b`.c
+        return f"{alias}.{column.name}"
 
 
 @dataclass(frozen=True)

@@ -130,3 +130,13 @@ def test_outer_join_refuses_what_it_would_ignore_or_fail_on(text: str, condition
     with pytest.raises((CqlError, ps.UnsupportedError)) as caught:
         bind_query(text, build_catalog())
     assert caught.value.condition == condition
+
+
+def test_names_with_dots_stay_apart_in_outer_join() -> None:
+    """The columns a.`b.c` and `a.b`.c of an outer join had one name."""
+    engine = ps.Engine()
+    engine.stream("u", {"ts": "bigint", "b.c": "bigint", "c": "bigint"}, time="ts")
+    sides = "u [NOW] AS a LEFT JOIN u [NOW] AS `a.b` ON a.ts = `a.b`.ts"
+    engine.query("q", f"SELECT a.`b.c` AS x, `a.b`.c AS y FROM {sides}")
+    found = [engine.push({"u": {"ts": [1], "b.c": [11], "c": [22]}}), engine.flush()]
+    assert [row for out in found for row in out["q"].to_pylist()] == [{"x": 11, "y": 22, "_ts": 1}]
