@@ -190,6 +190,8 @@ class _OuterJoinParts:
         items = tuple((item.name, item.expr) for item in self.items)
         if not self.identified:
             return items
+        if self.body.kind == "full":
+            return (*items, (SIDE, Literal(0, INT)), *self._identities)
         left_only = self.body.kind in ("semi", "anti")
         return (*items, *((n, e) for n, e in self._identities if not left_only or _is_of(e, self.body.left)))
 
@@ -219,10 +221,15 @@ class _OuterJoinParts:
 
     def _show(self, below: PlanPart, side: Source | None) -> PlanPart:
         """The columns of the answer over pairs (None) or rows of one side: NULL where a column is of the other one."""
-        outputs = tuple(
-            (name, Column("", name, expr.type) if side is None or _is_of(expr, side) else Literal(None, expr.type))
-            for name, expr in self._outputs
-        )
+        place = 0 if side is None else 1 + (side is self.body.right)
+
+        def show(name: str, expr: Expr) -> Expr:
+            if name == SIDE:
+                return Literal(place, INT)
+            known = side is None or _is_of(expr, side)
+            return Column("", name, expr.type) if known else Literal(None, expr.type)
+
+        outputs = tuple((name, show(name, expr)) for name, expr in self._outputs)
         title = "pairs" if side is None else f"rows of {side.alias}"
         return ProjectPart(below, title, (), outputs)
 

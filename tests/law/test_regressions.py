@@ -238,3 +238,13 @@ def test_plan_of_many_outer_joins_is_small() -> None:
     assert eng.queries["q"].plan.count(";") == 20
     found = [eng.push({"A": rows((1, 1, 7)), "B": rows((1, 1, 0))}), eng.flush()]
     assert [row for out in found for row in out["q"].to_pylist()] == [{"v": 7, "_ts": 1}]
+
+
+def test_full_join_tells_rows_of_both_sides_apart() -> None:
+    """Two rows without a partner, one of either side, had the same identity if theirs was NULL: one was lost above."""
+    eng = declare("AB")
+    sides = "(SELECT DISTINCT v FROM A [NOW]) AS x FULL JOIN (SELECT DISTINCT v FROM B [NOW]) AS y ON x.v = y.v"
+    eng.query("q", f"SELECT x.v AS v FROM {sides} LEFT JOIN A [NOW] AS z ON z.k = x.v")
+    none = pa.table({"ts": [1], "k": [1], "v": pa.array([None], pa.int64())})
+    found = [eng.push({"A": none, "B": none}), eng.flush()]
+    assert sum(out["q"].num_rows for out in found) == 2
