@@ -77,6 +77,9 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
 
 def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) -> Query:
     body = bind_body(syntax.body, Names(origin, catalog))
+    if syntax.emit == "changes" and any(item.name.casefold() == "_op" for item in body.items):
+        message = "_op is the column of EMIT CHANGES; give the column of SELECT another name with AS"
+        raise origin.error("RESERVED_NAME", message, syntax.span)
     return Query(origin.text[slice(*syntax.span)], syntax.emit, body, syntax.span[0])
 
 

@@ -6,14 +6,14 @@ of an outer join keep a free order; the outer join itself stays where the text h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from penstock.cql.bound import OuterJoin, OuterJoinKind, Select, SelectItem, Source, Subquery
 from penstock.cql.errors import Span
-from penstock.cql.scope import Scope, ScopeItem, make_scope_item
+from penstock.cql.scope import Scope, ScopeItem, VisibleColumn, make_scope_item
 from penstock.cql.sources import BindBody, Names, bind_source
 from penstock.cql.syntax import Amount, FromSyntax, JoinSyntax, Name, SourceSyntax
 from penstock.cql.windows import CURRENT
@@ -30,7 +30,7 @@ class FromBlock:
     sources: tuple[Source, ...]
     conditions: tuple[Expr, ...]
     items: tuple[ScopeItem, ...]
-    merged: Mapping[str, Expr]
+    merged: tuple[VisibleColumn, ...]
 
     def join(self, other: FromBlock) -> FromBlock:
         """Both blocks as one, without a condition between them."""
@@ -38,8 +38,13 @@ class FromBlock:
             self.sources + other.sources,
             self.conditions + other.conditions,
             self.items + other.items,
-            {**self.merged, **other.merged},
+            self.merged + other.merged,
         )
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The aliases of the text, and those of outer joins, which plans name."""
+        return tuple(dict.fromkeys((*(item.alias for item in self.items), *(each.alias for each in self.sources))))
 
     def list_columns(self) -> tuple[SelectItem, ...]:
         """All columns, with names that are unique."""
@@ -50,7 +55,10 @@ class FromBlock:
         """The name of a column with its alias; a column of an outer join has such a name already."""
         relations = (source.relation for source in self.sources if source.alias == column.alias)
         done = any(isinstance(each, Subquery) and each.qualified for each in relations)
-        return column.name if done else f"{column.alias}.{column.name}"
+        if done:
+            return column.name
+        alias = f"`{column.alias}`" if "." in column.alias else column.alias  # a.`b.c` is not `a.b`.c
+        return f"{alias}.{column.name}"
 
 
 @dataclass(frozen=True)
@@ -66,33 +74,46 @@ class FromBinder:
     def bind(self, syntax: FromSyntax) -> FromBlock:
         if isinstance(syntax, SourceSyntax):
             source = bind_source(syntax, self.window, self.names, self.bind_body)
-            return FromBlock((source,), (), (make_scope_item(source),), {})
+            return FromBlock((source,), (), (make_scope_item(source),), ())
         left, right = self.bind(syntax.left), self.bind(syntax.right)
         self.check_aliases(left, right, syntax.right)
         if syntax.kind in ("inner", "cross"):
             joined = left.join(right)
             on, merged = self._bind_on(syntax, left, right, joined)
-            return replace(joined, conditions=joined.conditions + on, merged={**joined.merged, **merged})
+            return replace(joined, conditions=joined.conditions + on, merged=merged)
         return self._bind_outer(syntax, left, right)
 
     def check_aliases(self, left: FromBlock, right: FromBlock, syntax: FromSyntax) -> None:
         """Refuse an alias that both sides have."""
-        known = {item.alias.casefold() for item in left.items}
-        for item in right.items:
-            if item.alias.casefold() in known:
-                message = f"alias {item.alias} appears twice in FROM; give each item its own alias with AS"
-                span = _find_alias_span(syntax, item.alias)
-                raise self.names.origin.error("DUPLICATE_ALIAS", message, span, alias=item.alias)
+        known = {alias.casefold() for alias in left.aliases}
+        for alias in right.aliases:
+            if alias.casefold() in known:
+                message = f"alias {alias} appears twice in FROM; give each item its own alias with AS"
+                span = _find_written(syntax, alias).name.span
+                raise self.names.origin.error("DUPLICATE_ALIAS", message, span, alias=alias)
 
     def _bind_outer(self, syntax: JoinSyntax, left: FromBlock, right: FromBlock) -> FromBlock:
-        left, right = _collapse(left), _collapse(right)
+        left, right = self._make_side(left, syntax.left), self._make_side(right, syntax.right)
         on, merged = self._bind_on(syntax, left, right, left.join(right))
         sides = (right, left) if syntax.kind == "right" else (left, right)
         kind = _OUTER_KINDS[syntax.kind]
         self._check_preserved(kind, sides, syntax.span)
         shown = left if kind in ("semi", "anti") else left.join(right)
         body = OuterJoin(kind, sides[0].sources[0], sides[1].sources[0], on, shown.list_columns())
-        return _as_one_source(body, shown, merged if kind not in ("semi", "anti") else {})
+        return _as_one_source(body, shown, left.merged if kind in ("semi", "anti") else merged)
+
+    def _make_side(self, block: FromBlock, syntax: FromSyntax) -> FromBlock:
+        """A side of an outer join as one relation."""
+        origin = self.names.origin
+        for source in block.sources:
+            written = _find_written(syntax, source.alias)
+            if source.window.slide is not None and written.window is not None:
+                advice = "aggregate over the join without SLIDE"
+                raise origin.unsupported_error("SLIDE in an outer join", written.window.span, advice)
+        if len(block.sources) > 1 and all(base.is_table for each in block.sources for base in each.base_sources):
+            message = "a side of an outer join that joins only tables has no stream; join the tables one by one"
+            raise origin.error("NO_STREAM", message, _find_written(syntax, "").name.span)
+        return _collapse(block)
 
     def _check_preserved(self, kind: OuterJoinKind, sides: tuple[FromBlock, FromBlock], span: Span) -> None:
         kept = sides if kind == "full" else sides[:1]
@@ -107,32 +128,36 @@ class FromBinder:
 
     def _bind_on(
         self, syntax: JoinSyntax, left: FromBlock, right: FromBlock, joined: FromBlock
-    ) -> tuple[tuple[Expr, ...], dict[str, Expr]]:
-        """The conjuncts of a join, and the columns that USING or NATURAL merge."""
+    ) -> tuple[tuple[Expr, ...], tuple[VisibleColumn, ...]]:
+        """The conjuncts of a join, and the columns that it and the joins in it merge."""
         if syntax.condition is not None:
-            return self.bind_condition(syntax.condition, Scope(self.names.origin, joined.items, joined.merged)), {}
-        conditions, merged = [], {}
+            scope = Scope(self.names.origin, joined.items, joined.merged)
+            return self.bind_condition(syntax.condition, scope), joined.merged
+        conditions: list[Expr] = []
+        merged: list[VisibleColumn] = []
         for name in self._list_common_names(syntax, left, right):
             one, other = self._find_using(name, left), self._find_using(name, right)
-            kind = find_common_type(one.type, other.type)
+            kind = find_common_type(one.expr.type, other.expr.type)
             if kind is None:
                 message = f"the two columns {name.text} have types that cannot be compared"
                 raise self.names.origin.error("TYPE_MISMATCH", message, name.span)
-            conditions.append(Call("=", (_cast(one, kind), _cast(other, kind)), BOOL))
-            merged[name.text] = _merge_columns(syntax, _cast(one, kind), _cast(other, kind))
-        return tuple(conditions), merged
+            pair = _cast(one.expr, kind), _cast(other.expr, kind)
+            conditions.append(Call("=", pair, BOOL))
+            merged.append(VisibleColumn(one.name, _merge_columns(syntax, *pair), one.parts | other.parts))
+        hidden = {part for column in merged for part in column.parts}
+        return tuple(conditions), (*merged, *(each for each in joined.merged if not each.parts & hidden))
 
     def _list_common_names(self, syntax: JoinSyntax, left: FromBlock, right: FromBlock) -> list[Name]:
         if not syntax.natural:
-            return list(syntax.using)
+            return list({name.text.casefold(): name for name in syntax.using}.values())
         known = {name.casefold() for name, _ in self._expand(right)}
         return [Name(name, syntax.span) for name, _ in self._expand(left) if name.casefold() in known]
 
     def _expand(self, block: FromBlock) -> list[tuple[str, Expr]]:
         return Scope(self.names.origin, block.items, block.merged).expand()
 
-    def _find_using(self, name: Name, block: FromBlock) -> Expr:
-        found = Scope(self.names.origin, block.items, block.merged).list_candidates(name.text)
+    def _find_using(self, name: Name, block: FromBlock) -> VisibleColumn:
+        found = Scope(self.names.origin, block.items, block.merged).list_visible(name.text)
         if len(found) != 1:
             many = "more than one column" if found else "no column"
             owner = ", ".join(item.alias for item in block.items)
@@ -169,7 +194,7 @@ def _collapse(block: FromBlock) -> FromBlock:
     return _as_one_source(body, block, block.merged)
 
 
-def _as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: Mapping[str, Expr]) -> FromBlock:
+def _as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: tuple[VisibleColumn, ...]) -> FromBlock:
     """A body as one FROM item, whose columns keep the names that the text has for them."""
     alias = "+".join(item.alias for item in shown.items)
     source = Source(alias, Subquery(alias, body, qualified=True), CURRENT)
@@ -180,15 +205,25 @@ def _as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: Mapping[s
     items = tuple(
         replace(item, columns={name: move(column) for name, column in item.columns.items()}) for item in shown.items
     )
-    moved = {
-        name: rewrite(expr, lambda node: move(node) if isinstance(node, Column) else node)
-        for name, expr in merged.items()
-    }
+    moved = tuple(
+        VisibleColumn(
+            column.name,
+            rewrite(column.expr, lambda node: move(node) if isinstance(node, Column) else node),
+            frozenset(map(move, column.parts)),
+        )
+        for column in merged
+    )
     return FromBlock((source,), (), items, moved)
 
 
-def _find_alias_span(syntax: FromSyntax, alias: str) -> Span:
+def _find_written(syntax: FromSyntax, alias: str) -> SourceSyntax:
+    """The item of the text that has an alias; the first one if none has."""
+    written = _list_written(syntax)
+    return next((each for each in written if each.name.text.casefold() == alias.casefold()), written[0])
+
+
+def _list_written(syntax: FromSyntax) -> tuple[SourceSyntax, ...]:
+    """The items of the text."""
     if isinstance(syntax, SourceSyntax):
-        return (syntax.alias or syntax.relation).span
-    sides = (_find_alias_span(side, alias) for side in (syntax.left, syntax.right))
-    return next(sides)
+        return (syntax,)
+    return (*_list_written(syntax.left), *_list_written(syntax.right))

@@ -56,6 +56,7 @@ class FromParser(ScalarParser):
 
     _unnamed = 0
     """How many queries in FROM have no alias."""
+    _closing: dict[int, int] | None = None
 
     @abstractmethod
     def read_body(self) -> BodySyntax:
@@ -85,6 +86,8 @@ class FromParser(ScalarParser):
     def _read_join(self, left: FromSyntax) -> JoinSyntax:
         first = self._curr
         natural = self._match(TokenType.NATURAL)
+        if natural and self.is_at(TokenType.CROSS):
+            raise self.expected_error("JOIN, LEFT, RIGHT, FULL, SEMI or ANTI")
         kind = self._read_join_kind()
         right = self._read_primary()
         condition: exp.Expr | None = None
@@ -137,13 +140,20 @@ class FromParser(ScalarParser):
 
     def _find_end(self, place: int) -> int:
         """The place of the parenthesis that closes the one at a place."""
-        depth = 0
-        for end in range(place, len(self._tokens)):
-            kind = self._get_type(end)
-            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-            if not depth:
-                return end
-        return len(self._tokens)
+        if self._closing is None:
+            self._closing = self._match_parentheses()
+        return self._closing.get(place, len(self._tokens))
+
+    def _match_parentheses(self) -> dict[int, int]:
+        """For each opening parenthesis of the text, the one that closes it."""
+        found: dict[int, int] = {}
+        opened: list[int] = []
+        for place in range(len(self._tokens)):
+            if self._get_type(place) == TokenType.L_PAREN:
+                opened.append(place)
+            elif self._get_type(place) == TokenType.R_PAREN and opened:
+                found[opened.pop()] = place
+        return found
 
     def _get_type(self, place: int) -> TokenType | None:
         return self._tokens[place].token_type if place < len(self._tokens) else None

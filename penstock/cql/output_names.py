@@ -17,11 +17,12 @@ TIMESTAMP_COLUMN = "_ts"
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """An expression of SELECT, its alias if it has one, and its node in the text."""
+    """An expression of SELECT, its alias if it has one, its node in the text, and for `*` the name of the column."""
 
     expr: Expr
     alias: str | None
     node: exp.Expr
+    column: str | None = None
 
 
 def expand_star(node: exp.Expr, scope: Scope) -> list[tuple[str, Expr]] | None:
@@ -74,6 +75,8 @@ def _derive_name(output: OutputColumn, position: int, scope: Scope) -> str:
         return scope.describe(expr)[1]
     if isinstance(output.node, exp.Column) and not isinstance(output.node.this, exp.Star):
         return output.node.name  # a column of USING
+    if output.column is not None:
+        return output.column
     if isinstance(expr, Aggregate):
         if not expr.args:
             return expr.function

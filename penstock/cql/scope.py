@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -11,7 +11,7 @@ from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
-from penstock.expr import Column, Expr
+from penstock.expr import Column, Expr, find_columns
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,24 @@ def make_scope_item(source: Source) -> ScopeItem:
 
 
 @dataclass(frozen=True)
-class Scope:
-    """The FROM items that expressions of a SELECT can name.
+class VisibleColumn:
+    """A column that a name without a qualifier can mean: a column of an item, or one of USING or NATURAL.
 
-    `merged` are the columns of USING and NATURAL: without a qualifier, the name means this expression.
+    `parts` are the columns of items that it stands for. Of a merged column these are hidden.
     """
+
+    name: str
+    expr: Expr
+    parts: frozenset[Column]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The FROM items that expressions of a SELECT can name. `merged` are the columns of USING and NATURAL."""
 
     origin: Origin
     items: tuple[ScopeItem, ...]
-    merged: Mapping[str, Expr] = field(default_factory=dict)
+    merged: tuple[VisibleColumn, ...] = ()
 
     def find_item(self, alias: str) -> ScopeItem | None:
         return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)
@@ -65,25 +74,32 @@ class Scope:
             return self.resolve_qualifier(node).find(node.name)
         found = self.list_candidates(node.name)
         if len(found) > 1:
-            candidates = ", ".join(".".join(self.describe(column)) for column in found if isinstance(column, Column))
+            parts = (find_columns(expr)[0] for expr in found)
+            candidates = ", ".join(".".join(self.describe(column)) for column in parts)
             message = f"column {node.name} is ambiguous; it can be {candidates}"
             raise self.origin.error("AMBIGUOUS_COLUMN", message, find_span(node), name=node.name)
         return found[0] if found else None
 
     def list_candidates(self, name: str) -> list[Expr]:
         """Every column that a name without a qualifier can refer to."""
-        merged = next((expr for own, expr in self.merged.items() if own.casefold() == name.casefold()), None)
-        if merged is not None:
-            return [merged]
-        return [column for item in self.items if (column := item.find(name))]
+        return [column.expr for column in self.list_visible(name)]
+
+    def list_visible(self, name: str | None = None) -> list[VisibleColumn]:
+        """The columns that names without a qualifier can mean, merged ones first; or those of one name."""
+        hidden = {part for column in self.merged for part in column.parts}
+        own = (
+            VisibleColumn(known, column, frozenset([column]))
+            for item in self.items
+            for known, column in item.columns.items()
+            if column not in hidden
+        )
+        return [each for each in (*self.merged, *own) if name is None or each.name.casefold() == name.casefold()]
 
     def expand(self, items: Iterable[ScopeItem] | None = None) -> list[tuple[str, Expr]]:
         """The columns of some items, or of all, for `*`; merged columns come first and once."""
         if items is not None:
             return [(name, column) for item in items for name, column in item.columns.items()]
-        hidden = {name.casefold() for name in self.merged}
-        own = ((name, column) for item in self.items for name, column in item.columns.items())
-        return [*self.merged.items(), *((name, column) for name, column in own if name.casefold() not in hidden)]
+        return [(column.name, column.expr) for column in self.list_visible()]
 
     def describe(self, column: Column) -> tuple[str, str]:
         """The alias and the name that the text uses for a column."""

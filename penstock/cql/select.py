@@ -142,7 +142,7 @@ class _SelectBinder:
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
-                outputs.extend(OutputColumn(column, None, node) for _, column in columns)
+                outputs.extend(OutputColumn(column, None, node, name) for name, column in columns)
             elif isinstance(node, exp.Alias):
                 outputs.append(OutputColumn(binder.bind_value(node.this), node.alias, node))
             else:

@@ -184,6 +184,10 @@ def _find_freshness_stream(alias: Name, amount: Amount, sources: list[Source], o
                 place = (alias.span[0], amount.span[1])
                 raise origin.error("INVALID_FRESHNESS", f"a second FRESHNESS for {source.alias}", place)
             return position, source.relation
+    joined = (name for each in sources if isinstance(each.relation, Subquery) and each.relation.qualified
+              for name in each.alias.split("+"))  # fmt: skip
+    if alias.text.casefold() in map(str.casefold, joined):
+        raise origin.unsupported_error("FRESHNESS in an outer join", alias.span, "its items are not bounded by age")
     known = [source.alias for source in sources]
     message = f"unknown alias {alias.text}; FROM has {', '.join(known)}{suggest_similar(alias.text, known)}"
     raise origin.error("UNKNOWN_ALIAS", message, alias.span, alias=alias.text)

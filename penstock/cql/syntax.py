@@ -64,6 +64,11 @@ class SourceSyntax:
     window: WindowSyntax | None
     subquery: BodySyntax | None = None
 
+    @property
+    def name(self) -> Name:
+        """What expressions call it."""
+        return self.alias or self.relation
+
 
 JoinSyntaxKind = Literal["inner", "cross", "left", "right", "full", "semi", "anti"]
 

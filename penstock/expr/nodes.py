@@ -18,7 +18,9 @@ STRING = pa.string()
 TIMESTAMP = pa.timestamp("us")
 INTERVAL = pa.duration("us")
 
-ROW_NUMBER = " row"
+HIDDEN = "\ue000"
+"""The first character of columns that the planner adds: a code point for private use, which names do not have."""
+ROW_NUMBER = f"{HIDDEN}row"
 """The name of the column with the number of a stream's or table's row: it tells equal rows apart."""
 
 Op = str

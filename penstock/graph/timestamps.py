@@ -11,7 +11,7 @@ register is active while its value is above that, and no value is passed twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.graph.buffers import Reader
 from penstock.graph.graph import Node
@@ -30,11 +30,19 @@ def can_idle(node: Node) -> bool:
     """Whether the operator can wait for a time that a source with a clock knows."""
     if not node.readers:
         return node.enabling is not None
-    return not isinstance(node.operator, FrontierBypass) and any(map(_has_clocked_source, node.predecessors))
+    return not isinstance(node.operator, FrontierBypass) and _has_clocked_source(node.predecessors)
 
 
-def _has_clocked_source(node: Node) -> bool:
-    return node.enabling is not None or any(map(_has_clocked_source, node.predecessors))
+def _has_clocked_source(nodes: Sequence[Node]) -> bool:
+    """Whether one of the nodes, or of those upstream, has a clock. Each is visited once, by however many paths."""
+    seen, waiting = set(nodes), list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.enabling is not None:
+            return True
+        waiting.extend(each for each in node.predecessors if each not in seen)
+        seen.update(node.predecessors)
+    return False
 
 
 def find_awaited_time(node: Node) -> int | None:

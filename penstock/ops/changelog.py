@@ -23,8 +23,9 @@ def undo(current: Changes, unread: Changes) -> tuple[Changes, Changes]:
     """The rows before some unread changes, and the changes with new numbers."""
     groups = RowGroups([column.type for column in unread.columns.values()])
     positions: defaultdict[int, list[int]] = defaultdict(list)
-    for row, code in enumerate(groups.encode(list(current.columns.values()), len(current)).tolist()):
-        positions[code].append(row)
+    known = groups.encode(list(current.columns.values()), len(current))
+    for row in np.argsort(current.times, kind="stable").tolist():  # of equal rows, the unread ones entered last
+        positions[int(known[row])].append(row)
     codes = groups.encode(list(unread.columns.values()), len(unread)).tolist()
     signs, old = unread.signs.tolist(), unread.numbers.tolist()
     leaving = {number for number, sign in zip(old, signs, strict=True) if sign < 0}

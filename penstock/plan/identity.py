@@ -14,7 +14,7 @@ from penstock.expr import INT, ROW_NUMBER, Column, Expr
 
 Columns = tuple[tuple[str, pa.DataType], ...]
 SIDE = " side"
-"""The identity column of a UNION ALL that says which side a row is of."""
+"""The identity column of a UNION ALL or full join that says which side a row is of."""
 
 
 def list_source_identity(source: Source) -> Columns:
@@ -29,7 +29,8 @@ def list_identity(body: QueryBody) -> Columns:
     match body:
         case OuterJoin():
             sides = (body.left,) if body.kind in ("semi", "anti") else (body.left, body.right)
-            return name_identities(sides)
+            # Of a full join, rows of either side without a partner can have the same identity: all NULL.
+            return (*(((SIDE, INT),) if body.kind == "full" else ()), *name_identities(sides))
         case SetOperation():
             if body.kind == "except":
                 return _list_columns(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from penstock.expr import Expr, to_sql
@@ -17,6 +18,17 @@ class RelationPart(PlanPart):
 
     is_relation = True
     input: PlanPart
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RelationPart, (self.input,)  # hashes of texts differ between processes
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a relation below n outer joins has up to 3**n paths to it."""
+        return hash((RelationPart, self.input))
 
     @property
     def inputs(self) -> tuple[PlanPart, ...]:

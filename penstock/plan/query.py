@@ -319,10 +319,22 @@ def _walk(
 
 
 def map_parts(part: PlanPart, change: Callable[[PlanPart], PlanPart]) -> PlanPart:
-    """The plan with `change` applied to every part, inputs first. A part below a group or DISTINCT keeps its type."""
-    below = [map_parts(each, change) for each in part.inputs]
+    """The plan with `change` applied to every part, inputs first. A part below a group or DISTINCT keeps its type.
+
+    A relation is changed once, so that its readers still read one object.
+    """
+    return _map(part, change, {})
+
+
+def _map(part: PlanPart, change: Callable[[PlanPart], PlanPart], done: dict[PlanPart, PlanPart]) -> PlanPart:
+    if part.is_relation and part in done:
+        return done[part]
+    below = [_map(each, change, done) for each in part.inputs]
     same = all(new is old for new, old in zip(below, part.inputs, strict=True))
-    return change(part if same else part.with_inputs(below))
+    changed = change(part if same else part.with_inputs(below))
+    if part.is_relation:
+        done[part] = changed
+    return changed
 
 
 def list_join_parts(part: PlanPart) -> tuple[JoinPart, ...]:
@@ -342,9 +354,21 @@ def list_planned_joins(part: PlanPart) -> tuple[JoinPart, ...]:
 
 
 def describe_query(part: PlanPart, joins: Mapping[int, DescribeJoin]) -> ExplainNode:
-    """The explained plan. `joins` describes the running joins, by the identity of their parts."""
-    below = tuple(describe_query(each, joins) for each in part.planned_inputs)
-    return joins[id(part)](below) if id(part) in joins else part.describe(below)
+    """The explained plan. `joins` describes the running joins, by the identity of their parts.
+
+    A relation that is read again is named without what is below it.
+    """
+    return _describe(part, joins, {})
+
+
+def _describe(part: PlanPart, joins: Mapping[int, DescribeJoin], done: dict[PlanPart, ExplainNode]) -> ExplainNode:
+    if part.is_relation and part in done:
+        return ExplainNode(f"{done[part].title}, as above", ())
+    below = tuple(_describe(each, joins, done) for each in part.planned_inputs)
+    node = joins[id(part)](below) if id(part) in joins else part.describe(below)
+    if part.is_relation:
+        done[part] = node
+    return node
 
 
 def find_distortion(part: PlanPart) -> str | None:

@@ -12,7 +12,7 @@ that is computed once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, SetOperation, Source, Subquery
@@ -46,6 +46,10 @@ class Translation:
     """How bodies are translated. `stream_ranks`: the order in which streams were declared."""
 
     stream_ranks: Mapping[str, int]
+    _translated: dict[tuple[int, frozenset[str], bool], RelationPart] = field(default_factory=dict)
+    """The relations by the identity of their bodies, the columns that are read, and whether they are identified."""
+    _relations: dict[RelationPart, RelationPart] = field(default_factory=dict)
+    """One object for equal relations: what reads it is compared fast."""
 
     def translate(
         self, body: QueryBody, needed: Collection[str] | None = None, *, identified: bool = False
@@ -116,9 +120,16 @@ class Translation:
         found: dict[str, PlanPart] = {}
         for source in sources:
             if isinstance(source.relation, Subquery):
-                names = {column.name for column in read if column.alias == source.alias}
-                found[source.alias] = RelationPart(self.translate(source.relation.body, names, identified=identified))
+                names = frozenset(column.name for column in read if column.alias == source.alias)
+                found[source.alias] = self._translate_relation(source.relation.body, names, identified=identified)
         return found
+
+    def _translate_relation(self, body: QueryBody, names: frozenset[str], *, identified: bool) -> RelationPart:
+        key = id(body), names, identified
+        if key not in self._translated:
+            part = RelationPart(self.translate(body, names, identified=identified))
+            self._translated[key] = self._relations.setdefault(part, part)
+        return self._translated[key]
 
     def _translate_outer_join(self, body: OuterJoin, needed: Collection[str] | None, *, identified: bool) -> PlanPart:
         shown = tuple(item for item in body.items if needed is None or item.name in needed)
@@ -179,6 +190,8 @@ class _OuterJoinParts:
         items = tuple((item.name, item.expr) for item in self.items)
         if not self.identified:
             return items
+        if self.body.kind == "full":
+            return (*items, (SIDE, Literal(0, INT)), *self._identities)
         left_only = self.body.kind in ("semi", "anti")
         return (*items, *((n, e) for n, e in self._identities if not left_only or _is_of(e, self.body.left)))
 
@@ -208,10 +221,15 @@ class _OuterJoinParts:
 
     def _show(self, below: PlanPart, side: Source | None) -> PlanPart:
         """The columns of the answer over pairs (None) or rows of one side: NULL where a column is of the other one."""
-        outputs = tuple(
-            (name, Column("", name, expr.type) if side is None or _is_of(expr, side) else Literal(None, expr.type))
-            for name, expr in self._outputs
-        )
+        place = 0 if side is None else 1 + (side is self.body.right)
+
+        def show(name: str, expr: Expr) -> Expr:
+            if name == SIDE:
+                return Literal(place, INT)
+            known = side is None or _is_of(expr, side)
+            return Column("", name, expr.type) if known else Literal(None, expr.type)
+
+        outputs = tuple((name, show(name, expr)) for name, expr in self._outputs)
         title = "pairs" if side is None else f"rows of {side.alias}"
         return ProjectPart(below, title, (), outputs)
 

@@ -19,7 +19,7 @@ def bind(text: str) -> Select:
 def test_inner_joins_stay_flat() -> None:
     body = bind("SELECT * FROM temperature t JOIN humidity h USING (location) CROSS JOIN rooms r")
     assert [source.alias for source in body.sources] == ["t", "h", "r"]
-    assert body.items[0].name == "location"
+    assert body.items[0].name == "t_location"
 
 
 def test_outer_join_is_one_source() -> None:
@@ -86,3 +86,57 @@ def test_left_join_reports_row_without_partner() -> None:
     assert [(row["b"], row["_op"], row["_ts"]) for row in rows] == [
         (None, "+", 1), (None, "-", 3), (3, "+", 3), (3, "-", 5), (None, "+", 5), (None, "-", 11),
     ]  # fmt: skip
+
+
+def list_names(text: str) -> list[str]:
+    return [item.name for item in bind(text).items]
+
+
+def test_outer_join_keeps_columns_that_were_merged_below() -> None:
+    joined = "temperature t JOIN humidity h USING (location)"
+    assert list_names(f"SELECT location FROM {joined} SEMI JOIN rooms r ON t.location = r.location") == ["location"]
+    below = list_names(f"SELECT * FROM {joined}")
+    assert list_names(f"SELECT * FROM {joined} SEMI JOIN rooms r USING (location)") == below
+    assert list_names(f"SELECT * FROM {joined} LEFT JOIN rooms r USING (location)") == [*below, "name"]
+
+
+def test_merged_column_hides_only_its_parts() -> None:
+    text = "FROM temperature t JOIN humidity h USING (location) CROSS JOIN rooms r"
+    assert list_names(f"SELECT * {text}")[0] == "t_location"
+    assert "r_location" in list_names(f"SELECT * {text}")
+    with pytest.raises(CqlError, match=r"it can be t\.location, r\.location"):
+        bind(f"SELECT location {text}")
+
+
+def test_star_names_merged_column_of_full_join() -> None:
+    assert list_names("SELECT * FROM temperature t FULL JOIN humidity h USING (location)")[0] == "location"
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("SELECT t.value FROM temperature t LEFT JOIN (rooms r JOIN rooms q USING (name)) ON TRUE", "NO_STREAM"),
+        ("SELECT x.value FROM humidity AS `t+h` JOIN (temperature t LEFT JOIN humidity h ON TRUE) ON TRUE",
+         "DUPLICATE_ALIAS"),
+        ("SELECT value AS _op FROM temperature EMIT CHANGES", "RESERVED_NAME"),
+        ("SELECT t.value FROM temperature t NATURAL CROSS JOIN humidity h", "SYNTAX_ERROR"),
+        ("SELECT COUNT(*) FROM temperature [RANGE 5 MINUTES SLIDE 5 MINUTES] t LEFT JOIN humidity h USING (location)",
+         "UNSUPPORTED_SLIDE_IN_AN_OUTER_JOIN"),
+        ("SELECT t.value FROM temperature [NOW] t LEFT JOIN humidity h USING (location) FRESHNESS t 1 HOUR",
+         "UNSUPPORTED_FRESHNESS_IN_AN_OUTER_JOIN"),
+    ],
+)  # fmt: skip
+def test_outer_join_refuses_what_it_would_ignore_or_fail_on(text: str, condition: str) -> None:
+    with pytest.raises((CqlError, ps.UnsupportedError)) as caught:
+        bind_query(text, build_catalog())
+    assert caught.value.condition == condition
+
+
+def test_names_with_dots_stay_apart_in_outer_join() -> None:
+    """The columns a.`b.c` and `a.b`.c of an outer join had one name."""
+    engine = ps.Engine()
+    engine.stream("u", {"ts": "bigint", "b.c": "bigint", "c": "bigint"}, time="ts")
+    sides = "u [NOW] AS a LEFT JOIN u [NOW] AS `a.b` ON a.ts = `a.b`.ts"
+    engine.query("q", f"SELECT a.`b.c` AS x, `a.b`.c AS y FROM {sides}")
+    found = [engine.push({"u": {"ts": [1], "b.c": [11], "c": [22]}}), engine.flush()]
+    assert [row for out in found for row in out["q"].to_pylist()] == [{"x": 11, "y": 22, "_ts": 1}]
