@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from penstock.cql import OuterJoin, QueryBody, SetOperation, Source, Subquery
 from penstock.errors import UnsupportedError
-from penstock.expr import INT, ROW_NUMBER, Column, Expr
+from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column, Expr
 
 Columns = tuple[tuple[str, pa.DataType], ...]
-SIDE = " side"
+SIDE = f"{HIDDEN}side"
 """The identity column of a UNION ALL or full join that says which side a row is of."""
 
 
@@ -41,7 +41,7 @@ def list_identity(body: QueryBody) -> Columns:
     if body.distinct:
         return _list_columns(body)
     if body.group_by is not None:
-        return tuple((f" key {place}", key.type) for place, key in enumerate(body.group_by))
+        return tuple((f"{HIDDEN}key {place}", key.type) for place, key in enumerate(body.group_by))
     return name_identities(body.sources)
 
 
@@ -74,4 +74,4 @@ def name_side(body: SetOperation, side: int) -> Columns:
 
 
 def _place(number: int, name: str) -> str:
-    return f" {number}{name}"
+    return f"{HIDDEN}{number}{name}"

@@ -140,3 +140,12 @@ def test_names_with_dots_stay_apart_in_outer_join() -> None:
     engine.query("q", f"SELECT a.`b.c` AS x, `a.b`.c AS y FROM {sides}")
     found = [engine.push({"u": {"ts": [1], "b.c": [11], "c": [22]}}), engine.flush()]
     assert [row for out in found for row in out["q"].to_pylist()] == [{"x": 11, "y": 22, "_ts": 1}]
+
+
+def test_columns_named_like_hidden_ones() -> None:
+    engine = ps.Engine(warn=False)
+    for name in ("a", "b"):
+        engine.stream(name, {"ts": "bigint", " row": "bigint", " side": "bigint", " key 0": "bigint"}, time="ts")
+    engine.query("q", "SELECT a.` row`, b.` side` FROM a [RANGE 5] FULL JOIN b [RANGE 5] ON a.` row` = b.` key 0`")
+    engine.push({"a": [{"ts": 1, " row": 1, " side": 2, " key 0": 3}]})
+    assert engine.flush()["q"].to_pylist() == [{" row": 1, " side": None, "_ts": 1}]
