@@ -14,6 +14,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +26,8 @@ from penstock.errors import InternalError
 
 _NAME = "penstock_control"
 _OFFSET = "command"
+_names: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
+"""The names of the source, by session."""
 Offset = Mapping[str, int]
 
 
@@ -31,9 +35,21 @@ def open_control_stream(spark: SparkSession, spool: Path, keys: Sequence[int]) -
     """The commands of a spool as packed rows (see `worker.pack`), each for every cell. `keys`: those of the cells."""
     from penstock.spark.worker.pack import PACKED_DDL  # noqa: PLC0415 - see above
 
-    spark.dataSource.register(ControlSource)
+    name = _register(spark)
     cells = ",".join(map(str, keys))
-    return spark.readStream.format(_NAME).schema(PACKED_DDL).option("spool", str(spool)).option("cells", cells).load()
+    return spark.readStream.format(name).schema(PACKED_DDL).option("spool", str(spool)).option("cells", cells).load()
+
+
+def _register(spark: SparkSession) -> str:
+    """Make the source known to a session, under a name of its own.
+
+    Spark refuses a name that the active session knows, also if this session does not know it.
+    """
+    if spark not in _names:
+        name = f"{_NAME}_{uuid4().hex[:8]}"
+        spark.dataSource.register(type("NamedControlSource", (ControlSource,), {"name": classmethod(lambda _: name)}))
+        _names[spark] = name
+    return _names[spark]
 
 
 def list_numbers(spool: str) -> list[int]:
