@@ -141,9 +141,9 @@ def budget(
     json: JsonFlag = False,
 ) -> None:
     """Limit the work of joins, or lift the limit."""
-    from penstock.spark.requests import Budget  # noqa: PLC0415 (loads slowly)
+    from penstock.spark.requests import ChangeBudget  # noqa: PLC0415 (loads slowly)
 
-    result = _send(ctx, Budget(_parse_probes(probes), policy, query))
+    result = _send(ctx, ChangeBudget(_parse_probes(probes), policy, query))
     limits = "; ".join(f"{name} {limit}" for name, limit in result["budgets"].items())
     _report(result, json, f"budgets: {limits or 'none'}")
 

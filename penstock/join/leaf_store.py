@@ -48,7 +48,7 @@ from penstock.state import (
 
 
 @dataclass(frozen=True)
-class StaticTable:
+class LoadedTable:
     """The table that a leaf was loaded from, and the positions of the rows that it keeps."""
 
     columns: Mapping[str, pa.Array]
@@ -84,7 +84,7 @@ class LeafStore:
         self.gaps = ColumnGaps(self.rows)
         self.interest: LeafInterest | None = None
         """Which queries need each row, while queries with different needs share the leaf."""
-        self.table: StaticTable | None = None
+        self.table: LoadedTable | None = None
         self.fresh_from = 0
         """Rows from this id on belong to the current batch."""
         self.tuples_read = 0
@@ -167,7 +167,7 @@ class LeafStore:
     def load(self, table: Mapping[str, pa.Array], rows: int) -> None:
         """Store the rows of a static table: they are always valid and never fresh."""
         chosen = self.ingest(np.full(rows, ALWAYS), table)
-        self.table = StaticTable(table, pa.array(np.arange(rows) if chosen is None else chosen))
+        self.table = LoadedTable(table, pa.array(np.arange(rows) if chosen is None else chosen))
         self.end_batch()
 
     def end_batch(self) -> None:

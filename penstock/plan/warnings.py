@@ -53,7 +53,7 @@ Warnings = Iterator[QueryWarning]
 
 
 @dataclass(frozen=True)
-class JoinPart:
+class JoinScope:
     """A part of a query that reads FROM items: a SELECT, or an outer, semi or anti join."""
 
     body: Select | OuterJoin
@@ -200,13 +200,13 @@ QUERY_RULES: tuple[Callable[[Query, WarningContext], Warnings], ...] = (
 )
 
 
-def list_parts(body: QueryBody, reader: str | None = None) -> Iterator[JoinPart]:
+def list_parts(body: QueryBody, reader: str | None = None) -> Iterator[JoinScope]:
     """The parts of a body, those of queries in FROM included. `reader` is what keeps the rows of its answer."""
     if isinstance(body, SetOperation):
         for side in (body.left, body.right):
             yield from list_parts(side, "EXCEPT" if body.kind == "except" else reader)
         return
-    part = JoinPart(body, _find_keeper(body, reader), reader)
+    part = JoinScope(body, _find_keeper(body, reader), reader)
     yield part
     for source in part.sources:
         if isinstance(source.relation, Subquery):
@@ -251,7 +251,7 @@ def _suggest_range(source: Source) -> str:
     return "10 MINUTES" if isinstance(stream, Stream) and pa.types.is_timestamp(stream.time_type) else "1000"
 
 
-def _group_connected(part: JoinPart) -> list[list[str]]:
+def _group_connected(part: JoinScope) -> list[list[str]]:
     """The aliases in groups that conditions connect, in the order of FROM, without aggregates of one row."""
     group = {source.alias: {source.alias} for source in part.sources}
     for condition in part.conditions:

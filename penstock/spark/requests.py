@@ -72,7 +72,7 @@ class MigratePlan:
 
 
 @dataclass(frozen=True)
-class Budget:
+class ChangeBudget:
     key: ClassVar[str] = "budget"
     probes: float | int | str | None
     policy: str | None = None
@@ -102,7 +102,7 @@ class Stop:
     key: ClassVar[str] = "stop"
 
 
-Request = Add | AddOne | Drop | Alter | MigratePlan | Budget | Schedule | Policy | Status | Stop
+Request = Add | AddOne | Drop | Alter | MigratePlan | ChangeBudget | Schedule | Policy | Status | Stop
 _BY_KEY: dict[str, type[Request]] = {kind.key: kind for kind in get_args(Request)}
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError, PenstockError, QueryError
 from penstock.spark.requests import (
     Add,
-    Budget,
+    ChangeBudget,
     Drop,
     PendingRequest,
     Request,
@@ -111,7 +111,9 @@ def test_malformed_request_is_set_aside(checkpoint: Path, content: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    "request_", [Add("SELECT 1"), Budget(None), Budget(3.5, "jaqpot", "q"), Budget("500 ms"), Status()]
+    "request_",
+    [Add("SELECT 1"), ChangeBudget(None), ChangeBudget(3.5, "jaqpot", "q"), ChangeBudget("500 ms"), Status()],
+    [Add("SELECT 1"), ChangeBudget(None), ChangeBudget(3.5, "jaqpot", "q"), ChangeBudget("500 ms"), Status()],
 )
 def test_request_survives_its_text(request_: Request) -> None:
     arguments = dict(vars(request_))

@@ -18,7 +18,7 @@ from penstock.spark.requests import (
     Add,
     AddOne,
     Alter,
-    Budget,
+    ChangeBudget,
     Drop,
     MigratePlan,
     PendingRequest,
@@ -139,7 +139,7 @@ def execute_request(run: RequestedRun, request: Request) -> Mapping[str, Any]:
         case MigratePlan(name=name, plan=plan):
             run.migrate(name, plan)
             return {"migrated": name, "plan": plan}
-        case Budget(probes=probes, policy=policy, query=query):
+        case ChangeBudget(probes=probes, policy=policy, query=query):
             run.budget(probes, policy, query)
             return {"budgets": run.status["budgets"]}
         case Schedule(strategy=strategy):

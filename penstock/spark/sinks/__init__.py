@@ -1,7 +1,7 @@
 """Sinks: where results go, micro-batch by micro-batch. See `protocol` for the three kinds."""
 
 from penstock.spark.sinks.connectors import from_connector
-from penstock.spark.sinks.driver import ConsoleSink, MemorySink
+from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink
 from penstock.spark.sinks.factories import console, csv, foreach, foreachBatch, json, memory, orc, parquet, spark
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FileSink
@@ -23,11 +23,11 @@ __all__ = [
     "DRIVER_LIMIT",
     "Attempt",
     "ConsoleSink",
+    "DriverMemorySink",
     "DriverSink",
     "FileSink",
     "FolderMode",
     "FrameSink",
-    "MemorySink",
     "Sink",
     "TaskSink",
     "as_sink",

@@ -16,7 +16,7 @@ from penstock.spark.sinks.protocol import DRIVER_LIMIT
 _CONSOLE = threading.Lock()
 
 
-class MemorySink:
+class DriverMemorySink:
     """Keeps all rows in the driver, of one run or of several. A repeated micro-batch replaces its rows."""
 
     def __init__(self, limit: int = DRIVER_LIMIT) -> None:

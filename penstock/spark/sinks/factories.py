@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import DataError, QueryError
 from penstock.spark.sinks import formats
-from penstock.spark.sinks.driver import ConsoleSink, ForeachSink, MemorySink
+from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink, ForeachSink
 from penstock.spark.sinks.driver_files import DriverFileSink
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FILE_SIZE, FileSink
@@ -50,9 +50,9 @@ def console(file: IO[str] | None = None, *, limit: int | str = DRIVER_LIMIT) -> 
     return ConsoleSink(file, parse_size(limit))
 
 
-def memory(*, limit: int | str = DRIVER_LIMIT) -> MemorySink:
+def memory(*, limit: int | str = DRIVER_LIMIT) -> DriverMemorySink:
     """A table in the driver: `sink.table()`. `limit`: the bytes of a micro-batch that the driver takes."""
-    return MemorySink(parse_size(limit))
+    return DriverMemorySink(parse_size(limit))
 
 
 def foreach(function: Callable[[pa.Table, int], Any], *, limit: int | str = DRIVER_LIMIT) -> DriverSink:
