@@ -28,6 +28,7 @@ from penstock.spark.control_command import ControlCommand
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
+from penstock.spark.static_tables import StaticTable
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import RESULT, CellCache
 from penstock.state import SHIPPED, decode_table
@@ -57,9 +58,10 @@ class CellRun(StormRun):
             for event in scenario.events
             if event.step == 0 and event.action in ("query", "derive")
         ]
+        tables = {name: StaticTable.of(table) for name, table in case.tables.items()}
         upkeep = SMALLEST if scenario.smallest_maintenance else SHIPPED
         self.cluster = Cluster(
-            PipelineSpec(case.declarations, dict(case.tables), tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
+            PipelineSpec(case.declarations, tables, tuple(first), self.rng.choice((1, 1, 2, 3, 4, 6)),
                  scenario.options["state"], maintenance=upkeep), WORKERS,
         )  # fmt: skip
         for query in first:
