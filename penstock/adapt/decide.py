@@ -68,8 +68,10 @@ class Rules:
     effort: float = 0.05
     """The part of the clock that sampling and analysis may take."""
     wait: bool = False
-    """Whether a push waits for the analysis of earlier pushes. With `effort=1.0` a run can then be repeated exactly; with
-    less, the clock decides which samples are left out."""
+    """Whether a push waits for the analysis of earlier pushes. With `effort=1.0` a run can then be repeated exactly.
+
+    With less, the clock decides which samples are left out.
+    """
 
     def __post_init__(self) -> None:
         for each in fields(self):
