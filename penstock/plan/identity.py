@@ -41,7 +41,9 @@ def list_identity(body: QueryBody) -> Columns:
     if body.distinct:
         return _list_columns(body)
     if body.group_by is not None:
-        return tuple((f"{HIDDEN}key {place}", key.type) for place, key in enumerate(body.group_by))
+        # A row that replaces another one of its group has other values.
+        keys = ((f"{HIDDEN}key {place}", key.type) for place, key in enumerate(body.group_by))
+        return (*keys, *_list_columns(body))
     return name_identities(body.sources)
 
 

@@ -70,7 +70,7 @@ class Translation:
             numbers = read_identities(body.sources) if identified and not body.distinct else ()
             below = self._translate_rows(body, (*items, *numbers), identified=bool(numbers))
         else:
-            keys = zip(list_identity(body), body.group_by, strict=True) if identified and not body.distinct else ()
+            keys = zip(list_identity(body), body.group_by, strict=False) if identified and not body.distinct else ()
             items = (
                 *((item.name, item.expr) for item in body.items),
                 *((name, key) for (name, _), key in keys),

@@ -113,7 +113,6 @@ def test_malformed_request_is_set_aside(checkpoint: Path, content: bytes) -> Non
 @pytest.mark.parametrize(
     "request_",
     [Add("SELECT 1"), ChangeBudget(None), ChangeBudget(3.5, "jaqpot", "q"), ChangeBudget("500 ms"), Status()],
-    [Add("SELECT 1"), ChangeBudget(None), ChangeBudget(3.5, "jaqpot", "q"), ChangeBudget("500 ms"), Status()],
 )
 def test_request_survives_its_text(request_: Request) -> None:
     arguments = dict(vars(request_))

@@ -18,7 +18,7 @@ from penstock.spark import sinks
 from penstock.spark.requests import (
     Add,
     AddOne,
-    Budget,
+    ChangeBudget,
     Drop,
     MigratePlan,
     Policy,
@@ -116,7 +116,7 @@ def test_requests_to_a_python_run(spark: Any, script: Path, tmp_path: Path) -> N
         assert client.send(MigratePlan("more", "(y x)"), 300) == {"migrated": "more", "plan": "(y x)"}
         assert client.send(Policy("more", "eager"), 300) == {"query": "more", "policy": "eager"}
         assert client.send(Schedule("bfs"), 300) == {"schedule": "bfs"}
-        assert client.send(Budget("500 ms", query="more"), 300)["budgets"] == {"more": "500 ms"}
+        assert client.send(ChangeBudget("500 ms", query="more"), 300)["budgets"] == {"more": "500 ms"}
         for request, condition in (
             (AddOne("x", "SELECT nothing FROM a [NOW]", "console"), "UNKNOWN_COLUMN"),
             (AddOne("x", "SELECT k FROM a [NOW]", "paper", path), "UNKNOWN_SINK_FORMAT"),
