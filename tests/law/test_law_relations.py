@@ -49,3 +49,10 @@ def test_relations_after_restarts(chunk: int) -> None:
             return type(current).restore(current.snapshot()) if step in when else None
 
         check_case(case, {"state": rng.choice(STATES), "batch": rng.choice(BATCHES)}, None, lambda: restart)
+
+
+def test_outer_join_of_replaced_group_rows() -> None:
+    """A row that replaces another one of its group enters anew, also if no column of it is read."""
+    case = random_relations_case(77000002)
+    for state in STATES:
+        check_case(case, {"state": state, "batch": 3}, None)
