@@ -1,12 +1,13 @@
 """CQL text → bound queries, with every name and type resolved."""
 
-from penstock.cql.bind import bind_query, bind_script
+from penstock.cql.bind import bind_query, bind_script, bind_view, describe_view_cycle, is_unknown_relation
 from penstock.cql.bound import (
     BareQuery,
     CreateSink,
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    CreateView,
     Emit,
     InsertInto,
     OuterJoin,
@@ -18,6 +19,7 @@ from penstock.cql.bound import (
     SetOperation,
     Source,
     Subquery,
+    View,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -47,6 +49,7 @@ __all__ = [
     "CreateStream",
     "CreateStreamAs",
     "CreateTable",
+    "CreateView",
     "Duration",
     "Emit",
     "InsertInto",
@@ -67,12 +70,15 @@ __all__ = [
     "Subquery",
     "Table",
     "Timestamps",
+    "View",
     "Window",
     "bind_query",
     "bind_script",
     "bind_script_text",
+    "bind_view",
     "build_schema",
     "describe_stream",
+    "describe_view_cycle",
     "find_line_and_column",
     "find_rate",
     "find_source_format",
@@ -80,6 +86,7 @@ __all__ = [
     "format_duration",
     "format_excerpt",
     "format_type",
+    "is_unknown_relation",
     "parse_duration",
     "read_script",
     "suggest_similar",

@@ -10,10 +10,10 @@ SUBQUERY_IN_EXPRESSION = (
     "b [...] ON a.k = b.k, which NOT IN equals if no k is NULL; for one value write FROM a [...] JOIN (SELECT k, "
     "MAX(x) AS m FROM b [...] GROUP BY k) AS t ON a.k = t.k"
 )
-VIEW = (
-    "write WITH name AS (SELECT ...) SELECT ... FROM name in each query that reads it. CREATE STREAM name AS SELECT "
-    "... has the rows that enter the answer; none leaves it, so it is not equal if the query has an aggregate, "
-    "DISTINCT or EXCEPT"
+TABLE_AS = (
+    "write CREATE VIEW name AS SELECT ..., whose rows are those of the answer. CREATE STREAM name AS SELECT ... has "
+    "the rows that enter the answer; none leaves it, so it is not equal if the query has an aggregate, DISTINCT or "
+    "EXCEPT"
 )
 OVER = (
     "FROM s [NOW] AS row JOIN (SELECT k, AVG(v) AS m FROM s [RANGE 5 MINUTES] GROUP BY k) AS g ON row.k = g.k has the "

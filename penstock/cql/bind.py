@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -13,14 +14,16 @@ from penstock.cql.bound import (
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    CreateView,
     InsertInto,
     Query,
     Statement,
+    View,
 )
 from penstock.cql.catalog import Catalog, Connector, SinkDeclaration, Stream, Table
 from penstock.cql.connectors import list_missing_options
 from penstock.cql.dialect import make_nesting_error
-from penstock.cql.errors import CqlUnsupportedError, Origin, suggest_similar
+from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
 from penstock.cql.script_parser import parse_query, parse_script
 from penstock.cql.select import bind_body
 from penstock.cql.sources import Names, convert_amount
@@ -31,6 +34,7 @@ from penstock.cql.syntax import (
     CreateStreamAsSyntax,
     CreateStreamSyntax,
     CreateTableSyntax,
+    CreateViewSyntax,
     InsertSyntax,
     Name,
     QuerySyntax,
@@ -39,6 +43,7 @@ from penstock.cql.syntax import (
 from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
 from penstock.errors import QueryError, UnsupportedError
 
+_EXPLICIT_ISTREAM = re.compile(r"istream\s*\(", re.IGNORECASE)
 _FILE_SINKS = ("parquet", "csv", "json", "delta")
 
 
@@ -51,6 +56,23 @@ def bind_query(text: str, catalog: Catalog) -> Query:
         return _bind_query_syntax(syntax, catalog, Origin(text))
     except RecursionError:
         raise make_nesting_error(text) from None
+
+
+def bind_view(text: str, catalog: Catalog) -> Query:
+    """Bind the query of a view. The catalog does not change."""
+    query = bind_query(text, catalog)
+    _check_view(query, Origin(text), (0, len(text)))
+    return query
+
+
+def _check_view(query: Query, origin: Origin, span: Span) -> None:
+    """A view is the answer of its query, not a stream of the answer's changes."""
+    if query.emit != "istream" or _EXPLICIT_ISTREAM.match(query.text):
+        message = (
+            "a view is a relation: write its SELECT alone, and ISTREAM, DSTREAM, RSTREAM or EMIT CHANGES in the "
+            "queries that read it"
+        )
+        raise origin.error("VIEW_EMITS", message, span)
 
 
 def bind_script(text: str, catalog: Catalog) -> list[Statement]:
@@ -94,6 +116,9 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
             _check_new_name(syntax.name, catalog.relations, origin)
             query = _bind_query_syntax(syntax.query, catalog, origin)
             return CreateStreamAs(syntax.name.text, query, syntax.name.span)
+        case CreateViewSyntax():
+            _check_new_name(syntax.name, catalog.relations, origin)
+            return _bind_view_syntax(syntax, catalog, origin)
         case CreateStreamSyntax():
             _check_new_name(syntax.name, catalog.relations, origin)
             return CreateStream(_bind_stream(syntax, origin), syntax.name.span)
@@ -109,12 +134,36 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
             return CreateSink(SinkDeclaration(syntax.name.text, connector, syntax.connector.span))
 
 
+def _bind_view_syntax(syntax: CreateViewSyntax, catalog: Catalog, origin: Origin) -> CreateView:
+    try:
+        query = _bind_query_syntax(syntax.query, catalog, origin)
+    except QueryError as error:
+        if is_unknown_relation(error, syntax.name.text):
+            raise origin.error("VIEW_CYCLE", describe_view_cycle(syntax.name.text), syntax.name.span) from None
+        raise
+    _check_view(query, origin, syntax.query.span)
+    return CreateView(syntax.name.text, query, syntax.name.span)
+
+
+def is_unknown_relation(error: QueryError, name: str) -> bool:
+    """Whether an error says that there is no stream, table or view of this name."""
+    relation = str(error.parameters.get("relation"))
+    return error.condition == "UNKNOWN_RELATION" and relation.casefold() == name.casefold()
+
+
+def describe_view_cycle(name: str) -> str:
+    """The message about a view that reads itself."""
+    return f"the view {name} would read itself; a view reads streams, tables and views that are declared before it"
+
+
 def _declare(statement: Statement, catalog: Catalog) -> None:
     match statement:
         case CreateStream(stream=stream):
             catalog.relations.add(stream)
         case CreateStreamAs(name=name, query=query):
             catalog.relations.add(Stream(name, query.schema, time="_ts"))
+        case CreateView(name=name, query=query):
+            catalog.relations.add(View(name, query.body))
         case CreateTable(table=table):
             catalog.relations.add(table)
         case CreateSink(sink):

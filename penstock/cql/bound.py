@@ -40,6 +40,11 @@ class Subquery:
 
 
 @dataclass(frozen=True)
+class View(Subquery):
+    """A query that CREATE VIEW names: it runs once, and other queries read its answer."""
+
+
+@dataclass(frozen=True)
 class Source:
     """One FROM item. `relation` is the declaration; the window of a table is `STATIC`, that of a subquery `CURRENT`."""
 
@@ -191,6 +196,15 @@ class CreateStreamAs:
 
 
 @dataclass(frozen=True)
+class CreateView:
+    """A relation with the rows of the query's answer."""
+
+    name: str
+    query: Query
+    span: Span
+
+
+@dataclass(frozen=True)
 class CreateTable:
     table: Table
     span: Span
@@ -217,4 +231,4 @@ class BareQuery:
     query: Query
 
 
-Statement = CreateStream | CreateStreamAs | CreateTable | CreateSink | InsertInto | BareQuery
+Statement = CreateStream | CreateStreamAs | CreateView | CreateTable | CreateSink | InsertInto | BareQuery

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
 from penstock.cql.errors import Span
+
+if TYPE_CHECKING:
+    from penstock.cql.bound import View
 
 Timestamps = Literal["external", "internal", "latent"]
 
@@ -106,9 +109,9 @@ class NameMap(Mapping[str, T], Generic[T]):
 
 @dataclass
 class Catalog:
-    """Everything that a query can name. Streams and tables share one namespace."""
+    """Everything that a query can name. Streams, tables and views share one namespace."""
 
-    relations: NameMap[Stream | Table] = field(default_factory=NameMap)
+    relations: NameMap[Stream | Table | View] = field(default_factory=NameMap)
     sinks: NameMap[SinkDeclaration] = field(default_factory=NameMap)
     aggregates: dict[str, type] = field(default_factory=dict)  # user-defined aggregates, lower-case
 

@@ -6,7 +6,7 @@ is taken, a number is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from penstock.cql.bound import (
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    CreateView,
     InsertInto,
     Query,
     Source,
@@ -56,14 +57,21 @@ class Script:
         return tuple(statement.name for statement in self.statements if isinstance(statement, CreateStreamAs))
 
     @property
+    def views(self) -> tuple[str, ...]:
+        return tuple(statement.name for statement in self.statements if isinstance(statement, CreateView))
+
+    @property
     def queries(self) -> dict[str, Query]:
         named: dict[str, Query] = {}
+        declared = dict.fromkeys(self.views)
         for statement in self.statements:
             match statement:
+                case CreateView(name=name, query=query):
+                    named[name] = query
                 case InsertInto(sink=name, query=query) | CreateStreamAs(name=name, query=query):
-                    named[_make_free_name(name, named)] = query
+                    named[_make_free_name(name, (*declared, *named))] = query
                 case BareQuery(query=query):
-                    named[_make_free_name("query", named)] = query
+                    named[_make_free_name("query", (*declared, *named))] = query
         return named
 
     def require_runnable(self) -> None:
@@ -100,6 +108,9 @@ class Script:
         for name, query in self.queries.items():
             names = ", ".join(item.name for item in query.body.items)
             sources = ", ".join(_format_source(source) for source in query.body.inputs)
+            if name in self.views:
+                yield "view", name, f"{names} from {sources}"
+                continue
             yield "query", name, f"{query.emit.upper()} of {names} from {sources}"
 
 
@@ -123,7 +134,7 @@ def bind_script_text(text: str, name: str) -> Script:
     return script
 
 
-def _make_free_name(name: str, taken: dict[str, Query]) -> str:
+def _make_free_name(name: str, taken: Collection[str]) -> str:
     return next(free for number in count(1) if (free := name if number == 1 else f"{name}_{number}") not in taken)
 
 

@@ -20,6 +20,7 @@ from penstock.cql.syntax import (
     CreateStreamAsSyntax,
     CreateStreamSyntax,
     CreateTableSyntax,
+    CreateViewSyntax,
     InsertSyntax,
     Name,
     QuerySyntax,
@@ -83,7 +84,7 @@ class ScriptParser(QueryParser):
         if self._match(TokenType.TABLE):
             name = self._read_new_name("a name for the table")
             if self.is_next("AS"):
-                raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.VIEW)
+                raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.TABLE_AS)
             return CreateTableSyntax(name, self._read_columns(), self._read_connector("FROM"))
         if self._match_text_seq("SINK"):
             name = self._read_new_name("a name for the sink")
@@ -91,9 +92,14 @@ class ScriptParser(QueryParser):
             if connector is None:
                 raise self.expected_error("TO and a format")
             return CreateSinkSyntax(name, connector)
-        if self.is_next("VIEW"):
-            raise self.unsupported_error("CREATE VIEW", self.locate_token(), advice.VIEW)
-        raise self.expected_error("STREAM, TABLE or SINK")
+        if self.is_next("MATERIALIZED"):
+            instead = "write CREATE VIEW: it is computed once"
+            raise self.unsupported_error("MATERIALIZED VIEW", self.locate_token(), instead)
+        if self._match_text_seq("VIEW"):
+            name = self._read_new_name("a name for the view")
+            self.expect_words("AS")
+            return CreateViewSyntax(name, self.read_query())
+        raise self.expected_error("STREAM, TABLE, VIEW or SINK")
 
     def _read_new_name(self, what: str) -> Name:
         if self.is_next("IF", "NOT", "EXISTS"):

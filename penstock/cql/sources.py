@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.cql.bound import QueryBody, Source, Subquery
+from penstock.cql.bound import QueryBody, Source, Subquery, View
 from penstock.cql.catalog import Catalog, NameMap, Stream, Table
 from penstock.cql.durations import convert_duration
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
@@ -90,6 +90,8 @@ def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bi
         message = f"unknown stream or table {name.text}; {listing}{suggest_similar(name.text, known)}"
         raise origin.error("UNKNOWN_RELATION", message, name.span, relation=name.text)
     relation = catalog.relations[name.text]
+    if isinstance(relation, View):
+        return _bind_query_name(syntax, relation, origin)
     alias = syntax.alias.text if syntax.alias else relation.name
     span = (name.span[0], (syntax.alias or syntax.window or name).span[1])
     if isinstance(relation, Table):
@@ -107,7 +109,8 @@ def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bi
 
 def _bind_query_name(syntax: SourceSyntax, query: Subquery, origin: Origin) -> Source:
     if syntax.window:
-        message = f"{query.name} is a query: its rows are those of its answer, so it takes no window"
+        what = "view" if isinstance(query, View) else "query"
+        message = f"{query.name} is a {what}: its rows are those of its answer, so it takes no window"
         raise origin.error("WINDOW_ON_SUBQUERY", message, syntax.window.span)
     alias = syntax.alias or syntax.relation
     return Source(syntax.alias.text if syntax.alias else query.name, query, CURRENT, span=alias.span)

@@ -164,6 +164,12 @@ class CreateStreamAsSyntax:
 
 
 @dataclass(frozen=True)
+class CreateViewSyntax:
+    name: Name
+    query: QuerySyntax
+
+
+@dataclass(frozen=True)
 class CreateTableSyntax:
     name: Name
     columns: tuple[ColumnSyntax, ...]
@@ -183,5 +189,11 @@ class InsertSyntax:
 
 
 StatementSyntax = (
-    CreateStreamSyntax | CreateStreamAsSyntax | CreateTableSyntax | CreateSinkSyntax | InsertSyntax | QuerySyntax
+    CreateStreamSyntax
+    | CreateStreamAsSyntax
+    | CreateViewSyntax
+    | CreateTableSyntax
+    | CreateSinkSyntax
+    | InsertSyntax
+    | QuerySyntax
 )

@@ -224,7 +224,7 @@ def _check_query(running: RunningQuery) -> None:
     for join in running.joins:
         if any(isinstance(plan.root, EddyPlan) for plan in join.trees.plans):
             raise make_eddy_budget_error(running.name)
-    _check_part(running.name, running.plan.logical_plan, derives=running.derived_stream is not None)
+    _check_part(running.name, running.plan.logical_plan, derives=running.is_relation)
 
 
 def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:
@@ -232,7 +232,7 @@ def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:
     if above is not None:
         why = f"{name} has {above} above a join: without some rows its results are wrong, not fewer"
     elif derives and any(join.probes for join in list_join_parts(part)):
-        why = f"{name} is a stream derived from a join: without some tuples its readers are wrong"
+        why = f"{name} is a stream or view over a join: without some tuples its readers are wrong"
     else:
         return
     message = f"{why}; give the budget to other queries by name: budget(..., query=...)"

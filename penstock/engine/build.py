@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.cql import Query, Stream, bind_query
+from penstock.cql import Query, Stream, View, bind_query, bind_view
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import Compiler
 from penstock.engine.components import EngineComponents
@@ -30,6 +30,13 @@ class QueryRequest:
     derives: bool = False
     """Whether the results are a stream, of the name of the query."""
     history: bool = False
+    view: bool = False
+    """Whether the answer is a view, of the name of the query."""
+
+    @property
+    def declares(self) -> bool:
+        """Whether other queries can name it."""
+        return self.derives or self.view
 
 
 class QueryBuilder:
@@ -57,19 +64,23 @@ class QueryBuilder:
     def _make_spec(self, request: QueryRequest) -> CheckedQuery:
         """Check a request: one that is refused changes nothing."""
         name, text = request.name, request.text
-        query = text if isinstance(text, Query) else bind_query(text, self._relations.catalog)
+        query = text if isinstance(text, Query) else self._bind(text, view=request.view)
         if request.plan is not None:
             require_plan(request.plan)
         state, demand = self._options.choose_policy(request.state, request.demand)
         rows = {table: data.num_rows for table, data in self._relations.tables.items()}
         plan = plan_body(query.body, PlanningContext(request.plan, rows, self._relations.stream_ranks))
-        self._budgets.check_admission(name, plan, derives=request.derives)
+        self._budgets.check_admission(name, plan, derives=request.declares)
         return CheckedQuery(
             name, query, plan, state, demand,
             derived_stream=Stream(name, query.schema, "_ts") if request.derives else None,
+            view=View(name, query.body) if request.view else None,
             plan_given=request.plan is not None, history=request.history,
             budget_scope=self._budgets.budget_scope(name),
         )  # fmt: skip
+
+    def _bind(self, text: str, *, view: bool) -> Query:
+        return (bind_view if view else bind_query)(text, self._relations.catalog)
 
     def separate_readers(self, joins: Iterable[JoinOperator]) -> None:
         """Give the queries that read a node of these joins a join of their own, with the state they have."""

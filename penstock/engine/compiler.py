@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from penstock.cql import Emit, Source, Stream
+from penstock.cql import Emit, Source, Stream, View
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.join_registry import JoinMatch, JoinPlacement, JoinRequest, SharingTerms
 from penstock.engine.parts import (
@@ -23,9 +23,9 @@ from penstock.engine.parts import (
     QueryPart,
     ReadablePart,
 )
-from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput
+from penstock.engine.query_output import BufferedOutput, DerivedOutput, PulledOutput, QueryOutput, ViewOutput
 from penstock.engine.relations import Relations
-from penstock.engine.streams import StreamNode
+from penstock.engine.streams import StreamNode, ViewNode
 from penstock.errors import InternalError
 from penstock.expr import Expr
 from penstock.graph import Buffer, Graph, Node, Reader
@@ -41,6 +41,7 @@ from penstock.ops import (
     EmitChangesOperator,
     IStreamOperator,
     OperatorId,
+    OuterJoinOperator,
     OutputMode,
     ProjectionOperator,
     RStreamOperator,
@@ -48,6 +49,8 @@ from penstock.ops import (
     SequenceOperator,
     SlidingAggregateOperator,
     UnionOperator,
+    ViewOperator,
+    ViewReaderOperator,
 )
 from penstock.plan import (
     DifferencePart,
@@ -55,11 +58,13 @@ from penstock.plan import (
     GroupPart,
     JoinPart,
     JoinRequirement,
+    OuterJoinPart,
     PlanPart,
     ProjectPart,
     RelationPart,
     SequencePart,
     UnionPart,
+    ViewPart,
     derive_requirement,
 )
 from penstock.state import ALWAYS, Maintenance
@@ -96,12 +101,17 @@ class Compiler:
     _joins: list[JoinQueryPart] = field(default_factory=list)
     _differences: list[DifferenceOperator] = field(default_factory=list)
     _relations: dict[RelationPart, ReadablePart] = field(default_factory=dict)
+    _view_readers: list[ViewReaderOperator] = field(default_factory=list)
 
     def compile_query(self) -> CompiledQuery:
         output = self._compile_output(self.spec.derived_stream)
+        for reader in self._view_readers:  # after all readers of their outlets were opened
+            reader.start()
         return CompiledQuery(tuple(self._parts), tuple(self._joins), tuple(self._differences), output)
 
     def _compile_output(self, stream: Stream | None) -> QueryOutput:
+        if self.spec.view is not None:
+            return self._compile_view(self.spec.view)
         if stream is not None:
             return self._compile_derived(self._compile_answer(), stream)
         if self.spec.query.emit == "istream" and isinstance(self.spec.plan, JoinPart):
@@ -125,6 +135,26 @@ class Compiler:
         self._parts.append(OperatorQueryPart(self._make_id("stream"), node, writer, (answer,), (arc,)))
         return DerivedOutput(StreamNode(writer, node))
 
+    def _compile_view(self, view: View) -> ViewOutput:
+        """The operator that other queries read the answer from."""
+        answer = self._compile_part(self.spec.plan, CHANGES)
+        arc, outlet = answer.outlet.open(), Buffer()
+        columns = {field.name: field.type for field in view.schema}
+        writer = ViewOperator(view.name, arc, outlet, columns, self.maintenance)
+        node = self.graph.add(writer, outlet, {arc: answer.node})
+        self._parts.append(OperatorQueryPart(self._make_id("view"), node, writer, (answer,), (arc,)))
+        return ViewOutput(ViewNode(writer, node))
+
+    def _compile_view_reader(self, part: ViewPart) -> ReadablePart:
+        view, id_, outlet = self.relations.views[part.name], self._make_id("read view"), Buffer()
+        arc = view.node.outlet.open()
+        reader = ViewReaderOperator(self._make_unique_name(id_), view.writer, arc, outlet)
+        node = self.graph.add(reader, outlet, {arc: view.node})
+        compiled = OperatorQueryPart(id_, node, reader, (), ())
+        self._parts.append(compiled)
+        self._view_readers.append(reader)
+        return compiled
+
     def _compile_part(self, part: PlanPart, mode: OutputMode) -> ReadablePart:
         match part:
             case JoinPart():
@@ -139,6 +169,8 @@ class Compiler:
                 )
             case DifferencePart():
                 return self._compile_inserts(self._compile_difference(part), mode)
+            case OuterJoinPart():
+                return self._compile_inserts(self._compile_outer_join(part), mode)
             case DistinctPart():
                 return self._compile_inserts(self._compile_distinct(part), mode)
             case GroupPart():
@@ -147,6 +179,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_projection(part), mode)
             case RelationPart():
                 return self._compile_inserts(self._compile_relation(part), mode)
+            case ViewPart():
+                return self._compile_inserts(self._compile_view_reader(part), mode)
         raise InternalError("UNKNOWN_PART", f"the compiler has no operator for a {type(part).__name__}")
 
     # ── operators that always write ends: a row leaves when another one enters ───────────────────────────────────
@@ -176,6 +210,13 @@ class Compiler:
             return operator
 
         return self._append_operator("except", sides, make)
+
+    def _compile_outer_join(self, part: OuterJoinPart) -> ReadablePart:
+        return self._append_operator(
+            f"{part.kind} join",
+            [self._compile_part(each, CHANGES) for each in part.inputs],
+            lambda id_, arcs, outlet: OuterJoinOperator(id_, arcs, outlet, part, self.maintenance),
+        )
 
     def _compile_group(self, part: GroupPart) -> ReadablePart:
         plan, classes = part.plan, self.relations.catalog.aggregates

@@ -276,8 +276,23 @@ class Engine(ReadableEngine, TunableEngine):
         self._changes.start(QueryRequest(name, text, plan, state, demand, derives=True))
         self._reports.warn_of_query(name)
 
+    def view(
+        self, name: str, text: str | Query, plan: str | None = None, state: str | None = None,
+        demand: DemandFilter | None = None,
+    ) -> None:  # fmt: skip
+        """Declare a view: a relation whose rows are those of the query's answer, at every instant.
+
+        It is computed once, however many queries and views read it. A query that starts later begins with the rows that
+        the view has then. `text` is a SELECT; the queries that read the view say which changes they emit.
+
+        >>> eng.view("totals", "SELECT x, COUNT(*) AS n FROM A [RANGE 60] GROUP BY x")
+        >>> eng.query("largest", "SELECT MAX(n) AS n FROM totals")
+        """
+        self._changes.start(QueryRequest(name, text, plan, state, demand, view=True))
+        self._reports.warn_of_query(name)
+
     def drop(self, name: str) -> None:
-        """Stop a query, or a derived stream without readers, and free its state.
+        """Stop a query, or a derived stream or view without readers, and free its state.
 
         >>> eng.drop("pairs")
         >>> list(eng.queries)

@@ -15,9 +15,10 @@ from penstock.engine.parts import DumpedJoins
 from penstock.engine.push_cycle import PushCycle
 from penstock.engine.query import RunningQuery
 from penstock.engine.query_changes import QueryChanges
-from penstock.engine.query_output import DerivedOutput
+from penstock.engine.query_output import DerivedOutput, QueryOutput, ViewOutput
 from penstock.engine.saved_arcs import dump_outlet, restore_outlet
 from penstock.engine.snapshot import SavedQuery, SavedSource, Snapshot
+from penstock.graph import Buffer
 from penstock.ops import SourceOperator
 from penstock.state import Maintenance
 
@@ -57,10 +58,11 @@ class Persistence:
 
     def _dump_query(self, running: RunningQuery, dumped: DumpedJoins) -> SavedQuery:
         output = running.output
-        outlet = dump_outlet(output.stream.node.outlet) if isinstance(output, DerivedOutput) else None
+        written = _find_outlet(output)
+        outlet = None if written is None else dump_outlet(written)
         return SavedQuery(
             running.name, running.query.text, running.plan.text, running.state, running.own_demand,
-            tuple(running.dump(dumped)), outlet,
+            tuple(running.dump(dumped)), outlet, running.view is not None,
         )  # fmt: skip
 
     # ── restoring ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,8 +79,9 @@ class Persistence:
         joins = RestoredJoins(self._components.joins)
         for query in snapshot.queries:
             request = QueryRequest(
-                query.name, query.text, query.plan, query.state, query.demand, derives=query.outlet is not None
-            )
+                query.name, query.text, query.plan, query.state, query.demand,
+                derives=query.outlet is not None and not query.view, view=query.view,
+            )  # fmt: skip
             self._changes.start(request, joins.for_query(list_join_ids(query.parts)))
         for query in snapshot.queries:  # after all queries of a join were added to it
             self._restore_query(query)
@@ -96,8 +99,17 @@ class Persistence:
     def _restore_query(self, saved: SavedQuery) -> None:
         running = self._components.queries[saved.name]
         running.restore(saved.parts)
-        if saved.outlet is not None and isinstance(running.output, DerivedOutput):
-            restore_outlet(running.output.stream.node.outlet, saved.outlet)
+        written = _find_outlet(running.output)
+        if saved.outlet is not None and written is not None:
+            restore_outlet(written, saved.outlet)
+
+
+def _find_outlet(output: QueryOutput) -> Buffer | None:
+    """What other queries read of a derived stream or view."""
+    match output:
+        case DerivedOutput(stream=read) | ViewOutput(view=read):
+            return read.node.outlet
+    return None
 
 
 def read_options(snapshot: Snapshot) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.cql import Query, Stream
+from penstock.cql import Query, Stream, View
 from penstock.engine.checked_query import CheckedQuery
 from penstock.engine.compiler import CompiledQuery
 from penstock.engine.join_registry import JoinRegistry
@@ -45,6 +45,15 @@ class RunningQuery:
     @property
     def derived_stream(self) -> Stream | None:
         return self.spec.derived_stream
+
+    @property
+    def view(self) -> View | None:
+        return self.spec.view
+
+    @property
+    def is_relation(self) -> bool:
+        """Whether other queries read its results, as a stream or a view, and the user does not."""
+        return self.spec.is_relation
 
     @property
     def nodes(self) -> list[Node]:

@@ -7,10 +7,11 @@ results depend on. Queries that read a node of another query's join may have got
 from __future__ import annotations
 
 from penstock.adapt import Budget
+from penstock.cql import describe_view_cycle, is_unknown_relation
 from penstock.engine.build import QueryBuilder, QueryRequest
 from penstock.engine.components import EngineComponents
 from penstock.engine.join_registry import JoinPlacement
-from penstock.engine.query_output import DerivedOutput
+from penstock.engine.query_output import DerivedOutput, ViewOutput
 from penstock.errors import QueryError, ResourceError
 from penstock.join import DemandFilter, Migration, Slicing
 
@@ -28,26 +29,26 @@ class QueryChanges:
         self._builder = builder
 
     def start(self, request: QueryRequest, joins: JoinPlacement | None = None) -> None:
-        """Start a query, or declare a derived stream; `joins` decides which joins it shares."""
-        if request.derives:
+        """Start a query, or declare a derived stream or a view; `joins` decides which joins it shares."""
+        if request.declares:
             self._relations.require_free(request.name)
         self._queries.require_free(request.name)
-        if not request.derives and len(self._queries.queries) >= self._options.max_queries:
+        if not request.declares and len(self._queries.queries) >= self._options.max_queries:
             limit = self._options.max_queries
             message = f"{limit} queries run, no more are allowed; drop one or give Engine(max_queries=...)"
             raise ResourceError("TOO_MANY_QUERIES", message, limit=limit)
         try:
             running = self._builder.build_query(request, joins)
         except QueryError as error:
-            if request.derives and _is_unknown_relation(error, request.name):
-                name = request.name
-                message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
-                raise QueryError("DERIVED_CYCLE", message, stream=name) from error
+            if request.declares and is_unknown_relation(error, request.name):
+                raise _make_cycle_error(request) from error
             raise
         self._queries.add(running)
         if isinstance(running.output, DerivedOutput):
             stream = running.output.stream
             self._relations.register_stream(stream.writer.stream, stream)
+        elif isinstance(running.output, ViewOutput) and running.view is not None:
+            self._relations.register_view(running.view, running.output.view)
 
     def alter(self, name: str, text: str, plan: str | None, state: str | None) -> None:
         """Replace the text of a query."""
@@ -55,6 +56,9 @@ class QueryChanges:
         if running.derived_stream is not None:
             message = f"{running.name} is a stream that other queries may read; drop it and declare it again"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
+        if running.view is not None:
+            message = f"{running.name} is a view that other queries may read; drop it and declare it again"
+            raise QueryError("NOT_A_QUERY", message, view=running.name)
         demand = running.own_demand if state is None else None
         request = QueryRequest(running.name, text, plan, state or running.state, demand, history=True)
         altered = self._builder.build_query(request)
@@ -64,15 +68,20 @@ class QueryChanges:
             running.remove()
 
     def drop(self, name: str) -> None:
-        """Remove a query, or a derived stream without readers."""
+        """Remove a query, or a derived stream or view without readers."""
         running = self._queries[name]
         readers = self._queries.list_readers(running)
+        if readers and running.view is not None:
+            message = f"the view {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
+            raise QueryError("VIEW_IN_USE", message, view=running.name)
         if readers:
             message = f"the stream {running.name} is read by {', '.join(dict.fromkeys(readers))}; drop that first"
             raise QueryError("STREAM_IN_USE", message, stream=running.name)
         with self._guard.change():
             if running.derived_stream is not None:
                 self._relations.unregister_stream(running.derived_stream)
+            if running.view is not None:
+                self._relations.unregister_view(running.view)
             self._budgets.remove_query(running)
             self._queries.remove(running)
             running.remove()
@@ -129,6 +138,9 @@ class QueryChanges:
                 join.reslice(slicing)
 
 
-def _is_unknown_relation(error: QueryError, name: str) -> bool:
-    relation = str(error.parameters.get("relation"))
-    return error.condition == "UNKNOWN_RELATION" and relation.casefold() == name.casefold()
+def _make_cycle_error(request: QueryRequest) -> QueryError:
+    name = request.name
+    if request.view:
+        return QueryError("VIEW_CYCLE", describe_view_cycle(name), view=name)
+    message = f"{name} would be derived from itself; a stream is derived from streams declared before it"
+    return QueryError("DERIVED_CYCLE", message, stream=name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.engine.parts import JoinQueryPart
-from penstock.engine.streams import StreamNode
+from penstock.engine.streams import StreamNode, ViewNode
 from penstock.graph import Reader
 from penstock.join import JoinOperator, MatchBatch
 from penstock.ops import Batch
@@ -57,4 +57,17 @@ class DerivedOutput:
         """Nothing to close: the readers belong to other queries."""
 
 
-QueryOutput = PulledOutput | BufferedOutput | DerivedOutput
+@dataclass(frozen=True)
+class ViewOutput:
+    """The answer is a view that other queries read; the user reads none."""
+
+    view: ViewNode
+
+    def read(self, matches: Matches) -> list[Batch]:  # noqa: ARG002
+        return []
+
+    def close(self) -> None:
+        """Nothing to close: the readers belong to other queries."""
+
+
+QueryOutput = PulledOutput | BufferedOutput | DerivedOutput | ViewOutput

@@ -1,4 +1,4 @@
-"""The running queries of an engine and its derived streams, by name."""
+"""The running queries of an engine its derived streams and its views, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from penstock.cql import NameMap
 from penstock.engine.guard import Guard
 from penstock.engine.query import RunningQuery
-from penstock.engine.query_output import BufferedOutput, DerivedOutput
+from penstock.engine.query_output import BufferedOutput, DerivedOutput, ViewOutput
 from penstock.engine.relations import require_name
 from penstock.engine.results import Results
 from penstock.errors import QueryError
@@ -17,7 +17,7 @@ from penstock.join import JoinOperator
 
 
 class QueryRegistry:
-    """All running queries. Iteration gives the derived streams first, because queries read them, then the queries."""
+    """All running queries. Iteration gives derived streams and views first, because queries read them."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -44,12 +44,12 @@ class QueryRegistry:
     def require_free(self, name: str) -> None:
         """Refuse a name that is empty, is not a string, or is taken."""
         require_name(name)
-        for running, what in ((self.queries, "query"), (self.derived, "derived stream")):
+        for running, what in ((self.queries, "query"), (self.derived, "derived stream or view")):
             if name in running:
                 raise QueryError("DUPLICATE_NAME", f"there is a {what} {running[name].name} already; drop it first")
 
     def add(self, running: RunningQuery) -> None:
-        if running.derived_stream is not None:
+        if running.is_relation:
             self.derived.add(running)
             return
         self.queries.add(running)
@@ -63,7 +63,7 @@ class QueryRegistry:
         self._reindex()
 
     def remove(self, running: RunningQuery) -> None:
-        (self.queries if running.derived_stream is None else self.derived).remove(running.name)
+        (self.derived if running.is_relation else self.queries).remove(running.name)
         self._reindex()
         self._warned.discard(running.name)
 
@@ -72,10 +72,11 @@ class QueryRegistry:
         self._buffered = [running for running in self.queries.values() if isinstance(running.output, BufferedOutput)]
 
     def list_readers(self, running: RunningQuery) -> list[str]:
-        """The names of the queries that read a derived stream."""
-        if not isinstance(running.output, DerivedOutput):
-            return []
-        return [each.name for node in running.output.stream.node.successors for each in self if node in each.nodes]
+        """The names of the queries that read a derived stream or a view."""
+        match running.output:
+            case DerivedOutput(stream=read) | ViewOutput(view=read):
+                return [each.name for node in read.node.successors for each in self if node in each.nodes]
+        return []
 
     def find_nodes(self, name: str, graph: Graph) -> list[Node]:
         """The operators of a query, or the operator of this name."""

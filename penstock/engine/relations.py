@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream, Table, build_schema
+from penstock.cql import Catalog, Stream, Table, View, build_schema
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import TableData, read_table
-from penstock.engine.streams import Clock, StreamNode, StreamRegistry
+from penstock.engine.streams import Clock, StreamNode, StreamRegistry, ViewNode
 from penstock.errors import QueryError
 from penstock.expr import AGGREGATES, NAMED_FUNCTIONS
 from penstock.graph import Graph
@@ -31,6 +31,8 @@ class Relations:
         self.streams = StreamRegistry(graph, self.catalog, clock)
         self.nodes: dict[str, StreamNode] = {}
         """The streams in the graph, sources and derived ones, by name."""
+        self.views: dict[str, ViewNode] = {}
+        """The views in the graph, by name."""
         self.tables: dict[str, pa.Table] = {}
         self.stream_order: list[str] = []
 
@@ -43,7 +45,7 @@ class Relations:
         require_name(name)
         if name in self.catalog.relations:
             taken = self.catalog.relations[name].name
-            raise QueryError("DUPLICATE_NAME", f"there is a stream or table {taken} already")
+            raise QueryError("DUPLICATE_NAME", f"there is a stream, table or view {taken} already")
 
     def add_stream(self, stream: Stream) -> None:
         """Declare a stream and create its source."""
@@ -63,6 +65,16 @@ class Relations:
         """Forget a derived stream. If it is declared again, it has the same place in `stream_order`."""
         self.catalog.relations.remove(stream.name)
         del self.nodes[stream.name]
+
+    def register_view(self, view: View, node: ViewNode) -> None:
+        """Declare a view whose query is in the graph already."""
+        self.catalog.relations.add(view)
+        self.views[view.name] = node
+
+    def unregister_view(self, view: View) -> None:
+        """Forget a view."""
+        self.catalog.relations.remove(view.name)
+        del self.views[view.name]
 
     def add_table(self, name: str, data: TableData) -> None:
         self.require_free(name)

@@ -27,6 +27,7 @@ class ScriptedEngine(Protocol):
     def table(self, name: str, data: TableData) -> None: ...
     def query(self, name: str, text: str | Query) -> None: ...
     def derive(self, name: str, text: str | Query) -> None: ...
+    def view(self, name: str, text: str | Query) -> None: ...
 
 
 def find_script(source: str | Path | Script) -> Script:
@@ -58,7 +59,10 @@ def declare_script(engine: ScriptedEngine, script: Script, tables: Mapping[str, 
         check_required(zoned, rows)
         engine.table(table.name, rows)
     for name, query in script.queries.items():
-        (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
+        if name in script.views:
+            engine.view(name, query.text)
+        else:
+            (engine.derive if name in script.derived_streams else engine.query)(name, query.text)
 
 
 def _fit(table: Table, data: TableData) -> pa.Table:

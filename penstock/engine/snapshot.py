@@ -62,7 +62,8 @@ class SavedQuery:
     demand: DemandFilter | None
     parts: tuple[SavedState, ...]
     outlet: SavedState | None
-    """The rows that the readers of a derived stream have not read; None for a query that is not derived."""
+    """The rows that the readers of a derived stream or view have not read; None for any other query."""
+    view: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def _describe_query(query: SavedQuery, writer: _TableWriter) -> dict[str, Any]:
         "demand": query.demand,
         "parts": [writer.add_state(part) for part in query.parts],
         "outlet": None if query.outlet is None else writer.add_state(query.outlet),
+        **({"view": True} if query.view else {}),
     }
 
 

@@ -9,7 +9,7 @@ from time import time_ns
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream, suggest_similar
+from penstock.cql import Catalog, Stream, Table, suggest_similar
 from penstock.engine.inputs import TableData, read_table
 from penstock.errors import DataError, QueryError
 from penstock.graph import Buffer, Graph, Node
@@ -19,6 +19,7 @@ from penstock.ops import (
     SourceOperator,
     SplitRows,
     StreamWriter,
+    ViewOperator,
     fit_columns,
     make_stream_id,
     split_bad_rows,
@@ -37,6 +38,14 @@ class StreamNode:
     """A stream in the graph: the operator that writes it, a source or a query, and its node."""
 
     writer: StreamWriter
+    node: Node
+
+
+@dataclass(frozen=True)
+class ViewNode:
+    """A view in the graph: the operator that writes it, and its node."""
+
+    writer: ViewOperator
     node: Node
 
 
@@ -84,7 +93,8 @@ class StreamRegistry:
             return self._sources[relation.name]
         known = ", ".join(source.stream.name for source in self) or "none"
         if relation is not None:
-            raise DataError("NOT_A_STREAM", f"{relation.name} is a static table; streams: {known}", stream=name)
+            kind = "static table" if isinstance(relation, Table) else "view"
+            raise DataError("NOT_A_STREAM", f"{relation.name} is a {kind}; streams: {known}", stream=name)
         hint = suggest_similar(str(name), [source.stream.name for source in self])
         owners = [source.stream.name for source in self if name in source.stream.schema.names]
         if owners and not hint:

@@ -132,6 +132,9 @@ class Subscriptions:
         if running.derived_stream is not None:
             message = f"{running.name} is a derived stream; subscribe to a query that reads it"
             raise QueryError("DERIVED_STREAM", message, stream=running.name)
+        if running.view is not None:
+            message = f"{running.name} is a view; subscribe to a query that reads it"
+            raise QueryError("NOT_A_QUERY", message, view=running.name)
         return running.name
 
     def _remove(self, gone: Subscription) -> None:

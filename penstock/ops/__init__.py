@@ -27,6 +27,7 @@ from penstock.ops.notices import (
     read_utc,
 )
 from penstock.ops.operator_id import OperatorId, make_stream_id
+from penstock.ops.outer_join import OuterJoinOperator
 from penstock.ops.projection import ProjectionOperator
 from penstock.ops.protocol import (
     CHANGES,
@@ -50,6 +51,7 @@ from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.ops.union import UnionOperator
+from penstock.ops.view import ViewOperator, ViewReaderOperator
 
 __all__ = [
     "CHANGES",
@@ -75,6 +77,7 @@ __all__ = [
     "Notice",
     "Operator",
     "OperatorId",
+    "OuterJoinOperator",
     "Outlet",
     "OutputMode",
     "ProjectionOperator",
@@ -88,6 +91,8 @@ __all__ = [
     "StreamWriter",
     "TimerOperator",
     "UnionOperator",
+    "ViewOperator",
+    "ViewReaderOperator",
     "apply_changes",
     "as_batch",
     "as_changes",

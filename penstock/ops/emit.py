@@ -33,7 +33,7 @@ from penstock.ops.protocol import (
 from penstock.state import FOREVER, as_times
 
 
-class _BatchMapper(QueryOperator, FrontierBypass):
+class BatchMapper(QueryOperator, FrontierBypass):
     """An operator that maps every batch to another."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
@@ -63,7 +63,7 @@ class _BatchMapper(QueryOperator, FrontierBypass):
         """The rows that a batch becomes."""
 
 
-class IStreamOperator(_BatchMapper):
+class IStreamOperator(BatchMapper):
     """Rows that enter the answer."""
 
     def _map_batch(self, batch: Batch) -> Batch:
@@ -72,7 +72,7 @@ class IStreamOperator(_BatchMapper):
         return Batch(rows.times, rows.columns)
 
 
-class DStreamOperator(_BatchMapper):
+class DStreamOperator(BatchMapper):
     """Rows that leave the answer."""
 
     def _map_batch(self, batch: Batch) -> Batch:
@@ -81,7 +81,7 @@ class DStreamOperator(_BatchMapper):
         return Batch(rows.times, rows.columns)
 
 
-class EmitChangesOperator(_BatchMapper):
+class EmitChangesOperator(BatchMapper):
     """All changes of the answer, with `_op`: '+' where a row enters, '-' where it leaves."""
 
     def _map_batch(self, batch: Batch) -> Batch:
@@ -91,7 +91,7 @@ class EmitChangesOperator(_BatchMapper):
         return Batch(changes.times, {**changes.columns, "_op": signs.dictionary_decode()})
 
 
-class RStreamOperator(_BatchMapper):
+class RStreamOperator(BatchMapper):
     """The whole answer whenever it changes."""
 
     def __init__(self, id_: str, inlet: Inlet, outlet: Outlet) -> None:
@@ -131,7 +131,7 @@ def _sort_by_number(rows: Changes) -> Changes:
     return rows if np.all(np.diff(rows.numbers) > 0) else rows.take(np.argsort(rows.numbers, kind="stable"))
 
 
-class DerivedStreamOperator(_BatchMapper):
+class DerivedStreamOperator(BatchMapper):
     """The results of a query as a stream, which other queries read like a source."""
 
     def __init__(self, stream: Stream, inlet: Inlet, outlet: Outlet) -> None:

@@ -21,3 +21,8 @@ class OperatorId:
 def make_stream_id(stream: str) -> str:
     """The name of the operator that writes a stream."""
     return f"source {stream}"
+
+
+def make_view_id(view: str) -> str:
+    """The name of the operator that writes a view."""
+    return f"view {view}"

@@ -156,9 +156,15 @@ class AnswerDiffer:
         self, at: ChangePoints, present: Mask, read: Callable[[I32], dict[str, pa.Array]], bound: int
     ) -> Changes | None:
         """As `compute_changes` where the row of a group never changes; `read` returns the rows of groups."""
+        return self.compute_row_changes(at, present, lambda points: read(at.codes[points]), bound)
+
+    def compute_row_changes(
+        self, at: ChangePoints, present: Mask, read: Callable[[I64], dict[str, pa.Array]], bound: int
+    ) -> Changes | None:
+        """As `compute_presence_changes`; `read` returns the rows at points."""
         was = _read_previous(at, present)
         changed = (was != present) & ~at.first
-        return self._build_changes(at, changed & was, changed & present, lambda points: read(at.codes[points]), bound)
+        return self._build_changes(at, changed & was, changed & present, read, bound)
 
     def _build_changes(
         self, at: ChangePoints, left: Mask, entered: Mask, read: Callable[[I64], dict[str, pa.Array]], bound: int

@@ -17,9 +17,10 @@ from penstock.plan.join_sharing import (
     widen_window,
 )
 from penstock.plan.migration import classify_states, list_states
+from penstock.plan.outer_join import OuterJoinPart, PreservedSide
 from penstock.plan.physical import Branch, EddyPlan, JoinPlan, Key, LeafPlan, NodePlan, SubPlan, plan_join
 from penstock.plan.pictures import draw_svg
-from penstock.plan.projection import ProjectPart, RelationPart
+from penstock.plan.projection import ProjectPart, RelationPart, ViewPart
 from penstock.plan.query import (
     DifferencePart,
     DistinctPart,
@@ -90,10 +91,12 @@ __all__ = [
     "Leaf",
     "LeafPlan",
     "NodePlan",
+    "OuterJoinPart",
     "PlanLoad",
     "PlanPart",
     "PlanShape",
     "PlanningContext",
+    "PreservedSide",
     "ProjectPart",
     "Properties",
     "QueryWarning",
@@ -108,6 +111,7 @@ __all__ = [
     "SubPlan",
     "Tree",
     "UnionPart",
+    "ViewPart",
     "WarningContext",
     "as_mermaid",
     "as_text",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.cql import Source, Stream, Subquery
+from penstock.cql import Source, Stream, Subquery, View
 from penstock.expr import to_sql
 from penstock.plan.physical import EddyPlan, JoinPlan, LeafPlan, NodePlan, SubPlan
 
@@ -53,6 +53,8 @@ def format_source(source: Source) -> str:
     """A FROM item: its kind, its name and its window."""
     relation = source.relation
     name = relation.name if relation.name == source.alias else f"{relation.name} AS {source.alias}"
+    if isinstance(relation, View):
+        return f"view {name}"
     if isinstance(relation, Subquery):
         return f"query {name}"
     if not isinstance(relation, Stream):

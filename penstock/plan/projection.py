@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
+import pyarrow as pa
+
 from penstock.expr import Expr, to_sql
 from penstock.plan.explain import ExplainNode
-from penstock.plan.query import DifferencePart, Outputs, PlanPart, ShapeQueue
+from penstock.plan.query import Outputs, PlanPart, ShapeQueue
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,24 @@ class RelationPart(PlanPart):
 
 
 @dataclass(frozen=True)
+class ViewPart(PlanPart):
+    """The rows of a view, which another query computes."""
+
+    name: str
+    columns: tuple[tuple[str, pa.DataType], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:  # noqa: ARG002 - a view is planned by its own query
+        return self
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:  # noqa: ARG002
+        return ExplainNode(f"view {self.name}", ())
+
+
+@dataclass(frozen=True)
 class ProjectPart(PlanPart):
     """The rows of another part that satisfy all conditions, with the output columns."""
 
@@ -63,13 +83,3 @@ class ProjectPart(PlanPart):
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         where = " AND ".join(to_sql(condition) for condition in self.conditions)
         return ExplainNode(self.title, (("where", where),) if where else (), inputs)
-
-
-@dataclass(frozen=True)
-class UnmatchedPart(DifferencePart):
-    """The rows of the first side without a partner; the second side has the rows with one."""
-
-    distorted_as = "an outer join"
-
-    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
-        return ExplainNode("rows without a partner", (), inputs)

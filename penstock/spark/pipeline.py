@@ -64,6 +64,7 @@ from penstock.spark.sinks import (
 from penstock.spark.spec import PipelineSpec, SamplingSettings
 from penstock.spark.static_tables import StaticTable, TableCleaner, store_tables
 from penstock.spark.storage import Folder, as_file_name
+from penstock.spark.view_texts import ViewTexts
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
 from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL, build_pack_map
@@ -91,6 +92,7 @@ class Pipeline:
         self._frames: dict[str, DataFrame] = {}
         self._packed: set[str] = set()
         self._tables: dict[str, StaticTable] = {}
+        self._views = ViewTexts()
         self._config = PipelineConfig(())
         self._lock = RLock()
         self._sinks: dict[OutputKey, Sink] = {}
@@ -196,6 +198,13 @@ class Pipeline:
         self.change(DeriveStream(name, text, plan))
         warn_of_query(name, self._bind_query(name), self._tables)
 
+    def view(self, name: str, text: str) -> None:
+        """Declare a view: a relation whose rows are those of the query's answer. Queries that read it compute it."""
+        with self._lock:
+            self._check_name_free(name)
+            query = self._views.add(name, text, self._build_spec(1, self._config).catalog)
+        warn_of_query(name, query, self._tables)
+
     def drop(self, name: str) -> None:
         """Remove a query."""
         self.change(DropQuery(name))
@@ -212,7 +221,7 @@ class Pipeline:
         """
         with self._lock:
             given.check()
-            command = self._config.resolve_names(given)
+            command = self._inline_views(self._config.resolve_names(given))
             config = tried = command.configure(self._config, 0)
             if isinstance(command, AddQuery | AlterQuery | Migrate | SetPolicy):
                 changed = config.find_query(command.name)
@@ -228,6 +237,12 @@ class Pipeline:
                 del self._sinks[RESULT, command.name]
             return command
 
+    def _inline_views(self, command: QueryCommand) -> QueryCommand:
+        if not isinstance(command, AddQuery | AlterQuery | DeriveStream):
+            return command
+        catalog = self._build_spec(1, self._config).catalog
+        return replace(command, text=self._views.inline(command.text, catalog))
+
     def _bind_query(self, name: str) -> Query:
         return self._build_spec(1, self._config).bound_queries[name]
 
@@ -235,8 +250,9 @@ class Pipeline:
         if not isinstance(name, str) or not name:
             raise QueryError("BAD_NAME", f"a name is a text that is not empty, not {name!r}")
         derived = (query.name for query in self._config.queries if query.derived)
-        if name in self._streams or name.casefold() in {other.casefold() for other in (*self._tables, *derived)}:
-            raise QueryError("DUPLICATE_NAME", f"there is a stream or table {name} already")
+        taken = {other.casefold() for other in (*self._tables, *derived)}
+        if name in self._streams or name in self._views or name.casefold() in taken:
+            raise QueryError("DUPLICATE_NAME", f"there is a stream, table or view {name} already")
 
     def _build_spec(self, cells: int, config: PipelineConfig) -> PipelineSpec:
         streams, tables = tuple(self._streams.values()), dict(self._tables)

@@ -15,6 +15,7 @@ from penstock.cql import (
     BareQuery,
     Connector,
     CreateStreamAs,
+    CreateView,
     InsertInto,
     Script,
     Stream,
@@ -61,6 +62,9 @@ def build_pipeline(
     named = iter(script.queries.items())
     for statement in script.statements:
         match statement:
+            case CreateView():
+                name, query = next(named)
+                pipe.view(name, query.text)
             case CreateStreamAs():
                 name, query = next(named)
                 pipe.derive(name, query.text)

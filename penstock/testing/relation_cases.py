@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,12 +40,50 @@ def random_relations_case(seed: int, *, rows: int = 14, limit: int = 1500, depth
     raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
 
 
+@dataclass(frozen=True)
+class ViewsCase:
+    """A case whose query reads views. The query of `case` has them in WITH, so that the oracle can answer it."""
+
+    case: Case
+    views: Mapping[str, str]
+    reader: str
+    """The query over the views."""
+
+
+def random_views_case(seed: int, *, rows: int = 14, limit: int = 1500, **knobs: Any) -> ViewsCase:
+    """A case with two views, of which the second may read the first, and a query that reads both."""
+    for attempt in range(ATTEMPTS):
+        rng = random.Random(f"penstock views {seed}.{attempt}")
+        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
+                           **knobs)  # fmt: skip
+        writer = _RelationWriter(rng, base.declarations)
+        views = {"v1": writer.write_query(1), "v2": writer.write_over(("v1",), 1)}
+        body = writer.write_over(("v1", "v2"), 1)
+        how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
+        listing = ", ".join(f"{name} AS ({text})" for name, text in views.items())
+        reader, whole = (_write_emit(how, text) for text in (body, f"WITH {listing} {body}"))
+        case = replace(base, seed=seed, query=whole, plan="")
+        try:
+            answer = expected(whole, case.accepted, {}, case.times, limit=limit)
+        except TooManyRows:
+            rows = max(3, rows * 2 // 3)
+            continue
+        if answer.num_rows or attempt > ATTEMPTS - 3:
+            vars(case)["expected"] = answer  # fills the cached property
+            return ViewsCase(case, views, reader)
+    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+
+def _write_emit(how: str, text: str) -> str:
+    return f"{how} ({text})" if how.endswith("STREAM") else text + how
+
+
 def random_relations_text(rng: random.Random, streams: Sequence[Stream], depth: int = 2) -> str:
     """The text of a query over the streams of a generated case."""
     writer = _RelationWriter(rng, streams)
     text = writer.write_query(depth)
     how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
-    return f"{how} ({text})" if how.endswith("STREAM") else text + how
+    return _write_emit(how, text)
 
 
 @dataclass(frozen=True)
@@ -76,6 +114,17 @@ class _RelationWriter:
                      _Relation(f"{shared.text} AS {right}", self._qualify(right, shared.columns))]  # fmt: skip
             return f"WITH {name} AS ({inner}) {self._write_select(self._join(items))}"
         return self._write_body(depth)
+
+    def write_over(self, names: Sequence[str], depth: int) -> str:
+        """A query that reads relations with the columns k and n, and other items."""
+        items = []
+        for name in self.rng.sample(names, len(names)):
+            alias = self._name_alias()
+            items.append(_Relation(f"{name} AS {alias}", self._qualify(alias, ("k", "n"))))
+        if self.rng.random() < 0.5:
+            items.append(self._write_item(depth))
+        source = self._join(items)
+        return self._write_group(source) if self.rng.random() < 0.3 else self._write_select(source)
 
     def _write_body(self, depth: int) -> str:
         rng = self.rng

@@ -235,8 +235,8 @@ STREAM = f"CREATE STREAM s ({COLUMNS}) TIMESTAMP BY ts"
          f"{STREAM} FROM json OPTIONS (path 'x')"),
         ("CREATE STREAM s (ts STRING) TIMESTAMP BY ts", "TIME_COLUMN_TYPE", "Declare ts TIMESTAMP",
          "CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts"),
-        (f"{STREAM}; CREATE VIEW v AS SELECT k FROM s", "UNSUPPORTED_CREATE_VIEW",
-         "write WITH name AS (SELECT ...)", f"{STREAM}; WITH v AS (SELECT k FROM s) SELECT k FROM v"),
+        (f"{STREAM}; CREATE TABLE v AS SELECT k FROM s", "UNSUPPORTED_CREATE_TABLE_AS",
+         "write CREATE VIEW name AS SELECT ...", f"{STREAM}; CREATE VIEW v AS SELECT k FROM s; SELECT k FROM v"),
     ],
 )  # fmt: skip
 def test_advised_declaration(wrong: str, condition: str, says: str, right: str) -> None:

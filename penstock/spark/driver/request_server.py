@@ -158,8 +158,11 @@ def _add_script(run: RequestedRun, request: Add) -> list[str]:
     """Add the queries of a script: all of them, or none if one is refused."""
     statements = tuple(bind_script(request.script, replace(run.spec).catalog))
     script = Script(statements, request.script)
-    if script.streams or script.tables or script.derived_streams:
-        message = "streams and tables cannot be added to a run; a script for it has CREATE SINK, INSERT INTO and SELECT"
+    if script.streams or script.tables or script.derived_streams or script.views:
+        message = (
+            "streams, tables and views cannot be added to a run; a script for it has CREATE SINK, INSERT INTO and "
+            "SELECT"
+        )
         raise UnsupportedError("STATEMENT_NOT_ALLOWED", message)
     sinks = _make_sinks(script, request.mode)
     added: list[str] = []

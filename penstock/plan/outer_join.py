@@ -1,0 +1,124 @@
+"""Outer, semi and anti joins as one part above the inner join that they contain.
+
+    a LEFT JOIN b = pairs UNION ALL (rows of a that are in no pair, with NULLs for b)
+
+The inner join has all that an inner join has: any shape, state policy, migration and sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import pyarrow as pa
+
+from penstock.cql import OuterJoin, Select, SelectItem, Source
+from penstock.cql.bound import OuterJoinKind
+from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column
+from penstock.plan.explain import ExplainNode
+from penstock.plan.query import Outputs, PlanPart
+
+
+@dataclass(frozen=True)
+class PreservedSide:
+    """A side whose rows are counted. `columns`: the columns of the answer that it has, and their names in its rows."""
+
+    alias: str
+    pair_number: str
+    """The column of the pairs with the number of this side's row."""
+    row_number: str | None
+    """The column of the side's rows with their numbers; None if these are the numbers of their changes."""
+    columns: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The name in the side's rows of each column."""
+        return dict(self.columns)
+
+
+@dataclass(frozen=True)
+class OuterJoinPart(PlanPart):
+    """An outer, semi or anti join: its pairs, and the rows of the preserved sides. A semi join reads pairs only."""
+
+    distorted_as = "an outer join"
+    kind: OuterJoinKind
+    pairs: PlanPart
+    kept: tuple[PlanPart, ...]
+    sides: tuple[PreservedSide, ...]
+    columns: tuple[tuple[str, pa.DataType], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.pairs, *self.kept)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, pairs=inputs[0], kept=tuple(inputs[1:]))
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        kept = ", ".join(side.alias for side in self.sides)
+        what = "with a partner" if self.kind == "semi" else "without a partner"
+        return ExplainNode(f"{self.kind} join", (("keeps", f"rows of {kept} {what}"),), inputs)
+
+
+JoinSources = Callable[[Select, Outputs, Mapping[str, PlanPart]], PlanPart]
+"""Makes the part of a join, given a SELECT without columns, its outputs, and its subqueries by alias."""
+
+
+def number_rows(source: Source) -> Source:
+    """A FROM item with the numbers of its rows as a hidden column."""
+    return replace(source, hidden=((ROW_NUMBER, INT),))
+
+
+@dataclass(frozen=True)
+class OuterJoinParts:
+    """The parts of one outer join. Every column has its name in the answer of the join."""
+
+    body: OuterJoin
+    items: tuple[SelectItem, ...]
+    """The columns that are read."""
+    relations: Mapping[str, PlanPart]
+    """The subqueries among the two sides, by alias: pairs and preserved rows read the same ones."""
+    join: JoinSources
+
+    def build(self) -> OuterJoinPart:
+        left, right = self.body.left, self.body.right
+        preserved = (left, right) if self.body.kind == "full" else (left,)
+        shown = preserved if self.body.kind in ("semi", "anti") else (left, right)
+        items = tuple(item for item in self.items if _get_alias(item) in {each.alias for each in shown})
+        sides = tuple(self._describe_side(side) for side in preserved)
+        numbers = tuple(
+            (side.pair_number, Column(source.alias, ROW_NUMBER, INT))
+            for side, source in zip(sides, preserved, strict=True)
+        )
+        counted = {source.alias for source in preserved}
+        sources = tuple(number_rows(each) if each.alias in counted else each for each in (left, right))
+        pairs = self.join(Select(sources, self.body.on, ()), (*_read_items(items), *numbers), self.relations)
+        kept = () if self.body.kind == "semi" else tuple(self._build_kept(each) for each in preserved)
+        columns = tuple((item.name, item.expr.type) for item in items)
+        return OuterJoinPart(self.body.kind, pairs, kept, sides, columns)
+
+    def _describe_side(self, side: Source) -> PreservedSide:
+        own = [item for item in self.items if _get_alias(item) == side.alias]
+        is_relation = side.alias in self.relations
+        names = tuple(
+            (item.name, item.expr.name if is_relation else item.name) for item in own if isinstance(item.expr, Column)
+        )
+        return PreservedSide(side.alias, f"{HIDDEN}{side.alias}", None if is_relation else ROW_NUMBER, names)
+
+    def _build_kept(self, side: Source) -> PlanPart:
+        """All rows of a side."""
+        if side.alias in self.relations:
+            return self.relations[side.alias]
+        own = tuple(item for item in self.items if _get_alias(item) == side.alias)
+        outputs = (*_read_items(own), (ROW_NUMBER, Column(side.alias, ROW_NUMBER, INT)))
+        return self.join(Select((number_rows(side),), (), ()), outputs, {})
+
+
+def _read_items(items: Collection[SelectItem]) -> Outputs:
+    return tuple((item.name, item.expr) for item in items)
+
+
+def _get_alias(item: SelectItem) -> str | None:
+    return item.expr.alias if isinstance(item.expr, Column) else None
