@@ -2,6 +2,8 @@
 
 from penstock.cql.bind import bind_query, bind_script, bind_view, describe_view_cycle, is_unknown_relation
 from penstock.cql.bound import (
+    WINDOW_END,
+    WINDOW_START,
     BareQuery,
     CreateSink,
     CreateStream,
@@ -13,6 +15,7 @@ from penstock.cql.bound import (
     OuterJoin,
     Query,
     QueryBody,
+    RowTransform,
     Select,
     SelectItem,
     SeqMode,
@@ -20,6 +23,7 @@ from penstock.cql.bound import (
     Source,
     Subquery,
     View,
+    WindowedRows,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -40,6 +44,8 @@ from penstock.cql.windows import UNBOUNDED, Range, Window
 __all__ = [
     "SOURCE_FORMATS",
     "UNBOUNDED",
+    "WINDOW_END",
+    "WINDOW_START",
     "BareQuery",
     "Catalog",
     "Connector",
@@ -58,6 +64,7 @@ __all__ = [
     "Query",
     "QueryBody",
     "Range",
+    "RowTransform",
     "Script",
     "Select",
     "SelectItem",
@@ -72,6 +79,7 @@ __all__ = [
     "Timestamps",
     "View",
     "Window",
+    "WindowedRows",
     "bind_query",
     "bind_script",
     "bind_script_text",

@@ -22,10 +22,13 @@ OVER = (
 )
 QUALIFY = "s [PARTITION BY k ROWS n] keeps the last n rows of each k"
 GROUP_WINDOW = (
-    "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for a tumbling window and a shorter SLIDE for a hopping one; the "
-    "report at the time b, in _ts, is about the rows after b minus RANGE up to and including b"
+    "write FROM TUMBLE(s, ts, INTERVAL '10' MINUTES) or FROM HOP(s, ts, INTERVAL '5' MINUTES, INTERVAL '10' MINUTES) "
+    "with GROUP BY window_start, window_end, or GROUP BY window(ts, '10 minutes', '5 minutes')"
 )
-SESSION = "a window that ends after a pause has no equivalent; [RANGE 10 MINUTES] keeps the last 10 minutes"
+SESSION = (
+    "write FROM SESSION(s PARTITION BY k, ts, INTERVAL '10' MINUTES) with GROUP BY window_start, window_end, k, or "
+    "GROUP BY session_window(ts, '10 minutes'), k"
+)
 CLOCK = "a continuous query has no current time; for the last 5 minutes write FROM s [RANGE 5 MINUTES]"
 EMIT = (
     "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for one report about each interval, or EMIT CHANGES for every "
@@ -60,7 +63,6 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
 
 CONSTRUCTS: dict[str, str] = {
     "OVER": OVER,
-    "FILTER": "write SUM(CASE WHEN condition THEN 1 ELSE 0 END), or the aggregate of CASE WHEN condition THEN x END",
     "null-safe equality": "write (a = b OR (a IS NULL AND b IS NULL)), which is tested on all pairs of rows",
     "IS DISTINCT FROM": "write NOT (a = b OR (a IS NULL AND b IS NULL))",
     "DIV": "write a / b: integers divide as integers",

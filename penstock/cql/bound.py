@@ -15,7 +15,7 @@ from penstock.cql.catalog import SinkDeclaration, Stream, Table
 from penstock.cql.errors import Span
 from penstock.cql.types import find_common_time_type
 from penstock.cql.windows import Window
-from penstock.expr import Expr
+from penstock.expr import Column, Expr
 
 Emit = Literal["istream", "dstream", "rstream", "changes"]
 SeqMode = Literal["recent", "chronicle"]
@@ -146,7 +146,40 @@ class OuterJoin:
         return self.left.base_sources + self.right.base_sources
 
 
-QueryBody = Select | SetOperation | OuterJoin
+@dataclass(frozen=True)
+class RowTransform:
+    """A body that adds columns to the rows of one FROM item, or changes how long they are valid."""
+
+    source: Source
+    items: tuple[SelectItem, ...]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        return self.source.base_sources
+
+
+WindowKind = Literal["tumble", "hop", "session"]
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+
+@dataclass(frozen=True)
+class WindowedRows(RowTransform):
+    """TUMBLE, HOP or SESSION over a stream: its rows with `window_start` and `window_end`, the last two items.
+
+    `size` is the gap of a session. `partition` has the columns that divide sessions.
+    """
+
+    kind: WindowKind
+    size: int
+    slide: int
+    partition: tuple[Column, ...] = ()
+
+
+QueryBody = Select | SetOperation | OuterJoin | RowTransform
 
 
 def find_time_type(body: QueryBody) -> pa.DataType:

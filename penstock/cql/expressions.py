@@ -266,6 +266,17 @@ class ExpressionBinder:
             return Aggregate(name, tuple(operand.expr for operand in operands), distinct, result)
         return self.typer.aggregate(built_in, operands, distinct=distinct)
 
+    def _bind_filter(self, node: exp.Expr) -> Expr:
+        """FILTER (WHERE condition): the aggregate of values that are NULL, and so ignored, where it is not true."""
+        aggregate = self.bind(node.this)
+        if not isinstance(aggregate, Aggregate):
+            raise self.typer.error("SYNTAX_ERROR", "FILTER comes after an aggregate, such as COUNT(*)", node)
+        inner = ExpressionBinder(self.scope, self.user_aggregates, no_aggregates_in="FILTER")
+        condition = inner.bind_condition(node.expression.this, "FILTER")
+        values = aggregate.args or (Literal(1, INT),)
+        kept = tuple(Call("case", (condition, value, Literal(None, value.type)), value.type) for value in values)
+        return Aggregate(aggregate.function, kept, aggregate.distinct, aggregate.type)
+
 
 def _build_balanced(op: Op, terms: list[Expr]) -> Expr:
     if len(terms) == 1:
@@ -300,6 +311,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.Cast, ExpressionBinder._bind_cast),
     **_handle(exp.TryCast, ExpressionBinder._bind_cast),
     **_handle(exp.Anonymous, ExpressionBinder._bind_function),
+    **_handle(exp.Filter, ExpressionBinder._bind_filter),
     **dict.fromkeys(_ARITHMETIC, ExpressionBinder._bind_arithmetic),
     **dict.fromkeys(_COMPARISONS, ExpressionBinder._bind_comparison),
     **dict.fromkeys(_CONNECTIVES, ExpressionBinder._bind_connective),

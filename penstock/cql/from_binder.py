@@ -16,6 +16,7 @@ from penstock.cql.errors import Span
 from penstock.cql.scope import Scope, ScopeItem, VisibleColumn, make_scope_item
 from penstock.cql.sources import BindBody, Names, bind_source
 from penstock.cql.syntax import Amount, FromSyntax, JoinSyntax, Name, SourceSyntax
+from penstock.cql.window_functions import bind_window_call
 from penstock.cql.windows import CURRENT
 from penstock.expr import BOOL, Call, Column, Expr, find_common_type, rewrite
 
@@ -74,6 +75,8 @@ class FromBinder:
     def bind(self, syntax: FromSyntax) -> FromBlock:
         if isinstance(syntax, SourceSyntax):
             source = bind_source(syntax, self.window, self.names, self.bind_body)
+            if syntax.call is not None:
+                source = bind_window_call(source, syntax.call, self.names.origin)
             return FromBlock((source,), (), (make_scope_item(source),), ())
         left, right = self.bind(syntax.left), self.bind(syntax.right)
         self.check_aliases(left, right, syntax.right)

@@ -10,6 +10,8 @@ from sqlglot.tokenizer_core import TokenType
 from penstock.cql import advice
 from penstock.cql.dialect import ScalarParser
 from penstock.cql.syntax import (
+    WINDOW_KINDS,
+    Amount,
     BodySyntax,
     FromSyntax,
     JoinSyntax,
@@ -18,6 +20,7 @@ from penstock.cql.syntax import (
     RangeSyntax,
     RowsSyntax,
     SourceSyntax,
+    WindowCallSyntax,
     WindowForm,
     WindowSyntax,
 )
@@ -48,6 +51,10 @@ _JOIN_KINDS: dict[TokenType, JoinSyntaxKind] = {
     TokenType.SEMI: "semi",
     TokenType.ANTI: "anti",
 }
+_PARAMETERS = {"SLIDE": 0, "SIZE": 1, "GAP": 1}
+"""The names of durations in a window function, and their places."""
+_NAME_TOKENS = (TokenType.VAR, TokenType.IDENTIFIER)
+_AMOUNT_TOKENS = (TokenType.INTERVAL, TokenType.NUMBER, TokenType.STRING)
 _JOIN_WORDS = (*_JOIN_KINDS, TokenType.NATURAL, TokenType.ASOF, TokenType.OUTER, TokenType.JOIN)
 
 
@@ -164,6 +171,8 @@ class FromParser(ScalarParser):
         if self.is_next("SEQ", "("):
             raise self.unsupported_error("JOIN with SEQ", self.locate_token(), SEQUENCE_ADVICE)
         self.refuse_clause()
+        if (call := self._read_window_call()) is not None:
+            return call
         relation = self.read_name("a stream or table")
         if self.is_at(TokenType.L_PAREN):
             construct, instead = advice.FUNCTIONS.get(relation.text.casefold(), ("TABLE FUNCTION", ""))
@@ -174,6 +183,65 @@ class FromParser(ScalarParser):
             message = f"the window comes before the alias: write {relation.text} [...] AS {alias.text}"
             raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
         return SourceSyntax(relation, alias, window)
+
+    # ── window functions ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_window_call(self) -> SourceSyntax | None:
+        """TUMBLE(s, ts, size) and the other window functions, or in TABLE(...) as in the SQL standard."""
+        first, index = self._curr, self._index
+        wrapped = self._match_text_seq("TABLE", "(")
+        kind = WINDOW_KINDS.get(self._curr.text.upper()) if self.is_keyword() else None
+        if kind is None or self._next.token_type != TokenType.L_PAREN:
+            self._retreat(index)
+            return None
+        self._advance(2)
+        if self.is_at(TokenType.L_PAREN):
+            message = f"{kind.upper()} reads a stream by its name; write the query around it"
+            raise self.origin.error("WINDOW_OF_NO_STREAM", message, self.locate_token())
+        self._skip_parameter("DATA")
+        self._match_text_seq("TABLE")
+        relation = self.read_name("a stream")
+        partition = self._read_call_partition()
+        self.expect_words(",")
+        self._skip_parameter("TIMECOL")
+        descriptor = self._match_text_seq("DESCRIPTOR", "(")
+        time = self.read_name("the time column of the stream")
+        if descriptor:
+            self.expect_words(")")
+        amounts: list[tuple[int, Amount]] = []
+        while self._match(TokenType.COMMA):
+            place = _PARAMETERS.get(self._curr.text.upper(), len(amounts))
+            self._skip_parameter(*_PARAMETERS)
+            amounts.append((place, self.read_amount("a duration such as INTERVAL '10' MINUTES")))
+        self.expect_words(*((")", ")") if wrapped else (")",)))
+        ordered = tuple(amount for _, amount in sorted(amounts, key=lambda each: each[0]))
+        call = WindowCallSyntax(kind, time, ordered, partition, self.span_since(first))
+        if self.is_at(TokenType.L_BRACKET):
+            message = f"{kind.upper()} has a window of its own: remove the one in brackets"
+            raise self.origin.error("INVALID_WINDOW", message, self.locate_token())
+        return SourceSyntax(relation, self._read_alias(), None, call=call)
+
+    def _skip_parameter(self, *names: str) -> None:
+        """The name of an argument, as in SIZE => INTERVAL '10' MINUTES."""
+        if self._curr.text.upper() in names and self._next.token_type == TokenType.FARROW:
+            self._advance(2)
+
+    def _read_call_partition(self) -> tuple[Name, ...]:
+        if not self._match(TokenType.PARTITION_BY):
+            return ()
+        grouped = self._match(TokenType.L_PAREN)
+        names = [self.read_name("a column")]
+        while self._next.token_type in _NAME_TOKENS and self._closes_partition() and self._match(TokenType.COMMA):
+            names.append(self.read_name("a column"))
+        if grouped:
+            self.expect_words(")")
+        return tuple(names)
+
+    def _closes_partition(self) -> bool:
+        """Whether another column of PARTITION BY follows: the next name is not the time column before an amount."""
+        after = self._get_type(self._index + 2)
+        later = self._get_type(self._index + 3)
+        return after == TokenType.R_PAREN or (after == TokenType.COMMA and later not in _AMOUNT_TOKENS)
 
     def _read_subquery(self) -> SourceSyntax:
         first = self._curr

@@ -18,6 +18,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
 from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
+from penstock.cql.window_functions import rewrite_spark_windows
 from penstock.expr import Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
 
@@ -26,7 +27,7 @@ def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
     if isinstance(syntax, WithSyntax):
         return bind_body(syntax.body, _declare_queries(syntax, names))
     if isinstance(syntax, SelectSyntax):
-        return _SelectBinder(syntax, names).bind()
+        return _SelectBinder(rewrite_spark_windows(syntax, names.origin), names).bind()
     origin = names.origin
     left, right = bind_body(syntax.left, names), bind_body(syntax.right, names)
     if len(left.items) != len(right.items):

@@ -140,7 +140,7 @@ def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:
             return Range(convert_amount(syntax.size, stream.time_type, origin), slide)
         case RowsSyntax():
             count = _parse_row_count(syntax.count, origin)
-            by = _resolve_partition(syntax.partition, stream, origin)
+            by = resolve_partition(syntax.partition, stream, origin)
             return PartitionedRows(count, by) if by else Rows(count)
 
 
@@ -152,7 +152,8 @@ def _parse_row_count(amount: Amount, origin: Origin) -> int:
     return int(amount.number)
 
 
-def _resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
+def resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
+    """The columns of PARTITION BY, as the stream spells them."""
     spelling = {column.casefold(): column for column in stream.schema.names}
     for name in names:
         if name.text.casefold() not in spelling:

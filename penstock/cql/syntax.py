@@ -5,12 +5,13 @@ Scalar expressions are nodes of sqlglot; every construct that CQL adds to SQL ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from sqlglot import exp
 
-from penstock.cql.bound import Emit, SeqMode
+from penstock.cql.bound import Emit, SeqMode, WindowKind
 from penstock.cql.catalog import Timestamps
 from penstock.cql.errors import Span
 from penstock.cql.windows import Window
@@ -55,14 +56,32 @@ class WindowSyntax:
     span: Span
 
 
+WINDOW_KINDS: Mapping[str, WindowKind] = {"TUMBLE": "tumble", "HOP": "hop", "SESSION": "session"}
+
+
+@dataclass(frozen=True)
+class WindowCallSyntax:
+    """TUMBLE, HOP or SESSION over a stream: its time column and durations, and the columns of PARTITION BY."""
+
+    kind: WindowKind
+    time: Name
+    amounts: tuple[Amount, ...]
+    partition: tuple[Name, ...]
+    span: Span
+
+
 @dataclass(frozen=True)
 class SourceSyntax:
-    """A FROM item: a name or, if `subquery` is given, a query with the name of its alias."""
+    """A FROM item: a name or, if `subquery` is given, a query with the name of its alias.
+
+    `call`: the window function that reads the stream.
+    """
 
     relation: Name
     alias: Name | None
     window: WindowSyntax | None
     subquery: BodySyntax | None = None
+    call: WindowCallSyntax | None = None
 
     @property
     def name(self) -> Name:

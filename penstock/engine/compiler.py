@@ -47,10 +47,12 @@ from penstock.ops import (
     RStreamOperator,
     SequenceInput,
     SequenceOperator,
+    SessionOperator,
     SlidingAggregateOperator,
     UnionOperator,
     ViewOperator,
     ViewReaderOperator,
+    WindowOperator,
 )
 from penstock.plan import (
     DifferencePart,
@@ -65,6 +67,7 @@ from penstock.plan import (
     SequencePart,
     UnionPart,
     ViewPart,
+    WindowPart,
     derive_requirement,
 )
 from penstock.state import ALWAYS, Maintenance
@@ -177,6 +180,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_group(part), mode)
             case ProjectPart():
                 return self._compile_inserts(self._compile_projection(part), mode)
+            case WindowPart():
+                return self._compile_inserts(self._compile_window(part), mode)
             case RelationPart():
                 return self._compile_inserts(self._compile_relation(part), mode)
             case ViewPart():
@@ -239,6 +244,14 @@ class Compiler:
             "select",
             [self._compile_part(part.input, CHANGES)],
             lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
+        )
+
+    def _compile_window(self, part: WindowPart) -> ReadablePart:
+        kind = SessionOperator if part.window.kind == "session" else WindowOperator
+        return self._append_operator(
+            part.window.kind,
+            [self._compile_part(part.input, CHANGES)],
+            lambda id_, arcs, outlet: kind(id_, arcs[0], outlet, part, self.maintenance),
         )
 
     # ── joins ────────────────────────────────────────────────────────────────────────────────────────────────────

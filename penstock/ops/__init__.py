@@ -50,6 +50,8 @@ from penstock.ops.protocol import (
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
+from penstock.ops.time_window.hopping import WindowOperator
+from penstock.ops.time_window.session import SessionOperator
 from penstock.ops.union import UnionOperator
 from penstock.ops.view import ViewOperator, ViewReaderOperator
 
@@ -85,6 +87,7 @@ __all__ = [
     "SavedState",
     "SequenceInput",
     "SequenceOperator",
+    "SessionOperator",
     "SlidingAggregateOperator",
     "SourceOperator",
     "SplitRows",
@@ -93,6 +96,7 @@ __all__ = [
     "UnionOperator",
     "ViewOperator",
     "ViewReaderOperator",
+    "WindowOperator",
     "apply_changes",
     "as_batch",
     "as_changes",

@@ -39,6 +39,7 @@ from penstock.plan.query import (
 )
 from penstock.plan.ranges import RangeCondition, find_range_condition
 from penstock.plan.routing import EddyRoute, choose_route
+from penstock.plan.row_transforms import EVENT_TIME, TimeWindow, WindowPart
 from penstock.plan.rules import PlanningContext, plan_body
 from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
@@ -69,6 +70,7 @@ from penstock.plan.tree import (
 from penstock.plan.warnings import QueryWarning, list_query_warnings
 
 __all__ = [
+    "EVENT_TIME",
     "UNLIMITED",
     "Allowances",
     "Branch",
@@ -109,10 +111,12 @@ __all__ = [
     "SliceChain",
     "Statistics",
     "SubPlan",
+    "TimeWindow",
     "Tree",
     "UnionPart",
     "ViewPart",
     "WarningContext",
+    "WindowPart",
     "as_mermaid",
     "as_text",
     "build_join_graph",

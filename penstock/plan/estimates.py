@@ -12,7 +12,7 @@ from math import prod
 
 import pyarrow as pa
 
-from penstock.cql import OuterJoin, QueryBody, Select, SetOperation, Source, Subquery, Table, find_rate
+from penstock.cql import OuterJoin, QueryBody, RowTransform, Select, SetOperation, Source, Subquery, Table, find_rate
 from penstock.expr import Expr, find_columns
 
 ASSUMED_RATE = 1000.0
@@ -77,6 +77,8 @@ def _estimate_answer(body: QueryBody, context: WarningContext) -> float:
             return estimate_rows(body.left, context)
         case OuterJoin():
             return max(estimate_rows(body.left, context), estimate_rows(body.right, context))
+        case RowTransform():
+            return estimate_rows(body.source, context)
         case Select():
             if body.group_by is not None:
                 return float(_GROUPS if body.group_by else 1)

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.cql import OuterJoin, QueryBody, Select, SetOperation, Source, Subquery, View
-from penstock.expr import Expr, find_columns
+from penstock.cql import (
+    WINDOW_END,
+    WINDOW_START,
+    OuterJoin,
+    QueryBody,
+    RowTransform,
+    Select,
+    SetOperation,
+    Source,
+    Stream,
+    Subquery,
+    View,
+    WindowedRows,
+)
+from penstock.errors import InternalError
+from penstock.expr import Column, Expr, find_columns
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.outer_join import OuterJoinParts
 from penstock.plan.physical import plan_join
@@ -21,6 +35,7 @@ from penstock.plan.query import (
     PlanPart,
     UnionPart,
 )
+from penstock.plan.row_transforms import EVENT_TIME, TimeWindow, WindowPart
 from penstock.plan.sequences import plan_sequence
 from penstock.plan.tree import build_left_deep
 
@@ -42,6 +57,10 @@ class Translation:
                 return self._translate_outer_join(body, needed)
             case SetOperation():
                 return self._translate_set(body)
+            case WindowedRows():
+                return _translate_window(body, needed)
+            case RowTransform():
+                raise InternalError("UNKNOWN_BODY", f"the planner has no part for {type(body).__name__}")
         columns = tuple((item.name, item.expr.type) for item in body.items)
         items = tuple((item.name, item.expr) for item in body.items)
         if body.group_by is None:
@@ -92,6 +111,20 @@ class Translation:
         exprs = (*(item.expr for item in shown), *body.on)
         relations = self._translate_relations((body.left, body.right), exprs)
         return OuterJoinParts(body, shown, relations, _join_sources).build()
+
+
+def _translate_window(body: WindowedRows, needed: Collection[str] | None) -> PlanPart:
+    """The windows over the rows of the stream, with the columns that are read."""
+    source, stream = body.source, body.source.relation
+    if not isinstance(stream, Stream):
+        raise InternalError("NOT_A_STREAM", f"a window over {stream.name}, which is not a stream")
+    kept = {item.name: item.expr for item in body.items[:-2] if needed is None or item.name in needed}
+    divided = {column.name: column for column in body.partition}
+    time = Column(source.alias, stream.time, stream.time_type)
+    below = _join_sources(Select((source,), (), ()), tuple({**kept, **divided, EVENT_TIME: time}.items()), {})
+    start, end = (name if needed is None or name in needed else None for name in (WINDOW_START, WINDOW_END))
+    window = TimeWindow(body.kind, body.size, body.slide, stream.time_type, tuple(divided))
+    return WindowPart(below, window, tuple((name, expr.type) for name, expr in kept.items()), start, end)
 
 
 def _join_sources(select: Select, outputs: Outputs, relations: Mapping[str, PlanPart]) -> PlanPart:

@@ -15,6 +15,7 @@ from penstock.cql import (
     OuterJoin,
     Query,
     QueryBody,
+    RowTransform,
     Select,
     SetOperation,
     Source,
@@ -56,7 +57,7 @@ Warnings = Iterator[QueryWarning]
 class JoinScope:
     """A part of a query that reads FROM items: a SELECT, or an outer, semi or anti join."""
 
-    body: Select | OuterJoin
+    body: Select | OuterJoin | RowTransform
     keeper: str | None
     """What keeps its rows: the name of the construct; None if nothing does."""
     reader: str | None
@@ -64,11 +65,13 @@ class JoinScope:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return self.body.sources if isinstance(self.body, Select) else (self.body.left, self.body.right)
+        return (self.body.left, self.body.right) if isinstance(self.body, OuterJoin) else self.body.sources
 
     @property
     def conditions(self) -> tuple[Expr, ...]:
         """The conjuncts over its FROM items."""
+        if isinstance(self.body, RowTransform):
+            return ()
         return self.body.where if isinstance(self.body, Select) else self.body.on
 
     @property
@@ -213,10 +216,12 @@ def list_parts(body: QueryBody, reader: str | None = None) -> Iterator[JoinScope
             yield from list_parts(source.relation.body, part.keeper)
 
 
-def _find_keeper(body: Select | OuterJoin, reader: str | None) -> str | None:
+def _find_keeper(body: Select | OuterJoin | RowTransform, reader: str | None) -> str | None:
     """What keeps the rows of the windows of a body."""
     if isinstance(body, OuterJoin):
         return "the join"
+    if isinstance(body, RowTransform):
+        return reader
     if body.sequence is not None:
         return "the sequence" if body.sequence.mode == "chronicle" else reader
     if body.group_by is not None:
@@ -278,7 +283,7 @@ def _list_aliases(source: Source) -> list[str]:
             return [*_list_aliases(body.left), *_list_aliases(body.right)]
         case Select():
             return [alias for each in body.sources for alias in _list_aliases(each)]
-        case SetOperation():
+        case SetOperation() | RowTransform():
             return [source.alias]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.cql import OuterJoin, QueryBody, Select, SelectItem, SetOperation, Source, Stream, Subquery
+from penstock.cql import OuterJoin, QueryBody, RowTransform, Select, SelectItem, SetOperation, Source, Stream, Subquery
 from penstock.expr import Expr, find_columns
 from penstock.plan import EqualityClass, JoinGraph, build_join_graph, match_equality
 from penstock.spark.route import HashCoordinate, strip_alias
@@ -26,7 +26,8 @@ class GridDimension:
 def list_selects(body: QueryBody) -> Iterator[Select]:
     """The SELECTs of a query, from left to right, subqueries before the SELECT that reads them.
 
-    An outer join is listed as a SELECT over its two sides, without conditions: rows that fail them are kept.
+    An outer join is listed as a SELECT over its two sides, without conditions: rows that fail them are kept; a window
+    function as a SELECT over its stream.
     """
     if isinstance(body, SetOperation):
         yield from list_selects(body.left)
@@ -44,7 +45,9 @@ def count_items(body: QueryBody) -> int:
     return sum(len(select.sources) for select in list_selects(body))
 
 
-def _as_select(body: OuterJoin) -> Select:
+def _as_select(body: OuterJoin | RowTransform) -> Select:
+    if isinstance(body, RowTransform):
+        return Select((body.source,), (), tuple(item for item in body.items if find_columns(item.expr)[0].alias))
     conditions = tuple(SelectItem("", expr) for expr in body.on)
     return Select((body.left, body.right), (), (*body.items, *conditions))
 

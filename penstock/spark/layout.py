@@ -14,7 +14,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql import Query, QueryBody, Select, SetOperation, Source, Stream, Subquery, Window
+from penstock.cql import Query, QueryBody, RowTransform, Select, SetOperation, Source, Stream, Subquery, Window
 from penstock.errors import InternalError, UnsupportedError
 from penstock.expr import Expr, find_columns
 from penstock.plan import JoinGraph, build_join_graph
@@ -232,6 +232,8 @@ def map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBod
     if isinstance(body, SetOperation):
         left = map_sources(body.left, change)
         return replace(body, left=left, right=map_sources(body.right, change))
+    if isinstance(body, RowTransform):
+        return replace(body, source=change(_map_subquery(body.source, change)))
     sources = body.sources if isinstance(body, Select) else (body.left, body.right)
     below = [_map_subquery(source, change) for source in sources]
     changed = tuple(map(change, below))

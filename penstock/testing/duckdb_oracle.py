@@ -17,7 +17,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cql import Emit, OuterJoin, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Window
+from penstock.cql import (
+    Emit,
+    OuterJoin,
+    Query,
+    QueryBody,
+    RowTransform,
+    Select,
+    SeqMode,
+    Source,
+    Stream,
+    Subquery,
+    Window,
+)
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
 from penstock.testing.duckdb_sequence import pair_sequence
@@ -31,12 +43,9 @@ from penstock.testing.duckdb_sql import (
     to_plain_table,
     to_typed_column,
 )
+from penstock.testing.duckdb_transforms import BORN, DIES, MAX_TIME, MIN_TIME, format_transform
 from penstock.testing.interval_operators import ALWAYS, FOREVER
 from penstock.testing.oracle import TooManyRows, bind_text
-
-MAX_TIME = 2**62
-MIN_TIME = -MAX_TIME
-BORN, DIES = '" born"', '" dies"'  # no column of a stream has this name
 
 
 def expected_by_duckdb(
@@ -106,6 +115,8 @@ class _DuckDBOracle:
             return self.store_select(body)
         if isinstance(body, OuterJoin):
             return self.store_outer_join(body)
+        if isinstance(body, RowTransform):
+            return self.store(format_transform(body, self.store_valid_rows(body.source, ())))
         left, right = self.store_body(body.left), self.store_body(body.right)
         width = len(body.items)
         columns = [f"c{place}" for place in range(width)]

@@ -20,7 +20,20 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cql import Catalog, Emit, OuterJoin, Query, QueryBody, Select, SeqMode, Source, Stream, Subquery, Table
+from penstock.cql import (
+    Catalog,
+    Emit,
+    OuterJoin,
+    Query,
+    QueryBody,
+    RowTransform,
+    Select,
+    SeqMode,
+    Source,
+    Stream,
+    Subquery,
+    Table,
+)
 from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.interval_operators import (
@@ -33,6 +46,7 @@ from penstock.testing.interval_operators import (
     list_change_times,
 )
 from penstock.testing.row_evaluator import Env, Evaluator, Row, compile_expr, from_plain, to_comparison_key, to_plain
+from penstock.testing.transform_oracle import transform_rows
 
 T = TypeVar("T")
 LIMIT_FACTOR = 6  # the limit on partial combinations, as a multiple of the limit on the answer
@@ -119,6 +133,9 @@ def _compute_answer(
         return _compute_select(body, given, limit, classes)
     if isinstance(body, OuterJoin):
         return _compute_outer_join(body, given, limit, classes)
+    if isinstance(body, RowTransform):
+        pool = _list_valid_tuples(body.source, given, limit, classes)
+        return transform_rows(body, [ValidRow((each.row,), each.born, each.dies) for each in pool])
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
     return left + right if body.kind == "union all" else compute_except(left, right)
 

@@ -56,7 +56,7 @@ def random_views_case(seed: int, *, rows: int = 14, limit: int = 1500, **knobs: 
         rng = random.Random(f"penstock views {seed}.{attempt}")
         base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
                            **knobs)  # fmt: skip
-        writer = _RelationWriter(rng, base.declarations)
+        writer = RelationWriter(rng, base.declarations)
         views = {"v1": writer.write_query(1), "v2": writer.write_over(("v1",), 1)}
         body = writer.write_over(("v1", "v2"), 1)
         how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
@@ -80,21 +80,21 @@ def _write_emit(how: str, text: str) -> str:
 
 def random_relations_text(rng: random.Random, streams: Sequence[Stream], depth: int = 2) -> str:
     """The text of a query over the streams of a generated case."""
-    writer = _RelationWriter(rng, streams)
+    writer = RelationWriter(rng, streams)
     text = writer.write_query(depth)
     how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
     return _write_emit(how, text)
 
 
 @dataclass(frozen=True)
-class _Relation:
+class RelationText:
     """A FROM item as text, and the integer columns that can be read of it."""
 
     text: str
     columns: tuple[str, ...]
 
 
-class _RelationWriter:
+class RelationWriter:
     """Writes query texts. Every query has the integer columns k, n and, in some forms, m."""
 
     def __init__(self, rng: random.Random, streams: Sequence[Stream]) -> None:
@@ -107,11 +107,11 @@ class _RelationWriter:
         rng = self.rng
         if depth and rng.random() < 0.2:
             name = self._name_alias()
-            shared = _Relation(f"{name}", ("k", "n"))
+            shared = RelationText(f"{name}", ("k", "n"))
             inner = self._write_body(depth - 1)
             left, right = self._name_alias(), self._name_alias()
-            items = [_Relation(f"{shared.text} AS {left}", self._qualify(left, shared.columns)),
-                     _Relation(f"{shared.text} AS {right}", self._qualify(right, shared.columns))]  # fmt: skip
+            items = [RelationText(f"{shared.text} AS {left}", self._qualify(left, shared.columns)),
+                     RelationText(f"{shared.text} AS {right}", self._qualify(right, shared.columns))]  # fmt: skip
             return f"WITH {name} AS ({inner}) {self._write_select(self._join(items))}"
         return self._write_body(depth)
 
@@ -120,7 +120,7 @@ class _RelationWriter:
         items = []
         for name in self.rng.sample(names, len(names)):
             alias = self._name_alias()
-            items.append(_Relation(f"{name} AS {alias}", self._qualify(alias, ("k", "n"))))
+            items.append(RelationText(f"{name} AS {alias}", self._qualify(alias, ("k", "n"))))
         if self.rng.random() < 0.5:
             items.append(self._write_item(depth))
         source = self._join(items)
@@ -137,12 +137,12 @@ class _RelationWriter:
             return self._write_group(source)
         return self._write_select(source, "DISTINCT " if kind == "distinct" else "")
 
-    def _write_select(self, source: _Relation, words: str = "") -> str:
+    def _write_select(self, source: RelationText, words: str = "") -> str:
         one, other = self._draw_columns(source)
         where = f" WHERE {self._write_condition(source)}" if self.rng.random() < 0.4 else ""
         return f"SELECT {words}{one} AS k, {other} AS n FROM {source.text}{where}"
 
-    def _write_group(self, source: _Relation) -> str:
+    def _write_group(self, source: RelationText) -> str:
         key, value = self._draw_columns(source)
         call = self.rng.choice(("COUNT(*)", f"COUNT({value})", f"MAX({value})", f"MIN({value})", f"SUM({value})"))
         having = self.rng.choice(("", "", " HAVING COUNT(*) > 1"))
@@ -152,52 +152,52 @@ class _RelationWriter:
 
     # ── FROM ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write_from(self, depth: int) -> _Relation:
+    def _write_from(self, depth: int) -> RelationText:
         return self._join([self._write_item(depth) for _ in range(self.rng.choice((1, 2, 2, 3)))])
 
-    def _write_item(self, depth: int) -> _Relation:
+    def _write_item(self, depth: int) -> RelationText:
         rng, alias = self.rng, self._name_alias()
         if depth and rng.random() < 0.4:
-            return _Relation(f"({self._write_body(depth - 1)}) AS {alias}", self._qualify(alias, ("k", "n")))
+            return RelationText(f"({self._write_body(depth - 1)}) AS {alias}", self._qualify(alias, ("k", "n")))
         stream = rng.choice(self.streams)
         kind = rng.choice(("range", "range", "range", "rows", "partition", "now", "unbounded"))
         window = random_window(rng, kind, rng.choice((3, 8)), self.unit)
         names = [name for name in stream.schema.names if name in _NUMBERS]
-        return _Relation(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
+        return RelationText(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
 
-    def _join(self, items: Sequence[_Relation]) -> _Relation:
+    def _join(self, items: Sequence[RelationText]) -> RelationText:
         """The items, joined from left to right, with the last two in parentheses or not."""
         if len(items) == 1:
             return items[0]
         if len(items) > 2 and self.rng.random() < 0.3:
             last = self._join(items[-2:])
-            return self._join([*items[:-2], _Relation(f"({last.text})", last.columns)])
+            return self._join([*items[:-2], RelationText(f"({last.text})", last.columns)])
         joined = items[0]
         for item in items[1:]:
             joined = self._join_pair(joined, item)
         return joined
 
-    def _join_pair(self, left: _Relation, right: _Relation) -> _Relation:
+    def _join_pair(self, left: RelationText, right: RelationText) -> RelationText:
         rng = self.rng
         kind = rng.choice(JOINS)
-        both = _Relation(f"{left.text} {kind} {right.text}", (*left.columns, *right.columns))
+        both = RelationText(f"{left.text} {kind} {right.text}", (*left.columns, *right.columns))
         if kind == "CROSS JOIN":
             return both
         terms = [f"{rng.choice(left.columns)} {rng.choice(('=', '=', '=', '<'))} {rng.choice(right.columns)}"]
         if rng.random() < 0.3:
             terms.append(self._write_condition(both))
         shown = left.columns if kind in ("SEMI JOIN", "ANTI JOIN") else both.columns
-        return _Relation(f"{both.text} ON {' AND '.join(terms)}", shown)
+        return RelationText(f"{both.text} ON {' AND '.join(terms)}", shown)
 
     # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write_condition(self, source: _Relation) -> str:
+    def _write_condition(self, source: RelationText) -> str:
         one, other = self._draw_columns(source)
         return self.rng.choice(
             (f"{one} > 0", f"{one} IS NULL", f"{one} IS NOT NULL", f"{one} <= {other}", f"{one} <> 2")
         )
 
-    def _draw_columns(self, source: _Relation) -> tuple[str, str]:
+    def _draw_columns(self, source: RelationText) -> tuple[str, str]:
         return self.rng.choice(source.columns), self.rng.choice(source.columns)
 
     def _name_alias(self) -> str:

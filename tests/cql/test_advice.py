@@ -112,23 +112,21 @@ def read_reports(text: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("wrong", [
-    "SELECT COUNT(*) AS n FROM TUMBLE(a, ts, INTERVAL '10' MINUTES)",
     "SELECT COUNT(*) AS n FROM a GROUP BY TUMBLE(ts, INTERVAL '10' MINUTE)",
-    "SELECT COUNT(*) AS n FROM a GROUP BY window(ts, '10 minutes')",
     "SELECT COUNT(*) AS n FROM a GROUP BY DATE_TRUNC('hour', ts)",
     "SELECT COUNT(*) AS n FROM a WINDOW TUMBLING (SIZE 10 MINUTES)",
 ])  # fmt: skip
-def test_tumbling_window_as_slide(wrong: str) -> None:
+def test_tumbling_window_in_from(wrong: str) -> None:
     error = refuse(wrong)
     assert error.condition == "UNSUPPORTED_TIME_WINDOW"
-    assert "FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES]" in error.message
-    reports = [
-        (n, ts) for n, ts in read_reports("SELECT COUNT(*) AS n FROM a [RANGE 10 MINUTES SLIDE 10 MINUTES]") if n
-    ]
+    assert "FROM TUMBLE(s, ts, INTERVAL '10' MINUTES)" in error.message
+    windows = "TUMBLE(a, ts, INTERVAL '10' MINUTES) GROUP BY window_start, window_end"
+    reports = read_reports(f"DSTREAM (SELECT COUNT(*) AS n, window_end FROM {windows})")
+    last = {end: n for n, end, _ in reports}
     expected = ask_duckdb(
-        "SELECT COUNT(*), time_bucket(INTERVAL 10 MINUTE, ts) + INTERVAL 10 MINUTE FROM a GROUP BY ALL"
+        "SELECT time_bucket(INTERVAL 10 MINUTE, ts) + INTERVAL 10 MINUTE, COUNT(*) FROM a GROUP BY ALL"
     )
-    assert Counter(reports) == expected
+    assert Counter(last.items()) == expected
 
 
 def test_over_is_explained_by_what_runs() -> None:
@@ -177,8 +175,6 @@ def test_aggregate_over_a_derived_aggregate_differs() -> None:
          "SELECT COUNT(*) AS n FROM a [RANGE 10 MINUTES SLIDE 10 MINUTES]"),
         ("SELECT k FROM a QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1", "UNSUPPORTED_QUALIFY",
          "s [PARTITION BY k ROWS n]", "SELECT k FROM a [PARTITION BY k ROWS 1]"),
-        ("SELECT COUNT(*) FILTER (WHERE x > 2) AS n FROM a", "UNSUPPORTED_FILTER", "SUM(CASE WHEN condition THEN 1",
-         "SELECT SUM(CASE WHEN x > 2 THEN 1 ELSE 0 END) AS n FROM a"),
         ("SELECT k FROM a ORDER BY k", "UNSUPPORTED_ORDER_BY", "remove it", "SELECT k FROM a"),
         ("SELECT k FROM a LIMIT 3", "UNSUPPORTED_LIMIT", "[ROWS n]", "SELECT k FROM a [ROWS 3]"),
         ("SELECT k FROM a EXCEPT ALL SELECT k FROM b", "UNSUPPORTED_EXCEPT_ALL", "EXCEPT has each row once",

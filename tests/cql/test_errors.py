@@ -165,7 +165,6 @@ def test_mistakes(text: str, condition: str, at: str, says: str) -> None:
         ("SELECT value FROM temperature ORDER BY value", "ORDER_BY", "ORDER BY"),
         ("SELECT value FROM temperature LIMIT 5", "LIMIT", "LIMIT"),
         ("SELECT SUM(value) OVER (PARTITION BY ts) FROM temperature", "OVER", "SUM(value) OVER (PARTITION BY ts)"),
-        ("SELECT SUM(value) FILTER (WHERE TRUE) FROM temperature", "FILTER", "SUM(value) FILTER"),
         ("SELECT value FROM temperature UNION SELECT value FROM humidity", "UNION", "UNION"),
         ("SELECT value FROM temperature UNION DISTINCT SELECT value FROM humidity", "UNION_DISTINCT", "UNION DISTINCT"),
         ("SELECT value FROM temperature EXCEPT ALL SELECT value FROM humidity", "EXCEPT_ALL", "EXCEPT ALL"),

@@ -1,0 +1,1 @@
+"""Windows of time [start, end) over the rows of a stream: TUMBLE, HOP and SESSION."""

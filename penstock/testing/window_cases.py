@@ -1,0 +1,109 @@
+"""Random cases with TUMBLE, HOP and SESSION, alone, in groups and inside relations of all kinds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.cql import Stream
+from penstock.testing.case import Case
+from penstock.testing.generate import random_case
+from penstock.testing.oracle import TooManyRows, expected
+from penstock.testing.relation_cases import RelationText, RelationWriter
+
+ATTEMPTS = 15
+_NUMBERS = ("x", "y", "z", "id")
+
+
+def random_windows_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 1, **knobs: Any) -> Case:
+    """A case whose query has time windows; other knobs are those of `random_case`."""
+    for attempt in range(ATTEMPTS):
+        rng = random.Random(f"penstock windows {seed}.{attempt}")
+        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
+                           **knobs)  # fmt: skip
+        query = random_windows_text(rng, base.declarations, depth)
+        case = replace(base, seed=seed, query=query, plan="")
+        try:
+            answer = expected(query, case.accepted, {}, case.times, limit=limit)
+        except TooManyRows:
+            rows = max(3, rows * 2 // 3)
+            continue
+        if answer.num_rows or attempt > ATTEMPTS - 3:
+            vars(case)["expected"] = answer  # fills the cached property
+            return case
+    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+
+def random_windows_text(rng: random.Random, streams: Sequence[Stream], depth: int = 1) -> str:
+    """The text of a query over the streams of a generated case."""
+    text = WindowWriter(rng, streams).write_query(depth)
+    how = rng.choice(("", "", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
+    return f"{how} ({text})" if how.endswith("STREAM") else text + how
+
+
+class WindowWriter(RelationWriter):
+    """Writes query texts in which streams are read through window functions."""
+
+    def _write_body(self, depth: int) -> str:
+        if self.rng.random() < 0.5:
+            return self._write_window_group()
+        return super()._write_body(depth)
+
+    def _write_item(self, depth: int) -> RelationText:
+        if self.rng.random() < 0.6:
+            return self._write_windowed(self._name_alias())
+        return super()._write_item(depth)
+
+    def _write_windowed(self, alias: str) -> RelationText:
+        stream = self.rng.choice(self.streams)
+        names = [name for name in stream.schema.names if name in _NUMBERS]
+        return RelationText(f"{self._write_call(stream)} AS {alias}", self._qualify(alias, names))
+
+    def _write_call(self, stream: Stream) -> str:
+        rng = self.rng
+        slide, more = self._write_amount(rng.randint(1, 4)), rng.randint(0, 5)
+        kind = rng.choice(("TUMBLE", "TUMBLE", "HOP", "HOP", "SESSION"))
+        if kind == "TUMBLE":
+            arguments, by = [self._write_amount(rng.randint(1, 8))], ""
+        elif kind == "HOP":
+            arguments, by = [slide, self._write_amount(int(slide.split()[0]) + more)], ""
+        else:
+            by = rng.choice(("", " PARTITION BY x", " PARTITION BY x, y"))
+            arguments = [slide]
+        inside = ", ".join([f"{stream.name}{by}", stream.time, *arguments])
+        if rng.random() < 0.3:
+            inside = ", ".join([f"TABLE {stream.name}{by}", f"DESCRIPTOR({stream.time})", *arguments])
+            return f"TABLE({kind}({inside}))"
+        return f"{kind}({inside})"
+
+    def _write_amount(self, number: int) -> str:
+        return f"{number} {self.unit}" if self.unit else f"{number}"
+
+    def _write_window_group(self) -> str:
+        """An aggregate of each window, over one windowed stream or a join of two in the same window."""
+        rng, alias = self.rng, self._name_alias()
+        item = self._write_windowed(alias)
+        if rng.random() < 0.4:
+            other = self._name_alias()
+            right = replace_alias(item, alias, other)
+            kind = rng.choice(("JOIN", "LEFT JOIN", "FULL JOIN"))
+            text = f"{item.text} {kind} {right.text} ON {alias}.window_start = {other}.window_start"
+            text += f" AND {alias}.window_end = {other}.window_end AND {alias}.x = {other}.x"
+            item = RelationText(text, (*item.columns, *right.columns))
+        value, key = rng.choice(item.columns), rng.choice(item.columns)
+        keys = [f"{alias}.window_start", f"{alias}.window_end", *([key] if rng.random() < 0.5 else [])]
+        condition = self._write_condition(item)
+        shown = rng.choice((
+            "COUNT(*)", f"SUM({value})", f"MAX({value})", f"COUNT(*) FILTER (WHERE {condition})",
+            f"SUM({value}) FILTER (WHERE {condition})",
+        ))  # fmt: skip
+        grouped = key if len(keys) == 3 else "COUNT(*)"
+        return f"SELECT {grouped} AS k, {shown} AS n FROM {item.text} GROUP BY {', '.join(keys)}"
+
+
+def replace_alias(item: RelationText, alias: str, other: str) -> RelationText:
+    """The same FROM item under another alias."""
+    columns = tuple(f"{other}.{column.partition('.')[2]}" for column in item.columns)
+    return RelationText(f"{item.text.removesuffix(f' AS {alias}')} AS {other}", columns)
