@@ -84,6 +84,11 @@ class LeafIndexes:
         elif key in self._chains:
             yield self._chains[key].list_used_codes(self._rows.base, self._rows.end)
 
+    def encode_keys(self, key: Key, ids: I64) -> I32:
+        """The key codes of stored rows."""
+        parts = [self._rows.codes(id_, ids) for id_ in key]
+        return self._keys.encode(key, parts, ids.size, insert=True)
+
     def _get_chains(self, key: Key) -> ChainIndex:
         index = self._chains.get(key)
         if index is None:
@@ -92,9 +97,7 @@ class LeafIndexes:
         return index
 
     def _chain_rows(self, key: Key, index: ChainIndex, first: int) -> None:
-        ids = np.arange(first, self._rows.end)
-        parts = [self._rows.codes(id_, ids) for id_ in key]
-        codes = self._keys.encode(key, parts, ids.size, insert=True)
+        codes = self.encode_keys(key, np.arange(first, self._rows.end))
         index.append(first, codes, self._keys.code_limit(key))
 
     def _sort_rows(self, name: str, ordered: SortedIndex, first: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
 from penstock.join.node_reader import NodeReader
 from penstock.join.probes import ProbeResult, Probes
@@ -70,8 +71,16 @@ class NodeState:
         """The rows that match probes by the key, or by the number that a range condition compares."""
         table, scratch = self.table, self._context.probe_buffer
         if probes.ranges is not None and ordered_by is not None:
-            read = self._make_number_reader(ordered_by)
-            blocks = table.probe_range(*probes.ranges, probes.born, probes.dies, probes.old_only, read, scratch)
+            column = ordered_by.left if ordered_by.left.alias in self._plan.aliases else ordered_by.right
+            blocks = table.probe_range(
+                *probes.ranges,
+                probes.born,
+                probes.dies,
+                probes.old_only,
+                column,
+                self._make_number_reader(column),
+                scratch,
+            )
         else:
             parts = [probes.key_codes[id_] for id_ in self.key]
             codes = self._context.keys.encode(self.key, parts, len(probes), insert=False)
@@ -85,9 +94,8 @@ class NodeState:
             else:
                 yield ProbeResult(block.probe, rows)
 
-    def _make_number_reader(self, condition: RangeCondition) -> Callable[[JoinRows], F64]:
+    def _make_number_reader(self, column: Column) -> Callable[[JoinRows], F64]:
         """Read the numbers that the sibling's range condition compares."""
-        column = condition.left if condition.left.alias in self._plan.aliases else condition.right
         return lambda rows: to_floats(self._context.make_reader(self._plan, rows)(column))
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,13 +141,12 @@ class NodeState:
 
     def take_over(self, former: NodeState) -> None:
         """Take over the rows of a node over the same leaves in an earlier tree."""
-        aliases = self._plan.aliases
-        if former._plan.aliases == aliases and former.key == self.key:
+        order = [former._plan.aliases.index(alias) for alias in self._plan.aliases]
+        if former.key == self.key:
             self.table = former.table
-            self.table.drop_sorted_index()
+            self.table.reorder(order)
         else:
             rows = former.read_living()
-            order = [former._plan.aliases.index(alias) for alias in aliases]
             self.rebuild(JoinRows(rows.ids[order], rows.born, rows.dies))
 
 

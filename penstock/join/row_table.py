@@ -4,16 +4,17 @@ Law: `probe` returns every stored row with the probe's code whose interval overl
 rebuild finds them dead; a dead row never matches, because intervals that do not overlap stay so.
 
 State per row: key code, born, dies, chain link, one id per alias, and whether the row belongs to the current batch.
-Cost: O(1) per insert; a rebuild each time the table has doubled since the last one.
+Cost: O(1) per insert; a rebuild each time the table has doubled since the last one; O(1) for another order of aliases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
 from penstock.join.row_set import RowSet
 from penstock.state import (
@@ -55,9 +56,12 @@ class RowTable:
         self._next_older: I64 = np.empty(capacity, np.int64)
         self._fresh: U8 = np.zeros(capacity, np.uint8)
         self._ids: NDArray[np.int64] = np.empty((self._width, capacity), np.int64)
+        self._lines: I64 | None = None
+        """By the place of an alias, its line in `_ids`; None if the lines are in the order of the aliases."""
         self._head: I64 = np.full(capacity, NONE, np.int64)
         self._row_set = RowSet()
         self._sorted_index: SortedIndex | None = None
+        self._sorted_by: Column | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -69,7 +73,8 @@ class RowTable:
 
     def find_absent(self, rows: JoinRows) -> Mask:
         """Which rows the table does not hold. The caller must insert exactly those, in this order."""
-        return self._row_set.add(rows.ids, self._ids, self.size)
+        ids = rows.ids if self._lines is None else rows.ids[np.argsort(self._lines)]
+        return self._row_set.add(ids, self._ids, self.size)
 
     def insert(self, rows: JoinRows, codes: I32, code_limit: int, fresh: Mask | bool) -> None:
         """Add rows whose key codes are all below `code_limit`; `fresh` are those with a tuple of this batch."""
@@ -83,7 +88,7 @@ class RowTable:
         self._codes[here] = codes
         self._born[here] = rows.born
         self._dies[here] = rows.dies
-        self._ids[:, here] = rows.ids
+        self._ids[slice(None) if self._lines is None else self._lines, here] = rows.ids
         self._fresh[here] = fresh
         chain_append(codes, first, _NO_RING, self._head, self._next_older)
 
@@ -103,34 +108,43 @@ class RowTable:
         return ProbeTarget(_NO_RING, 0, self.size, self._born, self._dies, fresh)
 
     def probe_range(
-        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, read_numbers: Callable[[JoinRows], F64],
-        scratch: ProbeBuffer,
+        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, column: Column,
+        read_numbers: Callable[[JoinRows], F64], scratch: ProbeBuffer,
     ) -> Iterator[PairBlock]:  # fmt: skip
-        """Blocks of (probe, position) where the row's number, see `read_numbers`, lies in the probe's range."""
-        if self._sorted_index is None:
-            self._sorted_index, self._sorted_until = SortedIndex(), 0
+        """Blocks of (probe, position) where the row's number in `column` lies in the probe's range."""
+        if self._sorted_index is None or self._sorted_by != column:
+            self._sorted_index, self._sorted_by, self._sorted_until = SortedIndex(), column, 0
         if self._sorted_until < self.size:
-            new = slice(self._sorted_until, self.size)
-            rows = JoinRows(self._ids[:, new], self._born[new], self._dies[new])
+            new = self._read_slice(self._sorted_until)
             positions = np.arange(self._sorted_until, self.size)
-            self._sorted_index.add(read_numbers(rows), positions, lambda old: np.ones(old.size, np.bool_))
+            self._sorted_index.add(read_numbers(new), positions, lambda old: np.ones(old.size, np.bool_))
             self._sorted_until = self.size
         return self._sorted_index.probe(lows, highs, born, dies, self._make_target(old_only), scratch)
 
     def read_ids(self, positions: I64) -> NDArray[np.int64]:
-        return self._ids.take(positions, axis=1)
+        if self._lines is None:
+            return self._ids.take(positions, axis=1)
+        ids = np.empty((self._width, positions.size), np.int64)
+        for place, line in enumerate(self._lines):
+            self._ids[line].take(positions, out=ids[place])
+        return ids
 
     def rows(self) -> JoinRows:
         """All rows, dead rows that are not purged yet included."""
-        here = slice(0, self.size)
-        return JoinRows(self._ids[:, here], self._born[here], self._dies[here])
+        return self._read_slice(0)
+
+    def _read_slice(self, first: int) -> JoinRows:
+        here = slice(first, self.size)
+        ids = self._ids[:, here] if self._lines is None else self._ids[self._lines, here]
+        return JoinRows(ids, self._born[here], self._dies[here])
 
     def codes(self) -> I32:
         return self._codes[: self.size]
 
-    def drop_sorted_index(self) -> None:
-        """Drop the sorted index: another sibling may compare another number."""
-        self._sorted_index = None
+    def reorder(self, order: Sequence[int]) -> None:
+        """Take another order of aliases: the alias at place i was at `order[i]` before. No row is copied."""
+        lines = np.array(order) if self._lines is None else self._lines[list(order)]
+        self._lines = None if np.array_equal(lines, np.arange(self._width)) else lines
 
     def end_batch(self) -> None:
         """The current batch is over: no row is fresh any more."""

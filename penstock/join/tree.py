@@ -74,7 +74,7 @@ class JoinTree:
         self.plan = plan
         if self.shedding is not None:
             self.shedding.reshape(require_tree(plan.tree))
-        self.completion = CompletionTracker(self.stores, self.context.first_row)
+        self.completion = CompletionTracker(self.context)
         self._gate_control = GateControl(self.context, self.find_policy, self.completion)
         self.early_node: EarlyNode | None = None
         self.root: TreeNode | EddyNode

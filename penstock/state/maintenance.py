@@ -49,6 +49,8 @@ class Maintenance:
     """... plus this number of rows."""
     demand_rows: int = 4096
     """Demand is computed again after a quarter of this many tuples, or of the stored tuples, has arrived."""
+    counted_rows: int = 1 << 14
+    """After a migration, the keys of this many older tuples are counted per batch."""
     unite_every: int = 16
     """After every so many batches, filter groups with equal filters are merged if possible."""
     block: int = 1 << 16
@@ -111,6 +113,7 @@ SMALLEST = Maintenance(
     dead_per_living_shared=0.0,
     dead_rows=0,
     demand_rows=0,
+    counted_rows=1,
     unite_every=1,
     block=1,
     narrow_sets=1,

@@ -2,20 +2,21 @@
 
 Law: a node that is not tracked here lacks no demanded row. A tracked node may lack only rows made of leaf rows before
 its marks, and none whose key is among its complete keys. It is complete once all marked rows of one of its leaves have
-died or have been pushed up.
+died or have been pushed up, or once the keys of all of them are complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.join.completion.key_count import KeyCount
 from penstock.join.leaf_node import LeafNode
-from penstock.join.leaf_store import LeafStore
 from penstock.join.node import JoinNode, TreeNode
-from penstock.plan import Tree
+from penstock.join.tree_context import TreeContext
+from penstock.plan import Key, Tree
 from penstock.state import I32, CodeSet, Renumbering
 
 
@@ -29,21 +30,24 @@ class MissingRows:
     marks: dict[str, int]
     pushed_leaf: str | None = None
     cursor: int = 0
+    key_count: KeyCount | None = None
+    """The keys of the marked rows, from the first time that they are counted on."""
 
     def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
         for alias in self.marks.keys() & renumbered.keys():
             self.marks[alias] = renumbered[alias].map_mark(self.marks[alias])
             if alias == self.pushed_leaf:
                 self.cursor = renumbered[alias].map_mark(self.cursor)
+        if self.key_count is not None:
+            self.key_count.renumber(renumbered)
 
 
 class CompletionTracker:
     """The incomplete nodes of a tree, lower ones first."""
 
-    def __init__(self, stores: Mapping[str, LeafStore], first_row: Callable[[str], int]) -> None:
-        """`first_row`: by alias, the first row of a leaf that the tree reads."""
-        self._stores = stores
-        self._first_row = first_row
+    def __init__(self, context: TreeContext) -> None:
+        self._context = context
+        self._stores = context.stores
         self._missing: dict[JoinNode, MissingRows] = {}
 
     def __bool__(self) -> bool:
@@ -69,7 +73,7 @@ class CompletionTracker:
         if complete:
             return
         if former is not None and old is not None and former in before._missing and former.ungated:
-            self._missing[node] = before._missing[former]
+            self._missing[node] = replace(before._missing[former], key_count=None)
             state.complete_keys = old.complete_keys if old.key == state.key else CodeSet()
         else:
             self.mark_incomplete(node)
@@ -123,15 +127,35 @@ class CompletionTracker:
                 node.complete_for(parts, parts[0].size, old_only=True)
 
     def apply_renumbering(self, renumbered: Mapping[str, Renumbering]) -> None:
-        """Renumber the marks. A node is complete once all marked rows of one of its leaves have died."""
+        """Renumber the marks, and find the nodes that are complete by now."""
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
-            if any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items()):
+            died = any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items())
+            if died or self._has_complete_keys(node, missing):
                 self._mark_complete(node)
+
+    def _has_complete_keys(self, node: JoinNode, missing: MissingRows) -> bool:
+        """Whether the keys of all marked rows of one leaf are known and complete."""
+        if node.state is None or not node.state.complete_keys:
+            return False
+        if missing.key_count is None:
+            leaves = [leaf for leaf in missing.marks if self._has_classes(leaf, node.state.key)]
+            if not leaves:
+                return False
+            alias = min(leaves, key=lambda name: missing.marks[name] - self._context.first_row(name))
+            missing.key_count = KeyCount(alias, node.state.key)
+        count = missing.key_count
+        first, mark = self._context.first_row(count.alias), missing.marks[count.alias]
+        known = count.add_rows(self._stores[count.alias], first, mark, self._context.maintenance.counted_rows)
+        return known and count.is_within(node.state.complete_keys)
+
+    def _has_classes(self, alias: str, key: Key) -> bool:
+        return all(self._stores[alias].rows.has_class(id_) for id_ in key)
 
     def forget_keys(self) -> None:
         """Forget which keys are complete, because codes stand for other values from now on."""
-        for node in self._missing:
+        for node, missing in self._missing.items():
+            missing.key_count = None
             if node.state is not None:
                 node.state.complete_keys = CodeSet()
 
@@ -140,7 +164,7 @@ class CompletionTracker:
         while rows > 0 and self._missing:
             node, missing = next(iter(self._missing.items()))
             alias = missing.pushed_leaf or self._choose_leaf(node, missing)
-            first = max(missing.cursor, self._first_row(alias))
+            first = max(missing.cursor, self._context.first_row(alias))
             end = max(first, min(first + rows, missing.marks[alias]))
             node.insert_absent(node.filter_demanded(node.expand(alias, np.arange(first, end))))
             missing.pushed_leaf, missing.cursor = alias, end
