@@ -6,7 +6,7 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab clean
+.PHONY: help setup demo test test-matrix wheel storm bounds mutants faults check soak lab services services-stop clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -58,6 +58,13 @@ soak: $(READY) ## the long tests
 lab: $(READY) ## measure the engine: tables, JSON and figures in out/lab
 	$(BIN)/penstock lab all --out $(OUT) --json $(OUT)/lab.json
 
+services: $(READY) ## start Kafka and PostgreSQL on loopback for the tests of connectors; installs what is missing
+	@$(BIN)/python scripts/services.py start --install
+
+services-stop: $(READY) ## stop what make services started
+	@$(BIN)/python scripts/services.py stop
+
 clean: ## remove what was built (.venv stays; delete it by hand)
+	@test ! -e build/services/state.json || $(PYTHON) scripts/services.py stop
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find penstock tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,7 @@ from penstock.errors import (
 )
 
 if TYPE_CHECKING:
+    from penstock.cql import secret, secret_file
     from penstock.engine import Engine
     from penstock.spark import sinks
     from penstock.spark.pipeline import Pipeline
@@ -30,6 +31,8 @@ __all__ = [
     "ResourceError",
     "UnsupportedError",
     "__version__",
+    "secret",
+    "secret_file",
     "sinks",
 ]
 
@@ -40,6 +43,8 @@ logging.getLogger("penstock").addHandler(logging.NullHandler())
 _LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),
     "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
+    "secret": ("penstock.cql", "secret"),
+    "secret_file": ("penstock.cql", "secret_file"),
     "sinks": ("penstock.spark.sinks", None),
 }
 

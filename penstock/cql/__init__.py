@@ -38,6 +38,7 @@ from penstock.cql.errors import (
     suggest_similar,
 )
 from penstock.cql.script import Script, bind_script_text, read_script
+from penstock.cql.secrets import is_secret, redact, resolve_secret, resolve_secrets, secret, secret_file
 from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
 from penstock.cql.windows import UNBOUNDED, Range, Window
 
@@ -94,9 +95,15 @@ __all__ = [
     "format_duration",
     "format_excerpt",
     "format_type",
+    "is_secret",
     "is_unknown_relation",
     "parse_duration",
     "read_script",
+    "redact",
+    "resolve_secret",
+    "resolve_secrets",
+    "secret",
+    "secret_file",
     "suggest_similar",
     "to_arrow_type",
     "zone_columns",

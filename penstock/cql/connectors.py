@@ -42,6 +42,7 @@ SOURCE_FORMATS: dict[str, SourceFormat] = {
     "rate": SourceFormat((), ("timestamp", "value")),
     "rate-micro-batch": SourceFormat((("rowsPerBatch",),), ("timestamp", "value")),
     "socket": SourceFormat((("host",), ("port",)), ("value", "timestamp")),
+    "postgres": SourceFormat((("table",),), streams=False),
     "jdbc": SourceFormat((("url",), ("dbtable", "query")), streams=False),
 }
 

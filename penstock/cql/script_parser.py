@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sqlglot.errors import ParseError
@@ -12,6 +13,7 @@ from penstock.cql.catalog import Timestamps
 from penstock.cql.dialect import CqlDialect, make_nesting_error, tokenize, translate_error
 from penstock.cql.errors import CqlError
 from penstock.cql.query_parser import QueryParser
+from penstock.cql.secrets import SECRET_FUNCTIONS, secret, secret_file
 from penstock.cql.syntax import (
     Amount,
     ColumnSyntax,
@@ -28,6 +30,7 @@ from penstock.cql.syntax import (
 )
 
 _WATERMARK_ADVICE = "write TIMESTAMP BY ts LATENESS 5 SECONDS after the columns"
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _TIMESTAMPS: dict[str, Timestamps] = {"EXTERNAL": "external", "INTERNAL": "internal", "LATENT": "latent"}
 
 
@@ -194,14 +197,16 @@ class ScriptParser(QueryParser):
         return ConnectorSyntax(".".join(parts), options, self.span_since(first))
 
     def _read_option(self) -> tuple[str, str]:
-        """A key (a string or dotted words) and a value (a string, a number, true or false)."""
+        """A key (a string or dotted words) and a value (a string, a number, true, false or a secret)."""
         if self._match(TokenType.STRING):
             key = self._prev.text
         else:
-            key = self.read_name("an option").text
+            key = self._read_word("an option")
             while self._match(TokenType.DOT):
-                key += "." + self.read_name("the rest of the option's name").text
+                key += "." + self._read_word("the rest of the option's name")
         self._match(TokenType.EQ)
+        if self._curr.text.casefold() in SECRET_FUNCTIONS and self._next and self._next.token_type == TokenType.L_PAREN:
+            return key, self._read_secret()
         if self._match(TokenType.STRING):
             return key, self._prev.text
         sign = "-" if self._match(TokenType.DASH) else ""
@@ -209,7 +214,25 @@ class ScriptParser(QueryParser):
             return key, sign + self._prev.text
         if not sign and self._match_set((TokenType.TRUE, TokenType.FALSE)):
             return key, self._prev.text.lower()
-        raise self.expected_error("a string, a number, true or false")
+        raise self.expected_error("a string, a number, true, false, secret('NAME') or secret_file('path')")
+
+    def _read_word(self, what: str) -> str:
+        """Any word: keywords of SQL, such as `create`, are names of options too."""
+        token = self._curr
+        if token and token.token_type not in (TokenType.STRING, TokenType.NUMBER) and _WORD.fullmatch(token.text):
+            self._advance()
+            return str(token.text)
+        return self.read_name(what).text
+
+    def _read_secret(self) -> str:
+        function = self._curr.text.casefold()
+        self._advance()
+        self.expect_words("(")
+        if not self._match(TokenType.STRING) or not self._prev.text:
+            raise self.expected_error(f"the place of the secret in quotes, such as {function}('PGPASSWORD')")
+        reference = secret(self._prev.text) if function == "secret" else secret_file(self._prev.text)
+        self.expect_words(")")
+        return reference
 
 
 def parse_query(text: str) -> QuerySyntax:

@@ -21,6 +21,8 @@ from penstock.cql import (
     Stream,
     Table,
     find_source_format,
+    redact,
+    resolve_secrets,
     suggest_similar,
     zone_columns,
 )
@@ -29,6 +31,7 @@ from penstock.expr import format_spark_type, quote_name
 from penstock.ops import check_required
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.pipeline import Pipeline
+from penstock.spark.postgres import PostgresTable, read_rows
 from penstock.spark.sinks import Sink, from_connector
 
 SinkMaker = Callable[[str, str, dict[str, str]], Sink]
@@ -83,9 +86,19 @@ def _mark_required(stream: Stream) -> pa.Schema:
 
 
 def _collect_table(spark: SparkSession, table: Table) -> pa.Table:
+    if table.connector is not None and table.connector.format.casefold() == "postgres":
+        rows = _read_postgres(table.connector, zone_columns(table.schema))
+        check_required(table, rows)
+        return rows
     rows = _read_relation(spark, table, streaming=False).toArrow().cast(zone_columns(table.schema))
     check_required(table, rows)
     return rows
+
+
+def _read_postgres(connector: Connector, schema: pa.Schema) -> pa.Table:
+    given = {key.casefold(): value for key, value in connector.options}
+    name = given.pop("table")
+    return read_rows(PostgresTable(tuple(given.items()), name), schema)
 
 
 class SinkFactory:
@@ -106,7 +119,7 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
     if connector is None:
         raise InternalError("NO_SOURCE", f"{relation.name} has no FROM")
     reader = spark.readStream if streaming else spark.read
-    reader = reader.format(connector.format).options(**dict(connector.options))
+    reader = reader.format(connector.format).options(**resolve_secrets(dict(connector.options)))
     declared = {field.name: format_spark_type(field.type) for field in relation.schema}
     try:
         if connector.format.casefold() in _FILE_FORMATS:
@@ -122,7 +135,7 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
 
 def _explain_source_error(name: str, connector: Connector, error: Exception, version: str) -> PenstockError:
     """Spark's error about a source, with the stream and what to do."""
-    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+    text = redact(str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error))
     if not any(sign in text for sign in _NOT_FOUND_SIGNS):
         said = text.strip().splitlines()[0]
         return DataError("SOURCE_UNREADABLE", f"{name} cannot be read: {said}", source=name)

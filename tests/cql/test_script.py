@@ -105,9 +105,19 @@ def test_options() -> None:
     assert create.sink.connector == Connector("org.apache.Kafka", options)
 
 
+def test_keywords_and_secrets_in_options() -> None:
+    text = "CREATE SINK s TO p OPTIONS (create true, select.from 1, password secret('A''B'), key Secret_File('/x'))"
+    (create,) = bind_script(text, Catalog())
+    assert isinstance(create, CreateSink)
+    options = (("create", "true"), ("select.from", "1"), ("password", "secret('A''B')"), ("key", "secret_file('/x')"))
+    assert create.sink.connector.options == options
+
+
 @pytest.mark.parametrize(
     ("text", "condition", "at"),
     [
+        ("CREATE SINK s TO p OPTIONS (password secret(3))", "SYNTAX_ERROR", "3"),
+        ("CREATE SINK s TO p OPTIONS (, a 3)", "SYNTAX_ERROR", ","),
         ("CREATE STREAM temperature (t BIGINT) TIMESTAMP BY t", "DUPLICATE_NAME", "temperature"),
         ("CREATE TABLE Temperature (t BIGINT)", "DUPLICATE_NAME", "Temperature"),
         ("CREATE SINK alarms TO console", "DUPLICATE_NAME", "alarms"),

@@ -252,8 +252,10 @@ def test_checked_versions_are_those_of_the_metadata() -> None:
 def test_lowest_versions_are_those_of_the_metadata() -> None:
     """The matrix installs scripts/lowest.txt; for some Pythons the lowest version with wheels is a later one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [each for name in ("spark", "java", "lab") for each in project["optional-dependencies"][name]]
-    lowest = dict(re.match(r"([\w-]+)>=([\d.]+)", each).groups() for each in (*project["dependencies"], *extras))
+    extras = [each for name in ("spark", "java", "lab", "postgres") for each in project["optional-dependencies"][name]]
+    lowest = dict(
+        re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", each).groups() for each in (*project["dependencies"], *extras)
+    )
     lines = (ROOT / "scripts" / "lowest.txt").read_text().splitlines()
     pinned = [re.match(r"([\w-]+)==([\d.]+)", line).groups() for line in lines if not line.startswith("#")]
     assert {name for name, _ in pinned} == set(lowest)

@@ -2,7 +2,18 @@
 
 from penstock.spark.sinks.connectors import from_connector
 from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink
-from penstock.spark.sinks.factories import console, csv, foreach, foreachBatch, json, memory, orc, parquet, spark
+from penstock.spark.sinks.factories import (
+    console,
+    csv,
+    foreach,
+    foreachBatch,
+    json,
+    memory,
+    orc,
+    parquet,
+    postgres,
+    spark,
+)
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FileSink
 from penstock.spark.sinks.folders import check_folders, clear_folders, describe_sink
@@ -45,6 +56,7 @@ __all__ = [
     "open_sink",
     "orc",
     "parquet",
+    "postgres",
     "sink_connector",
     "spark",
 ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.errors import QueryError, UnsupportedError
-from penstock.spark.sinks.factories import console, csv, json, memory, orc, parquet, spark
+from penstock.spark.sinks.factories import console, csv, json, memory, orc, parquet, postgres, spark
+from penstock.spark.sinks.postgres import RETRY_SECONDS
 from penstock.spark.sinks.protocol import Sink
 
 _FILE_SINKS: Mapping[str, Callable[..., Sink]] = {"parquet": parquet, "orc": orc, "csv": csv, "json": json}
 _DRIVER_SINKS: Mapping[str, Callable[..., Sink]] = {"console": console, "memory": memory}
 _SPARK_FORMATS = ("delta", "jdbc", "avro")
-_NOT_YET = ("kafka", "postgres")
+_NOT_YET = ("kafka",)
 
 
 def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
@@ -19,6 +20,8 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
     kind = format_.casefold()
     if kind in _SPARK_FORMATS:
         return spark(kind, **options)
+    if kind == "postgres":
+        return _build_postgres(name, options)
     if kind in _NOT_YET:
         message = f"sink {name}: {format_} cannot be written by this version; {_list_known()} can"
         raise UnsupportedError("SINK_NOT_YET", message)
@@ -36,6 +39,26 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
     return _FILE_SINKS[kind](given["path"], mode=given.get("mode", "error").casefold(), **header, **size)
 
 
+def _build_postgres(name: str, options: dict[str, str]) -> Sink:
+    given = {key.casefold(): value for key, value in options.items()}
+    if "table" not in given:
+        message = (
+            f"sink {name}: postgres takes the options table, key, create, retry, and those of libpq, such as host, "
+            "port, dbname, user, password and sslmode; table is missing"
+        )
+        raise QueryError("SINK_OPTIONS", message)
+    create = given.pop("create", "false").casefold() == "true"
+    retry = _parse_seconds(name, given.pop("retry", str(RETRY_SECONDS)))
+    return postgres(given.pop("table"), key=given.pop("key", ""), create=create, retry=retry, **given)
+
+
+def _parse_seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise QueryError("SINK_OPTIONS", f"sink {name}: retry is a number of seconds, not {text!r}") from None
+
+
 def _list_options(kind: str) -> tuple[str, ...]:
     if kind in _DRIVER_SINKS:
         return ("limit",)
@@ -43,4 +66,4 @@ def _list_options(kind: str) -> tuple[str, ...]:
 
 
 def _list_known() -> str:
-    return ", ".join([*_FILE_SINKS, *_SPARK_FORMATS, *_DRIVER_SINKS])
+    return ", ".join([*_FILE_SINKS, "postgres", *_SPARK_FORMATS, *_DRIVER_SINKS])

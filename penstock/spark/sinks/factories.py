@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.errors import DataError, QueryError
+from penstock.spark.postgres import PostgresTable
 from penstock.spark.sinks import formats
 from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink, ForeachSink
 from penstock.spark.sinks.driver_files import DriverFileSink
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FILE_SIZE, FileSink
 from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
+from penstock.spark.sinks.postgres import RETRY_SECONDS, PostgresSink
 from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink, parse_size
 
 if TYPE_CHECKING:
@@ -79,6 +81,21 @@ def spark(format: str, **options: Any) -> FrameSink:
     if not isinstance(format, str) or not format:
         raise QueryError("UNKNOWN_SINK_FORMAT", f"a format is named by a text such as 'delta', not {format!r}")
     return SparkSink(format, options)
+
+
+def postgres(
+    table: str, *, key: str | Sequence[str] = (), create: bool = False, retry: float = RETRY_SECONDS, **connection: Any
+) -> PostgresSink:
+    """A table of PostgreSQL, written by the tasks; each micro-batch is one transaction, exactly once.
+
+    `connection` are options of libpq: host, port, dbname, user, password, sslmode and others. A password is
+    `ps.secret("PGPASSWORD")` or `ps.secret_file(path)`. With `key`, the columns that tell the rows of an answer apart,
+    the changes of EMIT CHANGES are applied to the table; without it rows are appended. `create`: create the table if
+    there is none. `retry`: for how many seconds it tries again while the server is away.
+    """
+    names = [each.strip() for each in key.split(",") if each.strip()] if isinstance(key, str) else list(key)
+    given = {name.casefold(): str(value) for name, value in connection.items()}
+    return PostgresSink(PostgresTable(tuple(given.items()), table), names, create=create, retry=float(retry))
 
 
 def _build_file_sink(

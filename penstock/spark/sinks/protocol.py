@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
-from penstock.cql import Connector
+from penstock.cql import Connector, redact
 from penstock.errors import PenstockError, QueryError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
     try:
         sink.open(run, name, schema)
     except Exception as error:
-        message = f"the sink of {name} cannot be opened: {type(error).__name__}: {error}"
+        message = f"the sink of {name} cannot be opened: {type(error).__name__}: {redact(str(error))}"
         raise PenstockError("SINK_FAILED", message, query=name) from error
 
 

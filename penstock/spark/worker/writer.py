@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from penstock.cql import redact
 from penstock.errors import PenstockError
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import DRIVER_LIMIT, Attempt, FrameSink, Sink, TaskSink
@@ -111,7 +112,7 @@ def describe_failure(key: OutputKey, batch: int, error: BaseException) -> str:
     """The message for a sink that failed."""
     kind, name = key
     return (
-        f"the {kind} sink of {name} failed in micro-batch {batch}: {type(error).__name__}: {error}; "
+        f"the {kind} sink of {name} failed in micro-batch {batch}: {type(error).__name__}: {redact(str(error))}; "
         "fix the sink and start again: it gets the same micro-batch again"
     )
 
