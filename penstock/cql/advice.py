@@ -47,24 +47,17 @@ LIMIT = "a continuous query has no last row; s [ROWS n] keeps the last n rows"
 PRIMARY_KEY = "remove it; the window [PARTITION BY key ROWS 1] keeps the last row of each key of a stream"
 
 FUNCTIONS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("tumble", "hop", "window", "tumbling", "hopping", "date_trunc"), ("TIME WINDOW", GROUP_WINDOW)),
+    **dict.fromkeys(("tumble", "hop", "window", "tumbling", "hopping"), ("TIME WINDOW", GROUP_WINDOW)),
     **dict.fromkeys(("session", "session_window"), ("SESSION WINDOW", SESSION)),
     **dict.fromkeys(("now", "current_timestamp", "getdate", "localtimestamp", "unix_timestamp"), ("CLOCK", CLOCK)),
     **dict.fromkeys(
         ("row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value", "ntile"), ("OVER", OVER)
     ),
-    "if": ("IF", "write CASE WHEN condition THEN a ELSE b END"),
-    "iff": ("IFF", "write CASE WHEN condition THEN a ELSE b END"),
-    "nvl": ("NVL", "write COALESCE(a, b)"),
-    "ifnull": ("IFNULL", "write COALESCE(a, b)"),
-    "nullif": ("NULLIF", "write CASE WHEN a = b THEN NULL ELSE a END"),
 }
 """By the name of a function that is not known: the construct, and what to write instead."""
 
 CONSTRUCTS: dict[str, str] = {
     "OVER": OVER,
-    "null-safe equality": "write (a = b OR (a IS NULL AND b IS NULL)), which is tested on all pairs of rows",
-    "IS DISTINCT FROM": "write NOT (a = b OR (a IS NULL AND b IS NULL))",
     "DIV": "write a / b: integers divide as integers",
 }
 """By the name of an expression that is not supported."""

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql import advice
 from penstock.cql.durations import explain_unknown_unit, is_unit
 from penstock.cql.errors import CqlError, CqlUnsupportedError, Origin, Span
+from penstock.cql.function_syntax import FUNCTION_PARSERS
 from penstock.cql.syntax import Amount, Name
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class ScalarParser(SparkParser):
     FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
+        **FUNCTION_PARSERS,
         "CAST": lambda self: self._read_cast(),
         "TRY_CAST": lambda self: self._read_cast(),
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
+from sqlglot import exp
 
 from penstock.errors import QueryError
 
@@ -19,6 +21,7 @@ _MICROSECONDS = {
     "week": 604_800_000_000,
 }
 _WRITTEN_UNITS = tuple((name + "s", size) for name, size in reversed(_MICROSECONDS.items()) if name != "week")
+_CALENDAR_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 KNOWN_UNITS = ", ".join(name.upper() + "S" for name in _MICROSECONDS)
 _MAX_DURATION = 2**62  # a time plus a duration fits 64 bits
 
@@ -28,10 +31,23 @@ def is_unit(word: str) -> bool:
     return word.casefold().removesuffix("s") in _MICROSECONDS
 
 
+def count_months(node: exp.Expr) -> int | None:
+    """The months of an interval of months, quarters or years; None if it is not one."""
+    unit = node.args.get("unit") if isinstance(node, exp.Interval) else None
+    size = _CALENDAR_MONTHS.get(unit.name.casefold().removesuffix("s")) if isinstance(unit, exp.Var) else None
+    amount = node.this.name if size is not None and isinstance(node.this, exp.Literal) else ""
+    return int(amount) * size if size is not None and re.fullmatch(r"[+-]?\d{1,6}", amount) else None
+
+
 def explain_unknown_unit(unit: str) -> str:
     """The message for a unit that is not known."""
-    calendar = unit.casefold().removesuffix("s") in ("month", "quarter", "year")
-    length = f"{unit.upper()} has no fixed length; write DAYS, such as 30 DAYS" if calendar else f"unknown unit {unit}"
+    calendar = unit.casefold().removesuffix("s") in _CALENDAR_MONTHS
+    length = (
+        f"{unit.upper()} has no fixed length: it can be added to a date or timestamp, elsewhere write DAYS, such as 30 "
+        "DAYS"
+        if calendar
+        else f"unknown unit {unit}"
+    )
     return f"{length}; known are {KNOWN_UNITS}"
 
 

@@ -66,8 +66,13 @@ class Origin:
         return CqlUnsupportedError(condition, message, self.text, span, construct=construct)
 
 
+def list_similar(word: str, known: Iterable[str]) -> list[str]:
+    """The known words that are most similar, at most three."""
+    spelling = {name.casefold(): name for name in known}
+    return [spelling[near] for near in get_close_matches(word.casefold(), spelling, n=3)]
+
+
 def suggest_similar(word: str, known: Iterable[str]) -> str:
     """`; did you mean value?`, or an empty text if no known word is similar."""
-    spelling = {name.casefold(): name for name in known}
-    near = get_close_matches(word.casefold(), spelling, n=1)
-    return f"; did you mean {spelling[near[0]]}?" if near else ""
+    near = list_similar(word, known)
+    return f"; did you mean {near[0]}?" if near else ""

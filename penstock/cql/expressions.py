@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from sqlglot import exp
 
 from penstock.cql import advice
-from penstock.cql.durations import convert_duration
+from penstock.cql.durations import convert_duration, count_months
+from penstock.cql.errors import list_similar
 from penstock.cql.literals import parse_number
+from penstock.cql.null_safe import build_null_safe_equality
 from penstock.cql.operands import Operand, OperandTyper, type_null
 from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
@@ -49,10 +51,7 @@ _CONNECTIVES: dict[type[exp.Expr], Op] = {exp.And: "and", exp.Or: "or"}
 _CONSTRUCT_NAMES: dict[type[exp.Expr], str] = {
     exp.Window: "OVER",
     exp.Bracket: "SUBSCRIPT",
-    exp.DPipe: "concatenation",
     exp.IntDiv: "DIV",
-    exp.NullSafeEQ: "null-safe equality",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 # The arguments that a node can have besides its operands. A node with any other argument is refused.
 _PLAIN_ARGS = frozenset({"this", "expression", "expressions", "to", "typed", "safe", "table", "unit", "low", "high"})
@@ -144,11 +143,28 @@ class ExpressionBinder:
 
     def _bind_arithmetic(self, node: exp.Binary) -> Expr:
         function = FUNCTIONS[_ARITHMETIC[type(node)]]
+        if (months := count_months(node.right)) is not None and function.name in "+-":
+            return self._add_months(node.left, months if function.name == "+" else -months, node)
+        if (months := count_months(node.left)) is not None and function.name == "+":
+            return self._add_months(node.right, months, node)
         left, right = self._bind_all([node.left, node.right])
         left, right = type_null(left, right), type_null(right, left)
         if function.name == "+" and classify_type(left.expr.type) == "interval" and is_instant(right.expr.type):
             left, right = right, left
         return self.typer.call(function, [left, right], node)
+
+    def _add_months(self, node: exp.Expr, months: int, whole: exp.Expr) -> Expr:
+        operands = [Operand(node, self.bind(node)), Operand(node, Literal(months, INT))]
+        return self.typer.call(FUNCTIONS["add_months"], operands, whole)
+
+    def _bind_call(self, name: str, *nodes: exp.Expr) -> Expr:
+        """The call of a function that is written as an operator."""
+        return self.typer.call(FUNCTIONS[name], self._bind_all(nodes), nodes[0].parent or nodes[0])
+
+    def _bind_null_safe(self, node: exp.Binary) -> Expr:
+        """`a <=> b` as equalities, which joins can use as keys: both are NULL or neither, and the values are equal."""
+        left, right = self.typer.unify(self._bind_all([node.left, node.right]), "cannot compare", node)
+        return build_null_safe_equality(left, right)
 
     def _bind_comparison(self, node: exp.Binary) -> Expr:
         return self._build_comparison(_COMPARISONS[type(node)], node.left, node.right, node)
@@ -222,21 +238,21 @@ class ExpressionBinder:
 
     def _bind_function(self, node: exp.Expr) -> Expr:
         name = node.name.casefold()
-        function = FUNCTIONS.get(name)
-        if function is not None and function.arity is not None:
+        function = FUNCTIONS[NAMED_FUNCTIONS[name]] if name in NAMED_FUNCTIONS else None
+        if function is not None and function.arity is not None and (node.expressions or name not in advice.FUNCTIONS):
             return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
         if name in AGGREGATES or name in self.user_aggregates:
             return self._bind_aggregate(name, node)
         if name in advice.FUNCTIONS:
             raise self.typer.unsupported_error(node, *advice.FUNCTIONS[name])
-        known = [*AGGREGATES, *NAMED_FUNCTIONS, *self.user_aggregates]
-        message = f"unknown function {node.name}; known are {', '.join(each.upper() for each in known)}"
-        raise self.typer.error("UNKNOWN_FUNCTION", message, node)
+        near = list_similar(name, [*AGGREGATES, *NAMED_FUNCTIONS, "cast", *self.user_aggregates])
+        hint = f"did you mean {' or '.join(each.upper() for each in near)}?" if near else "docs/functions.md lists all"
+        raise self.typer.error("UNKNOWN_FUNCTION", f"unknown function {node.name}; {hint}", node)
 
     def _check_arguments(self, node: exp.Expr, least: int, most: int | None) -> list[exp.Expr]:
         found = len(node.expressions)
         if found < least or (most is not None and found > most):
-            needed = f"{least}" if most == least else f"at least {least}"
+            needed = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
             raise self.typer.error(
                 "ARGUMENT_COUNT", f"{node.name.upper()} takes {needed} argument(s), found {found}", node
             )
@@ -312,6 +328,10 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.TryCast, ExpressionBinder._bind_cast),
     **_handle(exp.Anonymous, ExpressionBinder._bind_function),
     **_handle(exp.Filter, ExpressionBinder._bind_filter),
+    **_handle(exp.DPipe, lambda binder, node: binder._bind_call("concat", node.left, node.right)),
+    **_handle(exp.RegexpLike, lambda binder, node: binder._bind_call("regexp_like", node.this, node.expression)),
+    **_handle(exp.NullSafeEQ, ExpressionBinder._bind_null_safe),
+    **_handle(exp.NullSafeNEQ, lambda binder, node: Call("not", (binder._bind_null_safe(node),), BOOL)),
     **dict.fromkeys(_ARITHMETIC, ExpressionBinder._bind_arithmetic),
     **dict.fromkeys(_COMPARISONS, ExpressionBinder._bind_comparison),
     **dict.fromkeys(_CONNECTIVES, ExpressionBinder._bind_connective),

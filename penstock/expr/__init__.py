@@ -3,7 +3,8 @@
 from penstock.expr.aggregates import AGGREGATES, AggregateFunction
 from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
-from penstock.expr.functions import FUNCTIONS, NAMED_FUNCTIONS, Function
+from penstock.expr.function import Function
+from penstock.expr.functions import FUNCTION_KINDS, FUNCTIONS, NAMED_FUNCTIONS
 from penstock.expr.nodes import (
     BOOL,
     COMPARISONS,
@@ -37,6 +38,7 @@ __all__ = [
     "COMPARISONS",
     "DOUBLE",
     "FUNCTIONS",
+    "FUNCTION_KINDS",
     "HIDDEN",
     "INT",
     "INTERVAL",

@@ -40,8 +40,13 @@ def connective(word: str, precedence: int) -> Format:
     return lambda call, write: (f" {word} ".join(write(arg, precedence) for arg in call.args), precedence)
 
 
-def function(name: str) -> Format:
+def format_function(call: Call, write: Write) -> TextWithPrecedence:
     """`name(a, b)`."""
+    return f"{call.op}({_write_list(call.args, write)})", ATOM
+
+
+def function(name: str) -> Format:
+    """`name(a, b)`, under the name that Spark gives it."""
     return lambda call, write: (f"{name}({_write_list(call.args, write)})", ATOM)
 
 

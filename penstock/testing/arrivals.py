@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.case import Advance, Push, Step
-from penstock.testing.row_evaluator import EPOCH
+from penstock.testing.row_functions import EPOCH
 
 COLUMN_TYPES: dict[str, pa.DataType] = {
     "id": pa.int64(),

@@ -12,7 +12,8 @@ import pyarrow.types as pt
 
 from penstock.cql import Stream
 from penstock.testing.oracle import expected
-from penstock.testing.row_evaluator import EPOCH, to_plain
+from penstock.testing.row_evaluator import to_plain
+from penstock.testing.row_functions import EPOCH
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 

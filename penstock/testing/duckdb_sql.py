@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
-from penstock.expr import COMPARISONS, Aggregate, Call, Column, Expr, Literal
-from penstock.testing.row_evaluator import DAY, to_plain
+from penstock.expr import COMPARISONS, FUNCTIONS, NAMED_FUNCTIONS, Aggregate, Call, Column, Expr, Literal
+from penstock.testing.row_evaluator import to_plain
+from penstock.testing.row_functions import DAY
 
 Resolve = Callable[[Column | Aggregate], str]
 
@@ -64,7 +65,28 @@ def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
         return LOGIC_FORMATS[expr.op](args)
     if expr.op == "cast":
         return _format_cast(args[0], expr.args[0].type, expr.type)
+    if expr.op in NAMED_FUNCTIONS and expr.op not in ("abs", "mod"):
+        return _format_function(expr, args)
     return _format_arithmetic(expr, args)
+
+
+class _Arguments(list[str]):
+    """The arguments of a function in its template: `{args}` with commas, `{args:||}` with another separator."""
+
+    def __format__(self, separator: str) -> str:
+        return f" {separator} ".join(self) if separator else ", ".join(self)
+
+
+def _format_function(call: Call, args: list[str]) -> str:
+    template = FUNCTIONS[call.op].duckdb
+    decimals = any(pt.is_decimal(each.type) for each in (call, *call.args)) and call.op not in CHOICES
+    if template is None or decimals or any(pt.is_timestamp(arg.type) and arg.type.tz for arg in call.args):
+        raise _make_unsupported_error(f"{call.op} of {', '.join(str(arg.type) for arg in call.args)}")
+    return f"({template.format(*args, args=_Arguments(args))})"
+
+
+CHOICES = ("coalesce", "nullif", "if", "nvl2", "greatest", "least")
+"""Functions that return one of their arguments."""
 
 
 def _format_case(args: list[str]) -> str:
@@ -80,7 +102,6 @@ LOGIC_FORMATS: dict[str, Callable[[list[str]], str]] = {
     "in": lambda args: f"({args[0]} IN ({', '.join(args[1:])}))",
     "like": lambda args: f"({args[0]} LIKE {args[1]} ESCAPE '\\')",
     "case": _format_case,
-    "coalesce": lambda args: f"coalesce({', '.join(args)})",
 }
 
 
@@ -98,13 +119,13 @@ def _format_arithmetic(call: Call, args: list[str]) -> str:
         return _format_decimal_arithmetic(call, args)
     if pt.is_floating(kind):
         args = [f"CAST({arg} AS DOUBLE)" for arg in args]
-        if call.op in ("/", "%"):
+        if call.op in ("/", "%", "mod"):
             args[1] = f"NULLIF({args[1]}, 0)"
         return f"CAST({_format_operation(call.op, args)} AS {format_duckdb_type(kind)})"
     in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
     scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in call.args]
     args = [f"(CAST({arg} AS HUGEINT) * {scale})" for arg, scale in zip(args, scales, strict=True)]
-    if call.op in ("/", "%"):
+    if call.op in ("/", "%", "mod"):
         args[1] = f"NULLIF({args[1]}, 0)"
     op = "//" if call.op == "/" else call.op
     return f"TRY_CAST({_format_operation(op, args)} AS {format_duckdb_type(kind)})"
@@ -117,6 +138,7 @@ def _format_decimal_arithmetic(call: Call, args: list[str]) -> str:
 
 
 def _format_operation(op: str, args: list[str]) -> str:
+    op = "%" if op == "mod" else op
     if op == "neg":
         return f"(-{args[0]})"
     return f"abs({args[0]})" if op == "abs" else f"({args[0]} {op} {args[1]})"
@@ -133,6 +155,8 @@ def _format_cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
         return f"TRY_CAST(trunc({text}) AS {format_duckdb_type(target)})"
     if pt.is_decimal(source) and pt.is_decimal(target):
         return f"TRY_CAST({text} AS {format_duckdb_type(target)})"
+    if pt.is_timestamp(target) and pt.is_date(source):
+        return f"(CAST({text} AS BIGINT) * {DAY})"
     if pt.is_null(source):
         return f"CAST(NULL AS {format_duckdb_type(target)})"
     if pt.is_string(target) and pt.is_integer(source):

@@ -20,7 +20,6 @@ from penstock.cql import Select
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, Expr, rewrite, walk
 from penstock.testing.row_evaluator import (
-    WIDE_CONTEXT,
     Env,
     Evaluator,
     Row,
@@ -28,6 +27,7 @@ from penstock.testing.row_evaluator import (
     fit_to_type,
     to_comparison_key,
 )
+from penstock.testing.row_functions import WIDE_CONTEXT
 
 FOREVER = math.inf
 ALWAYS = -math.inf

@@ -19,21 +19,19 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from penstock.errors import UnsupportedError
 from penstock.expr import INT, Aggregate, Call, Column, Expr, Literal
+from penstock.testing.row_functions import DAY, EPOCH, ROW_FUNCTIONS, TYPED_ROW_FUNCTIONS, WIDE_CONTEXT
 
 Row = Mapping[str, Any]
 Env = Mapping[str, Row]  # alias -> row
 Evaluator = Callable[[Env], Any]
-
-DAY = 86_400_000_000  # microseconds
-EPOCH = datetime.datetime(1970, 1, 1)
-WIDE_CONTEXT = Context(prec=76)
 
 
 def to_plain(array: Any) -> list[Any]:
@@ -115,6 +113,22 @@ def _evaluate_case(operands: list[Any]) -> Any:
     return operands[-1]
 
 
+def _evaluate_concat_ws(operands: list[Any]) -> str | None:
+    separator, *texts = operands
+    return None if separator is None else separator.join(text for text in texts if text is not None)
+
+
+def _evaluate_extreme(operands: list[Any], choose: Callable[..., Any]) -> Any:
+    known = [operand for operand in operands if operand is not None]
+    return choose(known, key=to_comparison_key) if known else None
+
+
+def _evaluate_nullif(operands: list[Any]) -> Any:
+    first, second = operands
+    equal = None not in operands and to_comparison_key(first) == to_comparison_key(second)
+    return None if equal else first
+
+
 NULL_AWARE: dict[str, Callable[[list[Any]], Any]] = {
     "and": _evaluate_and,
     "or": _evaluate_or,
@@ -122,6 +136,12 @@ NULL_AWARE: dict[str, Callable[[list[Any]], Any]] = {
     "case": _evaluate_case,
     "is_null": lambda operands: operands[0] is None,
     "coalesce": lambda operands: next((operand for operand in operands if operand is not None), None),
+    "if": lambda operands: operands[1] if operands[0] is True else operands[2],
+    "nvl2": lambda operands: operands[2] if operands[0] is None else operands[1],
+    "nullif": _evaluate_nullif,
+    "concat_ws": _evaluate_concat_ws,
+    "greatest": lambda operands: _evaluate_extreme(operands, max),
+    "least": lambda operands: _evaluate_extreme(operands, min),
 }
 
 COMPARE_FUNCTIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -163,6 +183,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "/": _divide,
     "%": _modulo,
     "neg": lambda a: WIDE_CONTEXT.minus(a) if isinstance(a, Decimal) else -a,
+    "mod": _modulo,
     "abs": abs,
 }
 
@@ -178,16 +199,27 @@ def _compile_strict(expr: Call) -> Callable[..., Any]:
         return lambda a: cast_value(a, source, target)
     if expr.op in COMPARE_FUNCTIONS:
         return COMPARE_FUNCTIONS[expr.op]
-    operate, kind = ARITHMETIC[expr.op], expr.type
+    operate, kind = _find_operation(expr), expr.type
     # A date next to an interval counts as its midnight.
     in_time = pt.is_timestamp(kind) or pt.is_duration(kind)
-    scales = [DAY if in_time and pt.is_date(arg.type) else 1 for arg in expr.args]
+    scales = [DAY if in_time and pt.is_date(arg.type) and expr.op in ARITHMETIC else 1 for arg in expr.args]
 
     def arithmetic(*operands: Any) -> Any:
         scaled = [a * scale if scale != 1 else a for a, scale in zip(operands, scales, strict=True)]
         return fit_to_type(operate(*scaled), kind)
 
     return arithmetic
+
+
+def _find_operation(expr: Call) -> Callable[..., Any]:
+    if expr.op in ARITHMETIC:
+        return ARITHMETIC[expr.op]
+    typed = TYPED_ROW_FUNCTIONS.get(expr.op)
+    found = ROW_FUNCTIONS.get(expr.op) if typed is None else typed(expr)
+    if found is None:
+        kinds = ", ".join(str(arg.type) for arg in expr.args)
+        raise UnsupportedError("ORACLE_EXPRESSION", f"the oracle does not compute {expr.op} of {kinds}")
+    return found
 
 
 def fit_to_type(value: Any, kind: pa.DataType) -> Any:

@@ -10,8 +10,8 @@ from penstock.state import SHIPPED
 from penstock.state.maintenance import SMALLEST
 
 MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
-OWN_THRESHOLDS = ("tests.law.test_mutants", "tests.law.test_maintenance_mutants")
-"""Modules whose cases choose their own thresholds."""
+OWN_THRESHOLDS = ("tests.law.test_mutants", "tests.law.test_maintenance_mutants", "tests.law.test_law_expressions")
+"""Modules whose cases choose their own thresholds, or have no state."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
