@@ -6,10 +6,11 @@ Every text says where a rewrite differs from the SQL. tests/cql/test_advice.py r
 from __future__ import annotations
 
 SUBQUERY_IN_EXPRESSION = (
-    "for IN and EXISTS write FROM a [...] SEMI JOIN b [...] ON a.k = b.k, for NOT EXISTS write FROM a [...] ANTI JOIN "
-    "b [...] ON a.k = b.k, which NOT IN equals if no k is NULL; for one value write FROM a [...] JOIN (SELECT k, "
-    "MAX(x) AS m FROM b [...] GROUP BY k) AS t ON a.k = t.k"
+    "IN and EXISTS with a subquery are terms of WHERE or HAVING that AND connects; with OR write FROM a [...] LEFT "
+    "JOIN (SELECT DISTINCT k FROM b [...]) AS t ON a.k = t.k WHERE t.k IS NOT NULL OR ...; a subquery for one value "
+    "can also be in SELECT"
 )
+VALUES = "declare a table: CREATE TABLE, or eng.table(name, rows)"
 TABLE_AS = (
     "write CREATE VIEW name AS SELECT ..., whose rows are those of the answer. CREATE STREAM name AS SELECT ... has "
     "the rows that enter the answer; none leaves it, so it is not equal if the query has an aggregate, DISTINCT or "

@@ -237,8 +237,8 @@ class ScalarParser(SparkParser):
 
     def _parse_select(self, *_args: object, **_options: object) -> exp.Expr | None:
         """sqlglot calls this for a subquery in an expression; the grammar of queries does not call it."""
-        if self.is_at(TokenType.SELECT, TokenType.WITH, TokenType.VALUES):
-            raise self.unsupported_error("SUBQUERY", self.locate_token(), advice.SUBQUERY_IN_EXPRESSION)
+        if self.is_at(TokenType.VALUES):
+            raise self.unsupported_error("VALUES", self.locate_token(), advice.VALUES)
         return None
 
 

@@ -75,6 +75,8 @@ class ExpressionBinder:
     user_aggregates: Mapping[str, type] = field(default_factory=dict)
     no_aggregates_in: str | None = None
     outputs: Mapping[str, Expr] = field(default_factory=dict)
+    queries: Mapping[int, Expr] = field(default_factory=dict)
+    """The values of subqueries, by the identity of their nodes."""
 
     @cached_property
     def typer(self) -> OperandTyper:
@@ -195,7 +197,17 @@ class ExpressionBinder:
             raise self.typer.unsupported_error(node, "IS", "only IS NULL and IS NOT NULL are")
         return Call("is_null", (self.bind_value(node.this),), BOOL)
 
+    def _bind_query(self, node: exp.Expr) -> Expr:
+        if id(node) not in self.queries:
+            raise self.typer.unsupported_error(node, "SUBQUERY", advice.SUBQUERY_IN_EXPRESSION)
+        return self.queries[id(node)]
+
+    def _bind_predicate(self, node: exp.Expr) -> Expr:
+        raise self.typer.unsupported_error(node, "SUBQUERY", advice.SUBQUERY_IN_EXPRESSION)
+
     def _bind_in(self, node: exp.Expr) -> Expr:
+        if len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Placeholder):
+            return self._bind_predicate(node)
         if not node.expressions:
             raise self.typer.error("SYNTAX_ERROR", "IN needs at least one value in parentheses", node)
         return self.typer.call(FUNCTIONS["in"], self._bind_all([node.this, *node.expressions]), node)
@@ -321,6 +333,8 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.Not, ExpressionBinder._bind_not),
     **_handle(exp.Is, ExpressionBinder._bind_is_null),
     **_handle(exp.In, ExpressionBinder._bind_in),
+    **_handle(exp.Exists, ExpressionBinder._bind_predicate),
+    **_handle(exp.Placeholder, ExpressionBinder._bind_query),
     **_handle(exp.Between, ExpressionBinder._bind_between),
     **_handle(exp.Like, ExpressionBinder._bind_like),
     **_handle(exp.Case, ExpressionBinder._bind_case),

@@ -103,7 +103,7 @@ class FromBinder:
         self._check_preserved(kind, sides, syntax.span)
         shown = left if kind in ("semi", "anti") else left.join(right)
         body = OuterJoin(kind, sides[0].sources[0], sides[1].sources[0], on, shown.list_columns())
-        return _as_one_source(body, shown, left.merged if kind in ("semi", "anti") else merged)
+        return as_one_source(body, shown, left.merged if kind in ("semi", "anti") else merged)
 
     def _make_side(self, block: FromBlock, syntax: FromSyntax) -> FromBlock:
         """A side of an outer join as one relation."""
@@ -116,7 +116,7 @@ class FromBinder:
         if len(block.sources) > 1 and all(base.is_table for each in block.sources for base in each.base_sources):
             message = "a side of an outer join that joins only tables has no stream; join the tables one by one"
             raise origin.error("NO_STREAM", message, _find_written(syntax, "").name.span)
-        return _collapse(block)
+        return collapse(block)
 
     def _check_preserved(self, kind: OuterJoinKind, sides: tuple[FromBlock, FromBlock], span: Span) -> None:
         kept = sides if kind == "full" else sides[:1]
@@ -189,17 +189,17 @@ def _cast(expr: Expr, kind: object) -> Expr:
     return expr if expr.type == kind else Call("cast", (expr,), kind)
 
 
-def _collapse(block: FromBlock) -> FromBlock:
+def collapse(block: FromBlock) -> FromBlock:
     """A side of an outer join as one relation."""
     if len(block.sources) == 1 and not block.conditions:
         return block
     body = Select(block.sources, block.conditions, block.list_columns())
-    return _as_one_source(body, block, block.merged)
+    return as_one_source(body, block, block.merged)
 
 
-def _as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: tuple[VisibleColumn, ...]) -> FromBlock:
+def as_one_source(body: Select | OuterJoin, shown: FromBlock, merged: tuple[VisibleColumn, ...]) -> FromBlock:
     """A body as one FROM item, whose columns keep the names that the text has for them."""
-    alias = "+".join(item.alias for item in shown.items)
+    alias = "+".join(item.alias for item in shown.items if not item.is_hidden)
     source = Source(alias, Subquery(alias, body, qualified=True), CURRENT)
 
     def move(column: Column) -> Column:

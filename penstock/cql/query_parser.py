@@ -69,6 +69,17 @@ class QueryParser(FromParser):
         queries = self.read_list(self._read_named_query)
         return WithSyntax(queries, self._read_set())
 
+    def _parse_select(self, *args: object, **options: object) -> exp.Expr | None:
+        """A subquery in an expression: sqlglot calls this behind a parenthesis."""
+        if not self.is_at(TokenType.SELECT, TokenType.WITH):
+            return super()._parse_select(*args, **options)
+        first = self._curr
+        body = self.read_body()
+        start, end = self.span_since(first)
+        node = exp.Placeholder()
+        node.meta.update(body=body, start=start, end=end - 1)
+        return node
+
     def _read_named_query(self) -> tuple[Name, BodySyntax]:
         if self._curr.text.upper() == "RECURSIVE":
             raise self.unsupported_error("WITH RECURSIVE", self.locate_token(), "a relation cannot read itself")

@@ -11,7 +11,10 @@ from penstock.cql import advice
 from penstock.cql.bound import Source
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import CqlError, Origin, suggest_similar
-from penstock.expr import Column, Expr, find_columns
+from penstock.expr import HIDDEN, Column, Expr, find_columns, rewrite
+
+OUTER = f"{HIDDEN}outer "
+"""The prefix of the aliases of columns that belong to the query around a subquery."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,11 @@ class ScopeItem:
     alias: str
     relation: str
     columns: Mapping[str, Column]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether no text can name it: it has the value of a subquery."""
+        return self.alias.startswith(HIDDEN)
 
     def find(self, name: str) -> Column | None:
         """A column by its name, case-insensitive."""
@@ -55,16 +63,26 @@ class Scope:
     origin: Origin
     items: tuple[ScopeItem, ...]
     merged: tuple[VisibleColumn, ...] = ()
+    outer: Scope | None = None
+    """The scope of the query around a subquery."""
 
     def find_item(self, alias: str) -> ScopeItem | None:
         return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)
 
     def resolve(self, node: exp.Column) -> Expr:
         """The column that a name refers to; an unknown name is an error that lists the known ones."""
-        column = self.find(node)
+        column = self.find_outer(node) or self.find(node)
         if column is None:
             raise self.unknown_column_error(node)
         return column
+
+    def find_outer(self, node: exp.Column) -> Expr | None:
+        """The column of the query around that a name refers to, if no FROM item of this one has it."""
+        if self.outer is None or node.args.get("db"):
+            return None
+        own = self.find_item(node.table) if node.table else self.list_candidates(node.name)
+        known = self.outer.find_item(node.table) if node.table else self.outer.list_candidates(node.name)
+        return _mark_outer(self.outer.resolve(node)) if known and not own else None
 
     def find(self, node: exp.Column) -> Expr | None:
         """Like `resolve`, but None for a name without a qualifier that no FROM item has."""
@@ -90,6 +108,7 @@ class Scope:
         own = (
             VisibleColumn(known, column, frozenset([column]))
             for item in self.items
+            if not item.is_hidden
             for known, column in item.columns.items()
             if column not in hidden
         )
@@ -130,3 +149,9 @@ class Scope:
         hint = suggest_similar(node.name, [name for each in looked_at for name in each.columns])
         message = f"unknown column {written}; {known}{hint}"
         return self.origin.error("UNKNOWN_COLUMN", message, find_span(node), name=written)
+
+
+def _mark_outer(expr: Expr) -> Expr:
+    return rewrite(
+        expr, lambda node: Column(OUTER + node.alias, node.name, node.type) if isinstance(node, Column) else node
+    )

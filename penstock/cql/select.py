@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -10,16 +11,25 @@ from sqlglot import exp
 
 from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation, Subquery
 from penstock.cql.dialect import find_span
-from penstock.cql.errors import Span
+from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
 from penstock.cql.from_binder import FromBinder, FromBlock
+from penstock.cql.group_relation import GroupRelation, is_reserved_value
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.scope import Scope
 from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
+from penstock.cql.subqueries import (
+    SubqueryJoiner,
+    has_outer,
+    list_queries,
+    list_scalar_queries,
+    match_predicate,
+    split_conjunct_nodes,
+)
 from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
 from penstock.cql.window_functions import rewrite_spark_windows
-from penstock.expr import Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
+from penstock.expr import AGGREGATES, Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
 
 def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
@@ -28,7 +38,7 @@ def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
         return bind_body(syntax.body, _declare_queries(syntax, names))
     if isinstance(syntax, SelectSyntax):
         return _SelectBinder(rewrite_spark_windows(syntax, names.origin), names).bind()
-    origin = names.origin
+    origin, names = names.origin, replace(names, outer=None)
     left, right = bind_body(syntax.left, names), bind_body(syntax.right, names)
     if len(left.items) != len(right.items):
         message = (
@@ -54,7 +64,7 @@ def _declare_queries(syntax: WithSyntax, names: Names) -> Names:
         if name.text.casefold() in written:
             raise names.origin.error("DUPLICATE_NAME", f"WITH has two queries {name.text}", name.span, name=name.text)
         written.add(name.text.casefold())
-        known.queries.add(Subquery(name.text, bind_body(body, known)))
+        known.queries.add(Subquery(name.text, bind_body(body, replace(known, outer=None))))
     return known
 
 
@@ -74,13 +84,18 @@ class _SelectBinder:
 
     def __init__(self, syntax: SelectSyntax, names: Names) -> None:
         self.syntax = syntax
+        self.names = names
         self.origin = names.origin
         self.user_aggregates = names.catalog.aggregates
-        block, written = self._bind_from(names)
-        self.conditions = block.conditions
-        self.sources = bind_freshness(block.sources, syntax, names.origin)
-        self.scope = Scope(names.origin, block.items, block.merged)
-        self.written = written
+        self.joiner = SubqueryJoiner(names.origin, lambda body, scope: bind_body(body, replace(names, outer=scope)))
+        block, self.written = self._bind_from(names)
+        self.block = replace(block, sources=bind_freshness(block.sources, syntax, names.origin))
+        """The FROM clause, with the subqueries that were joined to it."""
+        self.written_sources = self.block.sources
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.origin, self.block.items, self.block.merged, self.names.outer)
 
     def _bind_from(self, names: Names) -> tuple[FromBlock, tuple[SourceSyntax, ...]]:
         """The FROM clause, and the items of the text that it reads directly or in inner joins."""
@@ -100,12 +115,23 @@ class _SelectBinder:
         return block, written
 
     def _bind_on(self, node: exp.Expr, scope: Scope) -> tuple[Expr, ...]:
-        binder = ExpressionBinder(scope, self.user_aggregates, no_aggregates_in="WHERE or ON")
+        values = self.joiner.read_values(scope)
+        binder = ExpressionBinder(scope, self.user_aggregates, no_aggregates_in="WHERE or ON", queries=values)
         return split_conjuncts(binder.bind_condition(node, "a condition"))
 
     def bind(self) -> Select:
-        where = self._bind_where()
-        outputs = self._bind_outputs()
+        shown = [*self.syntax.items, *([] if self.syntax.having is None else [self.syntax.having])]
+        correlated = self._join_where()
+        is_grouped = self.syntax.group_by is not None or any(map(self._has_aggregate_call, shown))
+        if is_grouped and any(map(list_queries, shown)):
+            return self._bind_grouped_queries(correlated)
+        if not is_grouped:
+            self._join_scalars(self.syntax.items)
+        where = (*self.block.conditions, *self._bind_terms(correlated))
+        outputs = self._bind_outputs(self.joiner.read_values(self.scope))
+        return self._bind_select(where, outputs)
+
+    def _bind_select(self, where: tuple[Expr, ...], outputs: list[OutputColumn]) -> Select:
         items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         group_by = self._bind_group_by(items, aliases)
@@ -125,7 +151,7 @@ class _SelectBinder:
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_slides(group_by)
         return Select(
-            sources=self.sources,
+            sources=self.block.sources,
             where=where,
             items=items,
             distinct=self.syntax.distinct,
@@ -134,12 +160,98 @@ class _SelectBinder:
             sequence=SequenceClause(self.syntax.sequence) if self.syntax.sequence else None,
         )
 
-    def _bind_where(self) -> tuple[Expr, ...]:
-        own = () if self.syntax.where is None else self._bind_on(self.syntax.where, self.scope)
-        return (*self.conditions, *own)
+    # ── WHERE, and subqueries ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _bind_outputs(self) -> list[OutputColumn]:
-        binder = ExpressionBinder(self.scope, self.user_aggregates)
+    def _join_where(self) -> list[exp.Expr]:
+        """Add the conditions of WHERE to the block; returns those that name columns of the query around this one."""
+        terms = split_conjunct_nodes(self.syntax.where)
+        nested = [term for term in terms if list_queries(term)]
+        if not nested and self.names.outer is None:
+            self._add_conditions([] if self.syntax.where is None else [self.syntax.where])
+            return []
+        plain = [term for term in terms if not list_queries(term)]
+        correlated = [term for term in plain if any(map(has_outer, self._bind_on(term, self.scope)))]
+        self._add_conditions(term for term in plain if term not in correlated)
+        for term in nested:
+            self._refuse_slides()
+            predicate = match_predicate(term)
+            if predicate is not None:
+                self.block = self.joiner.join_predicate(self.block, predicate, self._bind_operand)
+                continue
+            self._join_scalars([term])
+            if any(map(has_outer, self._bind_on(term, self.scope))):
+                correlated.append(term)
+            else:
+                self._add_conditions([term])
+        return correlated
+
+    def _add_conditions(self, nodes: Iterable[exp.Expr]) -> None:
+        self.block = replace(self.block, conditions=(*self.block.conditions, *self._bind_terms(nodes)))
+
+    def _bind_terms(self, nodes: Iterable[exp.Expr]) -> list[Expr]:
+        return [term for node in nodes for term in self._bind_on(node, self.scope)]
+
+    def _bind_operand(self, node: exp.Expr, block: FromBlock) -> Expr:
+        scope = Scope(self.origin, block.items, block.merged, self.names.outer)
+        return ExpressionBinder(scope, self.user_aggregates, "WHERE or ON").bind_value(node)
+
+    def _join_scalars(self, nodes: Sequence[exp.Expr]) -> None:
+        if any(map(list_queries, nodes)):
+            self._refuse_slides()
+            self.block = self.joiner.join_scalars(self.block, nodes)
+
+    def _refuse_slides(self) -> None:
+        for source, written in zip(self.written_sources, self.written, strict=True):
+            if source.window.slide is not None and written.window is not None:
+                instead = "aggregate in a subquery of FROM, and compare its rows"
+                raise self.origin.unsupported_error("SLIDE with a subquery", written.window.span, instead)
+
+    def _has_aggregate_call(self, node: exp.Expr) -> bool:
+        names = (*AGGREGATES, *self.user_aggregates)
+        return any(call.name.casefold() in names for call in node.find_all(exp.Anonymous))
+
+    def _bind_grouped_queries(self, correlated: Sequence[exp.Expr]) -> Select:
+        """Subqueries beside aggregates: the groups are a relation, to which the subqueries are joined."""
+        having = split_conjunct_nodes(self.syntax.having)
+        predicates = [(term, match) for term in having if (match := match_predicate(term)) is not None]
+        plain = [term for term in having if match_predicate(term) is None]
+        queries = [query for node in (*self.syntax.items, *plain) for query in list_scalar_queries(node)]
+        values = self.joiner.reserve_values(queries)
+        outputs = self._bind_outputs(values)
+        items = name_outputs(outputs, self.scope)
+        aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
+        keys = self._bind_group_by(items, aliases) or ()
+        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases, values)
+        conditions = [(binder.bind_condition(term, "HAVING"), term) for term in plain]
+        operands = {id(match.operand): binder.bind_value(match.operand) for _, match in predicates if match.operand}
+        for expr, node in (*((output.expr, output.node) for output in outputs), *conditions):
+            self._check_grouped(expr, keys, node)
+        for term, match in predicates:
+            if match.operand is not None:
+                self._check_grouped(operands[id(match.operand)], keys, term)
+        self._check_slides(keys)
+        where = (*self.block.conditions, *self._bind_terms(correlated))
+        below = Select(self.block.sources, where, (), group_by=keys)
+        groups = GroupRelation.build(
+            below, [*(item.expr for item in items), *(expr for expr, _ in conditions), *operands.values()]
+        )
+        block = groups.block
+        for _, match in predicates:
+            block = self.joiner.join_predicate(block, match, lambda node, now: groups.move(operands[id(node)], now, {}))
+        block = self.joiner.join_scalars(block, queries, correlated=False)
+        now = {values[node]: value for node, value in self.joiner.read_values(_make_scope(self.origin, block)).items()
+               if node in values}  # fmt: skip
+        return Select(
+            sources=block.sources,
+            where=(*block.conditions, *(groups.move(expr, block, now) for expr, _ in conditions)),
+            items=tuple(SelectItem(item.name, groups.move(item.expr, block, now)) for item in items),
+            distinct=self.syntax.distinct,
+        )
+
+    # ── SELECT, GROUP BY, HAVING ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _bind_outputs(self, values: Mapping[int, Expr]) -> list[OutputColumn]:
+        binder = ExpressionBinder(self.scope, self.user_aggregates, queries=values)
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
@@ -177,7 +289,7 @@ class _SelectBinder:
 
     def _check_grouped(self, expr: Expr, keys: tuple[Expr, ...], node: exp.Expr) -> None:
         """Every column outside an aggregate must be part of a grouping expression."""
-        if expr in keys or isinstance(expr, (Aggregate, Literal)):
+        if expr in keys or isinstance(expr, (Aggregate, Literal)) or is_reserved_value(expr):
             return
         if isinstance(expr, Column):
             message = f"column {'.'.join(self.scope.describe(expr))} is outside an aggregate and not in GROUP BY"
@@ -193,7 +305,7 @@ class _SelectBinder:
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None
-        for source, written in zip(self.sources, self.written, strict=True):
+        for source, written in zip(self.written_sources, self.written, strict=True):
             if written.window is None or source.window.slide is None:
                 continue
             if group_by is None:
@@ -203,6 +315,10 @@ class _SelectBinder:
             if source.window.slide != slide:
                 message = "the windows of one aggregate slide by different amounts; it reports at the multiples of one"
                 raise self.origin.error("SLIDES_DIFFER", f"{message} SLIDE", written.window.span)
+
+
+def _make_scope(origin: Origin, block: FromBlock) -> Scope:
+    return Scope(origin, block.items, block.merged)
 
 
 def _has_aggregate(expr: Expr) -> bool:

@@ -11,6 +11,7 @@ from penstock.cql.bound import QueryBody, Source, Subquery, View
 from penstock.cql.catalog import Catalog, NameMap, Stream, Table
 from penstock.cql.durations import convert_duration
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
+from penstock.cql.scope import Scope
 from penstock.cql.syntax import (
     Amount,
     BodySyntax,
@@ -34,6 +35,8 @@ class Names:
     origin: Origin
     catalog: Catalog
     queries: NameMap[Subquery] = field(default_factory=NameMap)
+    outer: Scope | None = None
+    """The scope of the query around, for a subquery in an expression."""
 
 
 BindBody = Callable[[BodySyntax, Names], QueryBody]
@@ -47,7 +50,7 @@ def check_sources(
     if select.sequence:
         for source, syntax in zip(sources, written, strict=True):
             _check_step(source, syntax, origin)
-    if all(base.is_table for source in sources for base in source.base_sources):
+    if names.outer is None and all(base.is_table for source in sources for base in source.base_sources):
         message = "a continuous query reads at least one stream, but FROM has only tables"
         raise origin.error("NO_STREAM", message, written[0].relation.span)
 
@@ -80,7 +83,7 @@ def bind_freshness(sources: Sequence[Source], select: SelectSyntax, origin: Orig
 def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bind_subquery: BindBody) -> Source:
     name, catalog, origin = syntax.relation, names.catalog, names.origin
     if syntax.subquery is not None:
-        query = Subquery(name.text, bind_subquery(syntax.subquery, names))
+        query = Subquery(name.text, bind_subquery(syntax.subquery, replace(names, outer=None)))
         return Source(name.text, query, CURRENT, span=name.span)
     if name.text in names.queries:
         return _bind_query_name(syntax, names.queries[name.text], origin)

@@ -73,7 +73,8 @@ def expected_by_duckdb(
         return intervals.compute_answer(bound)
 
 
-def _connect() -> Any:
+def connect() -> Any:
+    """A connection to DuckDB."""
     try:
         import duckdb  # noqa: PLC0415 (only this oracle needs it)
     except ImportError as error:
@@ -86,7 +87,7 @@ class _DuckDBOracle:
     """One computation: the relations in DuckDB, and tables of rows with their validity intervals."""
 
     def __init__(self, relations: Mapping[str, pa.Table], limit: int | None) -> None:
-        self.connection = _connect()
+        self.connection = connect()
         self.relations = {name.casefold(): table for name, table in relations.items()}
         self.limit = limit
         self.names = (f"t{number}" for number in itertools.count())

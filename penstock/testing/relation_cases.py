@@ -17,17 +17,22 @@ from penstock.testing.query_text import random_window
 
 JOINS = ("JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN")
 ATTEMPTS = 15
-_NUMBERS = ("x", "y", "z", "id")
+NUMBERS = ("x", "y", "z", "id")
 """The columns of every generated stream that are integers."""
 
 
-def random_relations_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 2, **knobs: Any) -> Case:
-    """A case whose query reads relations, nested up to `depth`; other knobs are those of `random_case`."""
+def random_relations_case(
+    seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 2, plain_sql: bool = False, **knobs: Any
+) -> Case:
+    """A case whose query reads relations, nested up to `depth`; other knobs are those of `random_case`.
+
+    `plain_sql`: SQL has the same answer at every instant, also where an aggregate has no row below it.
+    """
     for attempt in range(ATTEMPTS):
         rng = random.Random(f"penstock relations {seed}.{attempt}")
         base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
                            **knobs)  # fmt: skip
-        query = random_relations_text(rng, base.declarations, depth)
+        query = random_relations_text(rng, base.declarations, depth, plain_sql=plain_sql)
         case = replace(base, seed=seed, query=query, plan="")
         try:
             answer = expected(query, case.accepted, {}, case.times, limit=limit)
@@ -78,9 +83,11 @@ def _write_emit(how: str, text: str) -> str:
     return f"{how} ({text})" if how.endswith("STREAM") else text + how
 
 
-def random_relations_text(rng: random.Random, streams: Sequence[Stream], depth: int = 2) -> str:
+def random_relations_text(
+    rng: random.Random, streams: Sequence[Stream], depth: int = 2, *, plain_sql: bool = False
+) -> str:
     """The text of a query over the streams of a generated case."""
-    writer = RelationWriter(rng, streams)
+    writer = RelationWriter(rng, streams, plain_sql=plain_sql)
     text = writer.write_query(depth)
     how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
     return _write_emit(how, text)
@@ -97,8 +104,10 @@ class RelationText:
 class RelationWriter:
     """Writes query texts. Every query has the integer columns k, n and, in some forms, m."""
 
-    def __init__(self, rng: random.Random, streams: Sequence[Stream]) -> None:
+    def __init__(self, rng: random.Random, streams: Sequence[Stream], *, plain_sql: bool = False) -> None:
         self.rng, self.streams = rng, streams
+        self.plain_sql = plain_sql
+        """Whether an aggregate without GROUP BY is written so that SQL gives no row for it if there is no row below."""
         self.unit = "SECONDS" if pt.is_timestamp(streams[0].time_type) else None
         self._aliases = 0
 
@@ -139,15 +148,57 @@ class RelationWriter:
 
     def _write_select(self, source: RelationText, words: str = "") -> str:
         one, other = self._draw_columns(source)
-        where = f" WHERE {self._write_condition(source)}" if self.rng.random() < 0.4 else ""
-        return f"SELECT {words}{one} AS k, {other} AS n FROM {source.text}{where}"
+        if self.rng.random() < 0.08:
+            other = self._write_scalar(source)
+        return f"SELECT {words}{one} AS k, {other} AS n FROM {source.text}{self._write_where(source)}"
+
+    def _write_where(self, source: RelationText) -> str:
+        rng = self.rng
+        terms = [self._write_condition(source)] if rng.random() < 0.4 else []
+        if rng.random() < 0.25:
+            terms.append(self._write_predicate(source))
+        if rng.random() < 0.05:
+            terms.append(f"{rng.choice(source.columns)} {rng.choice(('=', '<', '>='))} {self._write_scalar(source)}")
+        return f" WHERE {' AND '.join(terms)}" if terms else ""
+
+    # ── subqueries in expressions ────────────────────────────────────────────────────────────────────────────────
+
+    def _write_predicate(self, source: RelationText) -> str:
+        """IN or EXISTS, negated or not, correlated or not."""
+        rng = self.rng
+        inner = self._write_item(1) if rng.random() < 0.7 else self._join([self._write_item(0) for _ in range(2)])
+        terms = [self._write_condition(inner)] if rng.random() < 0.3 else []
+        negated = rng.choice(("", "NOT "))
+        if rng.random() < 0.5:
+            operator = rng.choice(("=", "=", "<"))
+            terms.append(f"{rng.choice(inner.columns)} {operator} {rng.choice(source.columns)}")
+            return f"{negated}EXISTS (SELECT * FROM {inner.text} WHERE {' AND '.join(terms)})"
+        if rng.random() < 0.4:
+            terms.append(f"{rng.choice(inner.columns)} = {rng.choice(source.columns)}")
+        where = f" WHERE {' AND '.join(terms)}" if terms else ""
+        value = rng.choice(inner.columns)
+        group = f" GROUP BY {value} HAVING COUNT(*) > 1" if rng.random() < 0.2 else ""
+        return f"{rng.choice(source.columns)} {negated}IN (SELECT {value} FROM {inner.text}{where}{group})"
+
+    def _write_scalar(self, source: RelationText) -> str:
+        rng, inner = self.rng, self._write_item(1)
+        value = rng.choice(inner.columns)
+        call = rng.choice(("COUNT(*)", f"MAX({value})", f"SUM({value})", f"COUNT({value}) + 1"))
+        where = f" WHERE {rng.choice(inner.columns)} = {rng.choice(source.columns)}" if rng.random() < 0.6 else ""
+        return f"(SELECT {call} FROM {inner.text}{where})"
+
+    # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_group(self, source: RelationText) -> str:
         key, value = self._draw_columns(source)
         call = self.rng.choice(("COUNT(*)", f"COUNT({value})", f"MAX({value})", f"MIN({value})", f"SUM({value})"))
         having = self.rng.choice(("", "", " HAVING COUNT(*) > 1"))
+        if self.rng.random() < 0.08:
+            inner = self._write_item(0)
+            having = f" HAVING COUNT(*) >= (SELECT COUNT(*) FROM {inner.text})"
         if self.rng.random() < 0.2:
-            return f"SELECT {call} AS k, COUNT(*) AS n FROM {source.text}"
+            present = " HAVING COUNT(*) > 0" if self.plain_sql else ""
+            return f"SELECT {call} AS k, COUNT(*) AS n FROM {source.text}{present}"
         return f"SELECT {key} AS k, {call} AS n FROM {source.text} GROUP BY {key}{having}"
 
     # ── FROM ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,8 +213,8 @@ class RelationWriter:
         stream = rng.choice(self.streams)
         kind = rng.choice(("range", "range", "range", "rows", "partition", "now", "unbounded"))
         window = random_window(rng, kind, rng.choice((3, 8)), self.unit)
-        names = [name for name in stream.schema.names if name in _NUMBERS]
-        return RelationText(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
+
+    writer = RelationWriter(rng, streams, plain_sql=plain_sql)
 
     def _join(self, items: Sequence[RelationText]) -> RelationText:
         """The items, joined from left to right, with the last two in parentheses or not."""

@@ -60,20 +60,9 @@ def refuse(text: str) -> ps.PenstockError:
 
 
 EQUAL = [
-    ("SELECT x FROM a WHERE k IN (SELECT k FROM b)", "SUBQUERY", "for IN and EXISTS write FROM a [...] SEMI JOIN b",
-     ["SELECT x FROM a SEMI JOIN b ON a.k = b.k"], "SELECT x FROM a WHERE k IN (SELECT k FROM b)"),
-    ("SELECT x FROM a WHERE EXISTS (SELECT k FROM b)", "SUBQUERY", "for IN and EXISTS write FROM a [...] SEMI JOIN b",
-     ["SELECT x FROM a SEMI JOIN b ON a.k = b.k"],
-     "SELECT x FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)"),
-    ("SELECT x FROM a WHERE NOT EXISTS (SELECT k FROM b)", "SUBQUERY", "NOT EXISTS write FROM a [...] ANTI JOIN b",
-     ["SELECT x FROM a ANTI JOIN b ON a.k = b.k"],
-     "SELECT x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.k = b.k)"),
-    ("SELECT x FROM a WHERE k NOT IN (SELECT k FROM b)", "SUBQUERY", "which NOT IN equals if no k is NULL",
-     ["SELECT x FROM a ANTI JOIN b ON a.k = b.k WHERE k IS NOT NULL"],
-     "SELECT x FROM a WHERE k NOT IN (SELECT k FROM b)"),
-    ("SELECT x FROM a WHERE x < (SELECT MAX(x) FROM b)", "SUBQUERY", "JOIN (SELECT k, MAX(x) AS m FROM b [...] GROUP",
-     ["SELECT a.x, t.m FROM a JOIN (SELECT k, MAX(x) AS m FROM b GROUP BY k) AS t ON a.k = t.k"],
-     "SELECT x, (SELECT MAX(x) FROM b WHERE b.k = a.k) FROM a WHERE k IN (SELECT k FROM b)"),
+    ("SELECT x FROM a WHERE x > 2 OR k IN (SELECT k FROM b)", "SUBQUERY", "with OR write FROM a [...] LEFT JOIN",
+     ["SELECT x FROM a LEFT JOIN (SELECT DISTINCT k FROM b) AS t ON a.k = t.k WHERE t.k IS NOT NULL OR x > 2"],
+     "SELECT x FROM a WHERE x > 2 OR k IN (SELECT k FROM b)"),
     ("SELECT a.x, b.x AS y FROM a ASOF JOIN b ON a.k = b.k", "ASOF_JOIN",
      "FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k",
      ["SELECT a.x, b.x AS y FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k"],

@@ -6,13 +6,17 @@ More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest -n auto tests
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from law_support import BATCHES, CHUNKS, STATES, check_case, list_seeds
+from law_support import BATCHES, CHUNKS, STATES, check_case, list_seeds, run_case
 
 from penstock.testing import difference, expected_by_duckdb
+from penstock.testing.case import to_ticks
 from penstock.testing.relation_cases import random_relations_case
+from penstock.testing.sql_instants import answers_at_instants, replay_changes
 
 SCHEDULES = ("dfs", "bfs", "rr")
 
@@ -49,6 +53,24 @@ def test_relations_after_restarts(chunk: int) -> None:
             return type(current).restore(current.snapshot()) if step in when else None
 
         check_case(case, {"state": rng.choice(STATES), "batch": rng.choice(BATCHES)}, None, lambda: restart)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::10])
+def test_relations_equal_sql_at_every_instant(chunk: int) -> None:
+    """DuckDB runs the text itself, so that also the binder is compared."""
+    for seed in list_seeds(chunk):
+        check_sql(seed)
+
+
+def check_sql(seed: int) -> None:
+    case = random_relations_case(seed, plain_sql=True)
+    text = re.sub(r"^[DR]STREAM \((.*)\)$", r"\1", case.query).removesuffix(" EMIT CHANGES")
+    wanted = answers_at_instants(text, case.accepted, case.times)
+    case = replace(case, query=f"{text} EMIT CHANGES")
+    changes = run_case(case, {"state": STATES[seed % len(STATES)], "batch": BATCHES[seed % len(BATCHES)]}, None)
+    given = replay_changes(changes, wanted, to_ticks)
+    wrong = next((at for at in wanted if wanted[at] != given[at]), None)
+    assert wrong is None, f"{case}\nat {wrong}: {wanted[wrong]}, found {given[wrong]}"
 
 
 def test_outer_join_of_replaced_group_rows() -> None:

@@ -1,0 +1,363 @@
+"""Subqueries in expressions, as joins of the FROM clause with the subquery.
+
+Law, at every instant, for a row of FROM and the rows of the subquery that satisfy its correlated conditions:
+    EXISTS (q)           a semi join; NOT EXISTS an anti join
+    x IN (SELECT c ...)  a semi join on x = c
+    x NOT IN (...)       three anti joins: on x = c, with a NULL in x, and with a NULL in c. By SQL's rules a NULL on
+                         either side makes the condition unknown, unless the subquery has no row
+    (SELECT MAX(c) ...)  a left join with the aggregate, grouped by the terms that the correlation makes equal; without
+                         a row the value is that of the aggregate over nothing: 0 for COUNT, NULL for the others
+
+A scalar subquery is an aggregate without GROUP BY, so that it has at most one row by its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+
+from sqlglot import exp
+
+from penstock.cql.bound import OuterJoin, OuterJoinKind, QueryBody, Select, SelectItem, Source, Subquery
+from penstock.cql.dialect import find_span
+from penstock.cql.errors import CqlError, Origin, Span
+from penstock.cql.from_binder import FromBlock, as_one_source, collapse
+from penstock.cql.group_relation import RESERVED
+from penstock.cql.scope import OUTER, Scope, ScopeItem
+from penstock.cql.syntax import BodySyntax
+from penstock.cql.windows import CURRENT
+from penstock.expr import (
+    BOOL,
+    HIDDEN,
+    INT,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    find_columns,
+    find_common_type,
+    rewrite,
+    walk,
+)
+
+BindOperand = Callable[[exp.Expr, FromBlock], Expr]
+"""Binds an expression over the columns of a block."""
+BindNested = Callable[[BodySyntax, Scope | None], QueryBody]
+"""Binds the body of a subquery, whose conditions can name columns of a scope."""
+_VALUE, _MARK = "value", "mark"
+
+
+def list_queries(node: exp.Expr | None) -> list[exp.Placeholder]:
+    """The subqueries in an expression."""
+    return [] if node is None else [each for each in node.find_all(exp.Placeholder) if "body" in each.meta]
+
+
+def list_scalar_queries(node: exp.Expr) -> list[exp.Placeholder]:
+    """The subqueries in an expression that stand for a value."""
+    return [each for each in list_queries(node) if not isinstance(each.parent, exp.In | exp.Exists)]
+
+
+def split_conjunct_nodes(node: exp.Expr | None) -> list[exp.Expr]:
+    """The terms of a condition that AND connects."""
+    terms: list[exp.Expr] = []
+    waiting = [] if node is None else [node]
+    while waiting:
+        term = waiting.pop()
+        if isinstance(term, exp.And):
+            waiting += [term.right, term.left]
+        elif isinstance(term, exp.Paren) and isinstance(term.this, exp.And | exp.Paren):
+            waiting.append(term.this)
+        else:
+            terms.append(term)
+    return terms
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition that is an EXISTS or an IN with a subquery, or the negation of one. `operand` is what IN tests."""
+
+    query: exp.Placeholder
+    negated: bool
+    operand: exp.Expr | None
+
+
+def match_predicate(node: exp.Expr) -> Predicate | None:
+    """The condition as a predicate; None if it is another one."""
+    negated = False
+    while isinstance(node, exp.Paren | exp.Not):
+        negated ^= isinstance(node, exp.Not)
+        node = node.this
+    if isinstance(node, exp.Exists) and list_queries(node.this)[:1] == [node.this]:
+        return Predicate(node.this, negated, None)
+    if isinstance(node, exp.In) and len(node.expressions) == 1 and list_queries(node.expressions[0]):
+        inner = node.expressions[0]
+        if isinstance(inner, exp.Placeholder):
+            return Predicate(inner, negated, node.this)
+    return None
+
+
+def has_outer(expr: Expr) -> bool:
+    """Whether an expression reads a column of the query around it."""
+    return any(column.alias.startswith(OUTER) for column in find_columns(expr))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A subquery as the right side of a join: its source, the conditions, and the values of its columns."""
+
+    right: Source
+    on: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class ScalarValue:
+    """Where the value of a scalar subquery is: the item of the scope, and the value without a row."""
+
+    item: str
+    default: Expr | None
+
+    def read(self, scope: Scope) -> Expr:
+        columns = next(item.columns for item in scope.items if item.alias == self.item)
+        value, mark = columns[_VALUE], columns[_MARK]
+        if self.default is None:
+            return value
+        return Call("case", (Call("is_null", (mark,), BOOL), self.default, value), value.type)
+
+
+@dataclass
+class SubqueryJoiner:
+    """Joins subqueries to a FROM block. `bind` binds them."""
+
+    origin: Origin
+    bind: BindNested
+    values: dict[int, ScalarValue] = field(default_factory=dict)
+    """By the identity of its node, the value of each scalar subquery that was joined."""
+    _aliases: set[str] = field(default_factory=set)
+    """The aliases of subqueries so far."""
+
+    def join_predicate(self, block: FromBlock, predicate: Predicate, bind_operand: BindOperand) -> FromBlock:
+        """Keep the rows of the block that satisfy a predicate."""
+        if predicate.operand is None:
+            block = collapse(block)
+            side = self._bind_predicate(block, predicate)
+            return _join(block, "anti" if predicate.negated else "semi", side.right, side.on)
+        for test in _NULL_TESTS if predicate.negated else ("equal",):
+            block = collapse(block)
+            side, operand = self._bind_predicate(block, predicate), bind_operand(predicate.operand, block)
+            term = self._test(test, operand, side.values[0], find_span(predicate.query))
+            block = _join(block, "anti" if predicate.negated else "semi", side.right, (*side.on, term))
+        return block
+
+    def join_scalars(self, block: FromBlock, nodes: Iterable[exp.Expr], *, correlated: bool = True) -> FromBlock:
+        """Give the block a column for every scalar subquery in some expressions."""
+        for node in [query for each in nodes for query in list_scalar_queries(each)]:
+            block = collapse(block)
+            side, default = self._bind_scalar(node, block, correlated=correlated)
+            columns = {column.name: column for column in side.values if isinstance(column, Column)}
+            item = ScopeItem(f"{HIDDEN}{len(self.values)}", "the subquery", columns)
+            self.values[id(node)] = ScalarValue(item.alias, default)
+            shown = block.join(FromBlock((side.right,), (), (item,), ()))
+            body = OuterJoin("left", block.sources[0], side.right, side.on, shown.list_columns())
+            block = as_one_source(body, shown, shown.merged)
+        return block
+
+    def read_values(self, scope: Scope) -> dict[int, Expr]:
+        """The values of the scalar subqueries that were joined, by the identity of their nodes."""
+        known = {item.alias for item in scope.items}
+        return {node: value.read(scope) for node, value in self.values.items() if value.item in known}
+
+    def reserve_values(self, nodes: Iterable[exp.Placeholder]) -> dict[int, Expr]:
+        """Names for the values of subqueries that will be joined to groups."""
+        reserved: dict[int, Expr] = {}
+        for node in nodes:
+            body = self._bind(node, None)
+            self._check_columns(body, find_span(node))
+            reserved[id(node)] = Column(RESERVED, f"{len(reserved)}", body.items[0].expr.type)
+        return reserved
+
+    def _test(self, test: str, operand: Expr, value: Expr, span: Span) -> Expr:
+        if test != "equal":
+            return Call("is_null", (operand if test == "operand" else value,), BOOL)
+        kind = find_common_type(operand.type, value.type)
+        if kind is None:
+            raise self.origin.error("TYPE_MISMATCH", "IN compares values whose types cannot be compared", span)
+        return Call("=", (_cast(operand, kind), _cast(value, kind)), BOOL)
+
+    # ── binding ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _bind_predicate(self, block: FromBlock, predicate: Predicate) -> _Side:
+        body, span = self._bind(predicate.query, block), find_span(predicate.query)
+        if predicate.operand is not None:
+            self._check_columns(body, span)
+        if isinstance(body, Select) and body.group_by == ():
+            what = "EXISTS" if predicate.operand is None else "IN"
+            instead = "an aggregate without GROUP BY has one row; compare with its value: x = (SELECT MAX(c) FROM ...)"
+            raise self.origin.unsupported_error(f"{what} with one aggregate", span, instead)
+        return self._make_side(body, block, span)
+
+    def _bind_scalar(self, node: exp.Placeholder, block: FromBlock, *, correlated: bool) -> tuple[_Side, Expr | None]:
+        """A scalar subquery, and its value without a row; None for NULL."""
+        body, span = self._bind(node, block if correlated else None), find_span(node)
+        self._check_columns(body, span)
+        if not isinstance(body, Select) or body.group_by != () or body.having is not None or body.distinct:
+            message = (
+                "a subquery that stands for a value is an aggregate without GROUP BY and HAVING, so that it has one "
+                "row: write (SELECT MAX(x) FROM ...), or join the query in FROM"
+            )
+            raise self.origin.error("SCALAR_SUBQUERY", message, span)
+        value = body.items[0].expr
+        marked = replace(body, items=(SelectItem(_VALUE, value), SelectItem(_MARK, Literal(True, BOOL))))
+        return self._make_side(marked, block, span), _compute_default(value)
+
+    def _bind(self, node: exp.Placeholder, outer: FromBlock | None) -> QueryBody:
+        scope = Scope(self.origin, (), ()) if outer is None else Scope(self.origin, outer.items, outer.merged)
+        body = self.bind(node.meta["body"], scope)
+        if isinstance(body, Select):
+            having = () if body.having is None else (body.having,)
+            if any(has_outer(expr) for expr in (*(item.expr for item in body.items), *(body.group_by or ()), *having)):
+                message = "a subquery can name columns of the query around it in WHERE only"
+                raise self._make_correlation_error(message, find_span(node))
+        return body
+
+    def _check_columns(self, body: QueryBody, span: Span) -> None:
+        if len(body.items) != 1:
+            message = f"this subquery must have one column; it has {len(body.items)}"
+            raise self.origin.error("COLUMN_COUNT", message, span)
+
+    # ── a subquery as a side of a join ───────────────────────────────────────────────────────────────────────────────
+
+    def _make_side(self, body: QueryBody, block: FromBlock, span: Span) -> _Side:
+        """A subquery as the right side of a join with the block."""
+        if not isinstance(body, Select) or body.sequence is not None:
+            return _as_relation(body, self._choose_alias("subquery", block))
+        if body.group_by is not None:
+            return self._make_grouped_side(body, self._choose_alias("subquery", block), span)
+        values = tuple(item.expr for item in body.items)
+        if len(body.sources) == 1:
+            (source,) = body.sources
+            alias = self._choose_alias(source.alias, block)
+            names = {column: column.name for expr in (*body.where, *values) for column in find_columns(expr)}
+            return _read_side(replace(source, alias=alias), body.where, values, names)
+        self._check_stream(body, span)
+        outer = tuple(term for term in body.where if has_outer(term))
+        read = dict.fromkeys(column for expr in (*outer, *values) for column in find_columns(expr))
+        inner = [column for column in read if not column.alias.startswith(OUTER)]
+        names = {column: f"{HIDDEN}{place}" for place, column in enumerate(inner)}
+        below = replace(
+            body,
+            where=tuple(term for term in body.where if not has_outer(term)),
+            items=tuple(SelectItem(name, column) for column, name in names.items()),
+            distinct=False,
+        )
+        alias = self._choose_alias("subquery", block)
+        return _read_side(Source(alias, Subquery(alias, below), CURRENT), outer, values, names)
+
+    def _make_grouped_side(self, body: Select, alias: str, span: Span) -> _Side:
+        """A group is also of the terms that the correlation makes equal."""
+        self._check_stream(body, span)
+        keys: list[tuple[Expr, Expr]] = []
+        for term in body.where:
+            if has_outer(term):
+                sides = _match_correlation(term)
+                if sides is None:
+                    message = "a subquery with an aggregate can be correlated by equality only: inner.k = outer.k"
+                    raise self._make_correlation_error(message, span)
+                keys.append(sides)
+        below = replace(
+            body,
+            where=tuple(term for term in body.where if not has_outer(term)),
+            group_by=tuple(dict.fromkeys((*(body.group_by or ()), *(inner for inner, _ in keys)))),
+            items=(*body.items, *(SelectItem(f"{HIDDEN}{place}", inner) for place, (inner, _) in enumerate(keys))),
+        )
+        on = (
+            Call("=", (Column(alias, f"{HIDDEN}{place}", inner.type), _strip_outer(known)), BOOL)
+            for place, (inner, known) in enumerate(keys)
+        )
+        return replace(_as_relation(below, alias, len(body.items)), on=tuple(on))
+
+    def _choose_alias(self, name: str, block: FromBlock) -> str:
+        """An alias that neither the block nor another subquery has."""
+        known = {alias.casefold() for alias in (*block.aliases, *self._aliases)}
+        names = chain([name], (f"{name}_{number}" for number in count(2)))
+        alias = next(each for each in names if each.casefold() not in known)
+        self._aliases.add(alias)
+        return alias
+
+    def _check_stream(self, body: Select, span: Span) -> None:
+        if all(base.is_table for base in body.inputs):
+            message = "this subquery joins or aggregates static tables only; compute it before, and declare the result"
+            raise self.origin.error("NO_STREAM", message, span)
+
+    def _make_correlation_error(self, message: str, span: Span) -> CqlError:
+        return self.origin.error("CORRELATED_SUBQUERY", message, span)
+
+
+_NULL_TESTS = ("equal", "operand", "value")
+"""What makes NOT IN false or unknown: an equal value, a NULL before NOT IN, and a NULL in the subquery."""
+
+
+def _join(block: FromBlock, kind: OuterJoinKind, right: Source, on: tuple[Expr, ...]) -> FromBlock:
+    body = OuterJoin(kind, block.sources[0], right, on, block.list_columns())
+    return as_one_source(body, block, block.merged)
+
+
+def _as_relation(body: QueryBody, alias: str, shown: int | None = None) -> _Side:
+    values = tuple(Column(alias, item.name, item.expr.type) for item in body.items[:shown])
+    return _Side(Source(alias, Subquery(alias, body), CURRENT), (), values)
+
+
+def _read_side(source: Source, on: Iterable[Expr], values: Iterable[Expr], names: Mapping[Column, str]) -> _Side:
+    """Conditions and values over the columns of a source, which has them by these names."""
+
+    def move(node: Expr) -> Expr:
+        if not isinstance(node, Column):
+            return node
+        if node.alias.startswith(OUTER):
+            return _strip_outer(node)
+        return Column(source.alias, names[node], node.type)
+
+    return _Side(source, tuple(rewrite(term, move) for term in on), tuple(rewrite(value, move) for value in values))
+
+
+def _strip_outer(expr: Expr) -> Expr:
+    """The expression over the columns of the query around."""
+
+    def strip(node: Expr) -> Expr:
+        if isinstance(node, Column) and node.alias.startswith(OUTER):
+            return Column(node.alias.removeprefix(OUTER), node.name, node.type)
+        return node
+
+    return rewrite(expr, strip)
+
+
+def _match_correlation(term: Expr) -> tuple[Expr, Expr] | None:
+    """The inner and the outer side of an equality between both queries; None for another condition."""
+    if not isinstance(term, Call) or term.op != "=":
+        return None
+    for inner, outer in (term.args, term.args[::-1]):
+        columns = find_columns(outer)
+        if not has_outer(inner) and columns and all(column.alias.startswith(OUTER) for column in columns):
+            return inner, outer
+    return None
+
+
+def _compute_default(value: Expr) -> Expr | None:
+    """The value of an aggregate expression over no row; None for NULL."""
+    if not any(isinstance(node, Aggregate) and node.function == "count" for node in walk(value)) and isinstance(
+        value, Aggregate
+    ):
+        return None
+
+    def replace_aggregate(node: Expr) -> Expr:
+        if not isinstance(node, Aggregate):
+            return node
+        return Literal(0, INT) if node.function == "count" else Literal(None, node.type)
+
+    return rewrite(value, replace_aggregate)
+
+
+def _cast(expr: Expr, kind: object) -> Expr:
+    return expr if expr.type == kind else Call("cast", (expr,), kind)
