@@ -213,8 +213,8 @@ class RelationWriter:
         stream = rng.choice(self.streams)
         kind = rng.choice(("range", "range", "range", "rows", "partition", "now", "unbounded"))
         window = random_window(rng, kind, rng.choice((3, 8)), self.unit)
-
-    writer = RelationWriter(rng, streams, plain_sql=plain_sql)
+        names = [name for name in stream.schema.names if name in NUMBERS]
+        return RelationText(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
 
     def _join(self, items: Sequence[RelationText]) -> RelationText:
         """The items, joined from left to right, with the last two in parentheses or not."""
