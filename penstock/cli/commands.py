@@ -24,6 +24,7 @@ from penstock.cli.interrupts import explain_interrupt
 from penstock.cli.output import INPUT_ERRORS, CommandGroup, JsonFlag, Verbosity, print_json
 from penstock.errors import DataError, PenstockWarning, QueryError
 from penstock.spark.environment import require_spark
+from penstock.web import draw_graph, require_server
 
 if TYPE_CHECKING:
     from penstock.cql import Script
@@ -68,8 +69,23 @@ def demo(
         bool, typer.Option("--embedded", help="Run the engine in this process, without Spark.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results; it must not exist.")] = Path("out/demo"),
+    ui: Annotated[bool, typer.Option("--ui", help="Show the demo on a page in the browser, until Ctrl-C.")] = False,
+    port: Annotated[
+        int | None, typer.Argument(min=0, max=65535, help="Port of the page of --ui; a free one by default.")
+    ] = None,
 ) -> None:
     """Run five streams and a dozen queries on local Spark, change them while they run, and verify the results."""
+    if port is not None and not ui:
+        raise QueryError("BAD_ARGUMENT", f"the port {port} is that of a page; add --ui")
+    if ui:
+        require_server()
+    page = (port or 0) if ui else None
+    if embedded and page is not None:
+        from penstock.demo.live import run_live_demo  # noqa: PLC0415 (see below)
+
+        with explain_interrupt("the page has ended"):
+            run_live_demo(Console(), page)
+        return
     if embedded:
         from penstock.demo.embedded import run_demo  # noqa: PLC0415 (compiled kernels load slowly)
 
@@ -81,7 +97,7 @@ def demo(
         from penstock.demo import on_spark  # noqa: PLC0415
 
         with explain_interrupt(f"remove {out} before the next demo"):
-            fine = on_spark.run_spark_demo(Console(), out)
+            fine = on_spark.run_spark_demo(Console(), out, page)
     if not fine:
         raise typer.Exit(1)
 
@@ -143,15 +159,14 @@ def _print_warnings(script: Script, known: str = "") -> None:
 
 def _explain_script(script: Script, form: PlanFormat) -> str:
     """Declare the script in an engine without data, and explain its queries."""
-    from penstock.engine import Engine  # noqa: PLC0415
-    from penstock.plan import draw_svg  # noqa: PLC0415 (see demo)
+    from penstock.engine import Engine  # noqa: PLC0415 (see demo)
 
     if not script.queries:
         raise QueryError("NO_QUERY", "the script has no query to explain, only declarations")
     no_rows = {table.name: table.schema.empty_table() for table in script.tables}
     engine = Engine.from_script(script, tables=no_rows, clock=_read_zero_clock, warn=False)
     if form is PlanFormat.SVG:
-        return draw_svg({name: engine.picture(name) for name in script.queries})
+        return draw_graph(engine.status(), {sink.name: sink.connector.format for sink in script.sinks})
     heading = "%% {}\n" if form is PlanFormat.MERMAID else ""
     return "\n\n".join(heading.format(name) + engine.explain(name, form.value) for name in script.queries)
 
@@ -181,6 +196,9 @@ def run(
         bool,
         typer.Option("--finish", help="End the streams at the end of the data; so does --once without --checkpoint."),
     ] = False,
+    ui: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Show the run on a page; 0 takes a free port.")
+    ] = None,
     cells: Annotated[
         int | None, typer.Option(min=1, help="Number of cells; default: the checkpoint's, or one for each core.")
     ] = None,
@@ -202,12 +220,14 @@ def run(
 
     options = given.RunOptions(
         str(script),
-        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt, evolve),
+        given.StartOptions(checkpoint, given.parse_trigger(trigger, once), cells, adapt, evolve, ui),
         finish or (once and checkpoint is None),
         given.OutputOptions(given.choose_mode(append, overwrite), json),
         given.SessionOptions(given.check_master(master), given.parse_settings(conf or [])),
     )
     options.check()
+    if ui is not None:
+        require_server()
     found = _check_script(script)
     found.require_runnable()
     options.check_folders(found)
@@ -223,6 +243,19 @@ def run(
     else:
         console.print(*summary.format_lines(), sep="\n", soft_wrap=True, markup=False)
     raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def ui(
+    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR", help="The checkpoint of a run, active or finished.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
+) -> None:
+    """Show a run on a page until Ctrl-C: what it saved last and, while it is active, controls."""
+    from penstock.web import serve_folder  # noqa: PLC0415 (see the module)
+
+    with serve_folder(run_dir, port) as server, explain_interrupt("the page has ended; the run is not affected"):
+        print(f"page: {server.url}", flush=True)
+        server.wait()
 
 
 @app.command()

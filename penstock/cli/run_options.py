@@ -39,6 +39,8 @@ class StartOptions:
     cells: int | None = None
     adapt: bool = False
     evolve: bool = False
+    ui: int | None = None
+    """The port of the page; None without a page."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class RunOptions:
         words += ["--finish"] if self.finish else []
         words += [] if self.start.cells is None else ["--cells", str(self.start.cells)]
         words += ["--adapt"] if self.start.adapt else []
+        words += [] if self.start.ui is None else ["--ui", str(self.start.ui)]
         words += [] if self.session.master == DEFAULT_MASTER else ["--master", self.session.master]
         words += [word for item in (self.session.settings or {}).items() for word in ("--conf", "=".join(item))]
         return shlex.join(words)

@@ -9,6 +9,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -24,6 +25,11 @@ from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.script_pipeline import build_pipeline
 from penstock.spark.session import create_log_file, local_session
+from penstock.web import record_run, serve_run
+
+if TYPE_CHECKING:
+    from penstock.web.monitor import PageMonitor
+    from penstock.web.server import PageServer
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
@@ -80,6 +86,7 @@ class ScriptRunner:
         self._checkpoint = checkpoint
         self._console = console
         self.runs: list[RunProgress] = []
+        self._page: PageServer | PageMonitor | None = None
 
     def run_to_end(self, signals: StopRequest) -> Outcome:
         run = self._start()
@@ -101,7 +108,21 @@ class ScriptRunner:
         )
         run.serve_requests()
         self.runs.append(RunProgress(run))
+        self._page = self._show_page(run)
         return run
+
+    def _show_page(self, run: Run) -> PageServer | PageMonitor:
+        """Serve the page of the run, or only save what `penstock ui` shows later."""
+        port = self._options.start.ui
+        if port is None:
+            return record_run(run)
+        try:
+            page = serve_run(run, port)
+        except PenstockError:
+            run.stop()
+            raise
+        self._print(f"page: {page.url}")
+        return page
 
     def _print_start(self, run: Run) -> None:
         lasting = "" if self._options.start.checkpoint else " (temporary; name a lasting one with --checkpoint)"
@@ -133,6 +154,8 @@ class ScriptRunner:
         finally:
             with suppress(*JAVA_ENDED):  # there is nothing to stop if Java has ended
                 run.stop()
+            if self._page is not None:
+                self._page.close()
 
     def _stop_in_order(self, run: Run) -> None:
         self._print("stopping after the current micro-batch; a second signal stops at once")

@@ -80,12 +80,12 @@ StreamTables = dict[str, pa.Table]
 def run_demo(console: Console) -> bool:
     """Run the demo. Returns False if results differ from the oracle's, or from those of the restored engine."""
     begin = time.perf_counter()
-    batches = [_make_batch(number) for number in range(PUSHES)]
+    batches = [make_batch(number) for number in range(PUSHES)]
     half = PUSHES // 2
     _show_intro(console)
     with show_progress("demo", PUSHES + 1, console, lines=False) as step:
         step("compiling")
-        engine = _build_engine()
+        engine = build_engine()
         console.print("\n[bold]The plan of at_risk[/]")
         console.print(engine.explain("at_risk"), markup=False, highlight=False)
         console.print(
@@ -119,7 +119,7 @@ def _show_intro(console: Console) -> None:
         console.print(Syntax(cql, "sql", background_color="default", word_wrap=True))
 
 
-def _build_engine() -> Engine:
+def build_engine() -> Engine:
     engine = Engine()
     for name, columns in STREAMS.items():
         engine.stream(name, columns, time="ts")
@@ -203,7 +203,7 @@ def _show_verdict(console: Console, what: str, wrong: Sequence[str]) -> bool:
     return not wrong
 
 
-def _make_batch(number: int) -> StreamTables:
+def make_batch(number: int) -> StreamTables:
     """One push of all three streams. One room after the other is open: it is warm and damp, and many tags are read."""
     rng = np.random.default_rng((2026, number))
     begin = START + number * PUSH_SECONDS * SECOND

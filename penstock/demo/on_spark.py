@@ -71,8 +71,11 @@ ADDED_QUERY = (
 NEW_PLAN = ("at_risk", "((t h) r rooms)")
 
 
-def run_spark_demo(console: Console, out: Path) -> bool:
-    """Run the demo. Returns False if the results differ from those of the embedded engine."""
+def run_spark_demo(console: Console, out: Path, page: int | None = None) -> bool:
+    """Run the demo. Returns False if the results differ from those of the embedded engine.
+
+    `page` is the port of a page, which stays until Ctrl-C; None without a page.
+    """
     begun = time.perf_counter()
     console.print(
         Panel(
@@ -85,6 +88,9 @@ def run_spark_demo(console: Console, out: Path) -> bool:
     pipe = _build_pipeline(out)
     console.print(f"Spark {pipe.spark.version} started in {time.perf_counter() - begun:.0f} s.", style="dim")
     run = pipe.start(out / "checkpoint", cells=CELLS, adapt=RULES)
+    server = None if page is None else run.serve(page)
+    if server is not None:
+        console.print(f"page: {server.url}", highlight=False, soft_wrap=True)
     try:
         with show_progress("minutes of the depot", MINUTES, console, lines=False) as step:
             _drive_run(run, console, step)
@@ -93,6 +99,9 @@ def run_spark_demo(console: Console, out: Path) -> bool:
         run.stop()
     correct = _print_results(console, out, metrics)
     console.print(f"\n{time.perf_counter() - begun:.0f} s. See README.md and docs/spark.md.", style="dim")
+    if server is not None:
+        console.print("The page stays open; end it with Ctrl-C.")
+        server.wait()
     return correct
 
 

@@ -2,5 +2,23 @@
 
 from penstock.engine.descriptions import Descriptions, QueryDescription
 from penstock.engine.engine import Engine
+from penstock.engine.status import (
+    ArcStatus,
+    EngineStatus,
+    OperatorStatus,
+    QueryStatus,
+    StreamStatus,
+    convert_frontier,
+)
 
-__all__ = ["Descriptions", "Engine", "QueryDescription"]
+__all__ = [
+    "ArcStatus",
+    "Descriptions",
+    "Engine",
+    "EngineStatus",
+    "OperatorStatus",
+    "QueryDescription",
+    "QueryStatus",
+    "StreamStatus",
+    "convert_frontier",
+]

@@ -37,6 +37,7 @@ from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
 from penstock.engine.scripts import declare_script, find_script
 from penstock.engine.snapshot import Snapshot, refuse_bad_content
+from penstock.engine.status import ServedEngine
 from penstock.engine.streams import ArrivedRows, Clock
 from penstock.engine.subscriptions import ResultFunction, Subscription, Subscriptions
 from penstock.engine.tuning import TunableEngine
@@ -54,7 +55,7 @@ def _wait_for_readers(engine: Engine) -> None:
 
 @guard_calls(nests=("close",), always=("close",), before={"push": _wait_for_readers})
 @name_arguments
-class Engine(ReadableEngine, TunableEngine):
+class Engine(ReadableEngine, TunableEngine, ServedEngine):
     """Continuous queries in this process. It may be called from several threads: calls wait for each other.
 
     >>> import pyarrow as pa
@@ -324,7 +325,7 @@ class Engine(ReadableEngine, TunableEngine):
         with self._guard.change():
             deliveries = self._subscriptions.take(self._feed(arrived, promises))
         self._guard.complete_change()
-        return deliveries.send()
+        return self._show_results(deliveries.send())
 
     def load(self, data: Mapping[str, Any], frontiers: Mapping[str, int | datetime | pa.Scalar] | None = None) -> None:
         """Push tuples whose results are known: another engine with the same queries has processed them.
@@ -379,7 +380,7 @@ class Engine(ReadableEngine, TunableEngine):
             deliveries = self._subscriptions.take(self._cycle.run(self))
         self._guard.complete_change()
         try:
-            return deliveries.send()
+            return self._show_results(deliveries.send())
         finally:
             self._subscriptions.end_iterators()
 

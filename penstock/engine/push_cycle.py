@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from penstock.adapt import CommandedEngine
 from penstock.engine.adaptation import Adaptation
@@ -23,10 +24,12 @@ class PushCycle:
         self._scheduler = scheduler
         self._adaptation = adaptation
         self.pushes = 0
+        self.busy_seconds = 0.0
+        """The time that the graph took in all pushes."""
 
     def run(self, engine: CommandedEngine) -> Results:
         """Run until nothing moves. `engine` is what adaptation changes, through its public methods."""
-        components = self._components
+        components, begun = self._components, perf_counter()
         for step in self._adaptation.iter_steps():
             self._steer(step, engine)
         components.budgets.begin()
@@ -37,6 +40,7 @@ class PushCycle:
         self._notices.after_push()
         joins = list(components.joins)
         components.queries.warn_failures(joins)
+        self.busy_seconds += perf_counter() - begun
         return components.queries.collect_results(joins)
 
     def _steer(self, step: Callable[[CommandedEngine, int], None], engine: CommandedEngine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -119,6 +120,13 @@ class Run(QueryHandle, RunCommands):
         """Take commands from other processes (`penstock ctl CHECKPOINT ...`) until the run is stopped."""
         if self._request_server is None:
             self._request_server = RequestServer(self)
+
+    def serve(self, port: int = 0, *, interval: float = 1.0) -> Any:
+        """Show the run on a page at 127.0.0.1 until the returned server is closed; needs `penstock[ui]`.
+
+        `port` 0 takes a free one; `url` of the server has the token that changes of queries need. See docs/page.md.
+        """
+        return import_module("penstock.web").serve_run(self, port, interval)  # a higher package, and an extra
 
     # ── state and metrics ────────────────────────────────────────────────────────────────────────────────────────
 

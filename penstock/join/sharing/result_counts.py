@@ -79,7 +79,8 @@ class ResultCounts:
     def _flush(self) -> None:
         """Distribute pending results to the filter groups, and continue with the current slices."""
         interest, groups = self._pending_for
-        for place, group in enumerate(groups):
+        has_pending = bool(self._pending.any())  # counting a thousand members one after the other flushes once
+        for place, group in enumerate(groups if has_pending else ()):
             if group in self._by_group:
                 count = len(self._pending)
                 codes = list(range(count)) if interest is None else interest.list_codes_with(place, count)

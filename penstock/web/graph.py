@@ -1,0 +1,163 @@
+"""The picture of a query graph: boxes and arcs of a status, restricted to one query or collapsed where they are many.
+
+Pure functions. A box stands for one operator, or for several that were collapsed; its `members` are their places in
+the status, so that a reader adds up their figures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.engine import ArcStatus, EngineStatus, OperatorStatus
+from penstock.errors import QueryError
+from penstock.web.layout import Layout, Size, lay_out
+
+MOST_BOXES = 60
+"""Above this number of operators, those over the same streams are drawn as one box."""
+MOST_SINKS = 6
+"""An operator with more queries has one box for all of them."""
+_CHARACTER = 7.4
+_NARROWEST, _WIDEST = 120.0, 260.0
+_LINE, _PADDING = 16.0, 14.0
+_SHORT_KINDS = ("source", "table", "query")
+"""Boxes of these kinds have a title and a line; others have one more line for figures, and a line for each input."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box. `members` are places of operators, `queries` names of queries."""
+
+    id: str
+    kind: str
+    title: str
+    members: tuple[int, ...] = ()
+    queries: tuple[str, ...] = ()
+    count: int = 1
+    notes: tuple[str, ...] = ()
+    """Its inputs with their windows."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An arc between two boxes."""
+
+    source: str
+    target: str
+    ets: bool = False
+
+
+@dataclass(frozen=True)
+class GraphPicture:
+    """Boxes and lines with their places."""
+
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    layout: Layout = field(repr=False)
+    sizes: Mapping[str, Size] = field(repr=False)
+
+
+def build_graph(status: EngineStatus, query: str | None = None, sinks: Mapping[str, str] | None = None) -> GraphPicture:
+    """The picture of a status, or of one query of it. `sinks` name the sinks of queries."""
+    operators, arcs, names = list(status.operators), list(status.arcs), {each.name: each for each in status.queries}
+    if query is not None:
+        if query not in names:
+            raise QueryError("UNKNOWN_QUERY", f"there is no query {query}", query=query)
+        kept = _find_upstream(names[query].operator, arcs)
+        operators = [each for each in operators if each.id in kept]
+        arcs = [arc for arc in arcs if arc.source in kept and arc.target in kept]
+        names = {query: names[query]}
+    places = {each.id: place for place, each in enumerate(status.operators)}
+    owner = {each.id: each.id for each in operators}
+    notes = defaultdict[str, list[str]](list)
+    for arc in arcs:
+        notes[arc.target] += [arc.label] if arc.label else []
+    boxes = {
+        each.id: Box(each.id, each.kind, each.title, (places[each.id],), notes=tuple(notes[each.id]))
+        for each in operators
+    }
+    if len(operators) > MOST_BOXES:
+        boxes, owner = _collapse(operators, arcs, places)
+    lines: dict[tuple[str, str], Line] = {}
+    for arc in arcs:
+        ends = owner[arc.source], owner[arc.target]
+        if ends[0] != ends[1]:
+            lines.setdefault(ends, Line(*ends, arc.ets))
+    drawn = list(lines.values())
+    readers = defaultdict[str, list[str]](list)
+    for each in names.values():
+        if not each.derived:
+            readers[owner[each.operator]].append(each.name)
+    for box, found in readers.items():
+        for sink in _make_sinks(box, found, sinks or {}):
+            boxes[sink.id] = sink
+            drawn.append(Line(box, sink.id))
+    sizes = {box.id: _measure(box) for box in boxes.values()}
+    layout = lay_out(sizes, [(line.source, line.target) for line in drawn])
+    return GraphPicture(tuple(boxes.values()), tuple(drawn), layout, sizes)
+
+
+def _make_sinks(box: str, queries: Sequence[str], sinks: Mapping[str, str]) -> Iterable[Box]:
+    if len(queries) > MOST_SINKS:
+        yield Box(f"queries of {box}", "query", f"{len(queries):,} queries", queries=tuple(queries), count=len(queries))
+        return
+    for name in queries:
+        title = f"{name} → {sinks[name]}" if name in sinks else name
+        yield Box(f"query {name}", "query", title, queries=(name,))
+
+
+def _measure(box: Box) -> Size:
+    longest = max(len(box.title), *(len(note) - 2 for note in (*box.notes, "")))
+    width = min(_WIDEST, max(_NARROWEST, longest * _CHARACTER + 24))
+    lines = 2 if box.kind in _SHORT_KINDS else 3 + len(box.notes)
+    return Size(width, lines * _LINE + _PADDING)
+
+
+def _find_upstream(last: str, arcs: Sequence[ArcStatus]) -> set[str]:
+    before = defaultdict[str, list[str]](list)
+    for arc in arcs:
+        before[arc.target].append(arc.source)
+    found, todo = {last}, [last]
+    while todo:
+        for source in before[todo.pop()]:
+            if source not in found:
+                found.add(source)
+                todo.append(source)
+    return found
+
+
+def _collapse(
+    operators: Sequence[OperatorStatus], arcs: Sequence[ArcStatus], places: Mapping[str, int]
+) -> tuple[dict[str, Box], dict[str, str]]:
+    """One box for all connected operators over the same sources; sources and tables stay."""
+    inner = {each.id for each in operators if each.kind not in ("source", "table")}
+    leader = {each.id: each.id for each in operators}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for arc in arcs:
+        if arc.source in inner and arc.target in inner:
+            leader[find(arc.source)] = find(arc.target)
+    reads = defaultdict[str, set[str]](set)
+    for arc in arcs:
+        if arc.target in inner and arc.source not in inner:
+            reads[find(arc.target)].add(arc.source)
+    groups = defaultdict[tuple[str, ...], list[OperatorStatus]](list)
+    for each in operators:
+        if each.id in inner:
+            groups[tuple(sorted(reads[find(each.id)]))].append(each)
+    boxes = {
+        each.id: Box(each.id, each.kind, each.title, (places[each.id],)) for each in operators if each.id not in inner
+    }
+    owner = {name: name for name in boxes}
+    for sources, found in groups.items():
+        name = "group " + ", ".join(sources)
+        title = f"{len(found):,} operators" if len(found) > 1 else found[0].title
+        boxes[name] = Box(name, "join", title, tuple(places[each.id] for each in found), count=len(found))
+        owner.update({each.id: name for each in found})
+    return boxes, owner

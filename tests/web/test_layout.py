@@ -1,0 +1,44 @@
+"""The layered layout: boxes do not overlap, arcs go to the right, the same graph has the same picture."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations, pairwise
+
+import pytest
+
+from penstock.web.layout import Layout, Size, lay_out
+
+
+def draw_random(seed: int) -> tuple[dict[str, Size], list[tuple[str, str]], Layout]:
+    rng = random.Random(seed)
+    sizes = {f"n{number}": Size(rng.uniform(50, 200), rng.uniform(20, 90)) for number in range(rng.randint(1, 30))}
+    names = list(sizes)
+    arcs = (
+        [tuple(sorted(rng.sample(range(len(names)), 2))) for _ in range(rng.randint(0, 50))] if len(names) > 1 else []
+    )
+    named = [(names[start], names[end]) for start, end in arcs]
+    return sizes, named, lay_out(sizes, named)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs(seed: int) -> None:
+    sizes, arcs, layout = draw_random(seed)
+    for one, other in combinations(sizes, 2):
+        (x, y), (u, v) = layout.boxes[one], layout.boxes[other]
+        apart_x = x + sizes[one].width <= u or u + sizes[other].width <= x
+        apart_y = y + sizes[one].height <= v + 1e-6 or v + sizes[other].height <= y + 1e-6
+        assert apart_x or apart_y, (one, other)
+    for start, end in arcs:
+        assert layout.boxes[start][0] + sizes[start].width < layout.boxes[end][0]
+        points = layout.arcs[start, end]
+        assert all(left[0] < right[0] for left, right in pairwise(points))
+    for name, (x, y) in layout.boxes.items():
+        assert 0 <= x <= layout.width - sizes[name].width
+        assert 0 <= y <= layout.height - sizes[name].height
+    assert layout == draw_random(seed)[2]
+
+
+def test_empty_graph_and_unknown_boxes() -> None:
+    assert lay_out({}, []).boxes == {}
+    assert lay_out({"a": Size(10, 10)}, [("a", "b"), ("a", "a")]).arcs == {}
