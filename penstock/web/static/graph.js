@@ -66,7 +66,6 @@ export class GraphView {
       const name = box.queries[0];
       group.setAttribute("tabindex", 0);
       group.setAttribute("role", "button");
-      group.setAttribute("aria-label", `query ${name}`);
       group.addEventListener("click", () => this.select(name));
       group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.select(name); } });
     }
