@@ -111,11 +111,15 @@ class ScriptRunner:
         self._page = self._show_page(run)
         return run
 
-    def _show_page(self, run: Run) -> PageServer | PageMonitor:
+    def _show_page(self, run: Run) -> PageServer | PageMonitor | None:
         """Serve the page of the run, or only save what `penstock ui` shows later."""
         port = self._options.start.ui
         if port is None:
-            return record_run(run)
+            try:
+                return record_run(run)
+            except Exception as error:  # a run does not depend on its record
+                _LOG.warning("the run is not recorded for `penstock ui`: %s", error)
+                return None
         try:
             page = serve_run(run, port)
         except PenstockError:

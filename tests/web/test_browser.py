@@ -92,6 +92,8 @@ def test_query_is_added_corrected_migrated_and_dropped(browser: Any, pictures: P
         assert page.inner_text("#marks mark") == "b.vv"
         assert "unknown column b.vv" in page.inner_text("#error")
         check_accessible(page)
+        assert not page.is_visible("#sink")
+        assert not page.is_visible("#probes")
         page.screenshot(path=pictures / "error.png")
         page.fill("#text", PAIRS)
         page.click("#submit")
@@ -124,6 +126,7 @@ def test_thousand_queries_are_usable(browser: Any, pictures: Path) -> None:
         page.wait_for_selector("#query-count:has-text('1.0k')")
         assert page.locator("#list button").count() < 40
         assert page.locator("#graph g").count() < 80
+        page.wait_for_function(f"() => ({READ_NUMBER})() > 0")
         page.screenshot(path=pictures / "thousand.png", full_page=True)
         page.fill("#search", "q0777")
         page.wait_for_selector("#query-count:has-text('1 of')")
