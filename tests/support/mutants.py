@@ -258,6 +258,11 @@ def mark_complete_before_turnover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "record_losses", forgetful)
 
 
+def mark_complete_with_first_keys(patch: pytest.MonkeyPatch) -> None:
+    """A node counts as complete when some keys are complete, not all."""
+    patch.setattr(KeyCount, "is_within", lambda _self, complete: len(complete) > 0)
+
+
 MUTANTS = [
     mark_key_complete_after_lookup, mark_demanded_keys_complete, gate_driver_by_lazy_child,
     skip_demand_of_resumed_rows, skip_resume_all, ignore_gates_in_migration, keep_complete_keys_of_other_key,
@@ -265,9 +270,5 @@ MUTANTS = [
     mark_known_keys_complete, insert_present_rows_again, join_new_pairs_twice,
     hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
+    mark_complete_with_first_keys,
 ]  # fmt: skip
-
-
-def mark_complete_with_first_keys(patch: pytest.MonkeyPatch) -> None:
-    """A node counts as complete when some keys are complete, not all."""
-    patch.setattr(KeyCount, "is_within", lambda _self, complete: len(complete) > 0)
