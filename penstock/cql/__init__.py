@@ -40,9 +40,11 @@ from penstock.cql.errors import (
 from penstock.cql.script import Script, bind_script_text, read_script
 from penstock.cql.secrets import is_secret, redact, resolve_secret, resolve_secrets, secret, secret_file
 from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
+from penstock.cql.updating import OPERATION, describe_changes, make_changes, name_changes, write_table_query
 from penstock.cql.windows import UNBOUNDED, Range, Window
 
 __all__ = [
+    "OPERATION",
     "SOURCE_FORMATS",
     "UNBOUNDED",
     "WINDOW_END",
@@ -86,6 +88,7 @@ __all__ = [
     "bind_script_text",
     "bind_view",
     "build_schema",
+    "describe_changes",
     "describe_stream",
     "describe_view_cycle",
     "find_line_and_column",
@@ -97,6 +100,8 @@ __all__ = [
     "format_type",
     "is_secret",
     "is_unknown_relation",
+    "make_changes",
+    "name_changes",
     "parse_duration",
     "read_script",
     "redact",
@@ -106,5 +111,6 @@ __all__ = [
     "secret_file",
     "suggest_similar",
     "to_arrow_type",
+    "write_table_query",
     "zone_columns",
 ]

@@ -45,7 +45,10 @@ INTERSECT = (
 )
 EXCEPT_ALL = "EXCEPT ALL counts duplicates; EXCEPT has each row once"
 LIMIT = "a continuous query has no last row; s [ROWS n] keeps the last n rows"
-PRIMARY_KEY = "remove it; the window [PARTITION BY key ROWS 1] keeps the last row of each key of a stream"
+PRIMARY_KEY = (
+    "a table has one: CREATE TABLE t (..., PRIMARY KEY (k)) TIMESTAMP BY ts; in a stream remove it, and the window "
+    "[PARTITION BY key ROWS 1] keeps the last row of each key"
+)
 
 FUNCTIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("tumble", "hop", "window", "tumbling", "hopping"), ("TIME WINDOW", GROUP_WINDOW)),

@@ -34,6 +34,7 @@ from penstock.cql.syntax import (
     CreateStreamAsSyntax,
     CreateStreamSyntax,
     CreateTableSyntax,
+    CreateUpdatingTableSyntax,
     CreateViewSyntax,
     InsertSyntax,
     Name,
@@ -41,6 +42,7 @@ from penstock.cql.syntax import (
     StatementSyntax,
 )
 from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
+from penstock.cql.updating import make_changes, name_changes, write_table_query
 from penstock.errors import QueryError, UnsupportedError
 
 _EXPLICIT_ISTREAM = re.compile(r"istream\s*\(", re.IGNORECASE)
@@ -85,6 +87,9 @@ def bind_script(text: str, catalog: Catalog) -> list[Statement]:
     statements: list[Statement] = []
     try:
         for syntax in parse_script(text):
+            if isinstance(syntax, CreateUpdatingTableSyntax):
+                statements.extend(_declare_updating_table(syntax, draft, origin))
+                continue
             statement = _bind_statement(syntax, draft, origin)
             if isinstance(statement, InsertInto):
                 _check_sink_schema(statement, statements, draft.sinks[statement.sink], origin)
@@ -132,6 +137,26 @@ def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -
             _check_new_name(syntax.name, catalog.sinks, origin)
             connector = Connector(syntax.connector.format, syntax.connector.options)
             return CreateSink(SinkDeclaration(syntax.name.text, connector, syntax.connector.span))
+
+
+def _declare_updating_table(
+    syntax: CreateUpdatingTableSyntax, catalog: Catalog, origin: Origin
+) -> tuple[CreateStream, CreateView]:
+    """An updating table: the stream of its changes, and the view with its rows."""
+    name = syntax.changes.name
+    changes_name = Name(name_changes(name.text), name.span)
+    for each in (name, changes_name):
+        _check_new_name(each, catalog.relations, origin)
+    stream = _bind_stream(replace(syntax.changes, name=changes_name), origin)
+    try:
+        stream = make_changes(stream, [column.text for column in syntax.key], stream.required)
+    except QueryError as error:
+        raise origin.error(error.condition, error.message, syntax.key[0].span) from None
+    created = CreateStream(stream, name.span)
+    _declare(created, catalog)
+    view = CreateView(name.text, bind_view(write_table_query(stream), catalog), name.span)
+    _declare(view, catalog)
+    return created, view
 
 
 def _bind_view_syntax(syntax: CreateViewSyntax, catalog: Catalog, origin: Origin) -> CreateView:

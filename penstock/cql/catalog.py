@@ -40,6 +40,8 @@ class Stream:
     required: tuple[str, ...] = ()
     """The columns that must not be NULL, besides the time column."""
     connector: Connector | None = None
+    key: tuple[str, ...] = ()
+    """If the stream has the changes of an updating table: the columns by which its rows are found."""
 
     @property
     def time_type(self) -> pa.DataType:

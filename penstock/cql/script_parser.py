@@ -22,6 +22,7 @@ from penstock.cql.syntax import (
     CreateStreamAsSyntax,
     CreateStreamSyntax,
     CreateTableSyntax,
+    CreateUpdatingTableSyntax,
     CreateViewSyntax,
     InsertSyntax,
     Name,
@@ -60,7 +61,7 @@ class ScriptParser(QueryParser):
         if self._curr:
             raise self.expected_error("the end of the statement")
 
-    def read_statement(self) -> StatementSyntax:
+    def read_statement(self) -> StatementSyntax | CreateUpdatingTableSyntax:
         if self._match(TokenType.CREATE):
             return self._read_create()
         if self._match(TokenType.INSERT):
@@ -76,7 +77,7 @@ class ScriptParser(QueryParser):
             return self.read_query()
         raise self.expected_error("CREATE, INSERT INTO, SELECT, ISTREAM, DSTREAM or RSTREAM")
 
-    def _read_create(self) -> StatementSyntax:
+    def _read_create(self) -> StatementSyntax | CreateUpdatingTableSyntax:
         if self.is_next("OR", "REPLACE"):
             raise self.unsupported_error("OR REPLACE", self.locate_token(), "remove it; a script declares a name once")
         if self._match_text_seq("STREAM"):
@@ -88,7 +89,7 @@ class ScriptParser(QueryParser):
             name = self._read_new_name("a name for the table")
             if self.is_next("AS"):
                 raise self.unsupported_error("CREATE TABLE AS", self.locate_token(), advice.TABLE_AS)
-            return CreateTableSyntax(name, self._read_columns(), self._read_connector("FROM"))
+            return self._read_table(name)
         if self._match_text_seq("SINK"):
             name = self._read_new_name("a name for the sink")
             connector = self._read_connector("TO")
@@ -111,8 +112,42 @@ class ScriptParser(QueryParser):
             )
         return self.read_name(what)
 
+    def _read_table(self, name: Name) -> CreateTableSyntax | CreateUpdatingTableSyntax:
+        """A static table, or one with a PRIMARY KEY and a time column, whose rows change."""
+        columns, key = self._read_table_columns()
+        if key:
+            return CreateUpdatingTableSyntax(self._read_declaration(name, columns), key)
+        if self.is_next("TIMESTAMP", "BY"):
+            message = f"the updating table {name.text} needs a key; write PRIMARY KEY (column) after the columns"
+            raise self.origin.error("KEY_NEEDED", message, self.locate_token())
+        return CreateTableSyntax(name, columns, self._read_connector("FROM"))
+
+    def _read_table_columns(self) -> tuple[tuple[ColumnSyntax, ...], tuple[Name, ...]]:
+        """The columns and the key, which is a clause of its own or follows the type of one column."""
+        if not self._match(TokenType.L_PAREN):
+            raise self.expected_error("the columns in parentheses")
+        columns: list[ColumnSyntax] = []
+        key: tuple[Name, ...] = ()
+        while True:
+            if self._match(TokenType.PRIMARY_KEY):
+                self.expect_words("(")
+                key = self.read_list(lambda: self.read_name("a column of the key"))
+                self.expect_words(")")
+            else:
+                column = self._read_column()
+                bare = re.sub(r"(?i)\s+primary\s+key\s*$", "", column.type.text)
+                if bare != column.type.text:
+                    key = (column.name,)
+                columns.append(ColumnSyntax(column.name, Name(bare, column.type.span)))
+            if not self._match(TokenType.COMMA):
+                break
+        self.expect_words(")")
+        return tuple(columns), key
+
     def _read_stream(self, name: Name) -> CreateStreamSyntax:
-        columns = self._read_columns()
+        return self._read_declaration(name, self._read_columns())
+
+    def _read_declaration(self, name: Name, columns: tuple[ColumnSyntax, ...]) -> CreateStreamSyntax:
         clauses = _StreamClauses()
         while self._read_stream_clause(clauses):
             pass
@@ -255,7 +290,7 @@ def parse_query(text: str) -> QuerySyntax:
     return query
 
 
-def parse_script(text: str) -> list[StatementSyntax]:
+def parse_script(text: str) -> list[StatementSyntax | CreateUpdatingTableSyntax]:
     """Parse every statement of a script."""
     parser = ScriptParser(dialect=CqlDialect())
     statements = []

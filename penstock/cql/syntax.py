@@ -196,6 +196,14 @@ class CreateTableSyntax:
 
 
 @dataclass(frozen=True)
+class CreateUpdatingTableSyntax:
+    """CREATE TABLE with a PRIMARY KEY: `changes` declares the stream of its changes, under the name of the table."""
+
+    changes: CreateStreamSyntax
+    key: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
 class CreateSinkSyntax:
     name: Name
     connector: ConnectorSyntax

@@ -5,17 +5,26 @@ Law: the multiset of results of a query depends only on the tuples pushed and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
 from penstock.adapt import Rules, Timer, as_rules
-from penstock.cql import Duration, Query, Script, Stream, Timestamps, describe_stream
+from penstock.cql import (
+    Duration,
+    Query,
+    Script,
+    Stream,
+    Timestamps,
+    describe_changes,
+    describe_stream,
+    write_table_query,
+)
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder, QueryRequest
@@ -202,12 +211,36 @@ class Engine(ReadableEngine, TunableEngine, ServedEngine):
         """
         self._relations.add_stream(stream)
 
-    def table(self, name: str, data: TableData) -> None:
+    def table(
+        self,
+        name: str,
+        data: TableData | Mapping[str, str] | pa.Schema,
+        *,
+        key: str | Sequence[str] | None = None,
+        time: str | None = None,
+        lateness: Duration = 0,
+    ) -> None:
         """Declare a static table: its rows are always valid. `data` is anything that `push` takes for a stream.
 
+        With `key` and `time` the table is updating: `data` has the types of its columns, as for `stream`, and `push`
+        brings its changes. A row with a key ends the earlier one with the same key; with '-' in the column `_op` it
+        only ends it. Its changes are also the stream `name_changes`. A deletion of a row that is not there goes to the
+        dead letters. See docs/queries.md.
+
         >>> eng.table("rooms", {"x": [1, 2], "name": ["hall", "cellar"]})
+        >>> eng.table("prices", {"ts": "bigint", "x": "bigint", "price": "double"}, key="x", time="ts")
+        >>> eng.query("priced", "SELECT A.x, p.price FROM A [NOW] JOIN prices AS p ON A.x = p.x")
+        >>> _ = eng.push({"prices": [{"ts": 1, "x": 7, "price": 2.5}, {"ts": 5, "x": 7, "price": 3.0}]})
+        >>> eng.push({"A": [{"ts": 3, "x": 7}]}, {"prices": 9, "A": 9})["priced"].to_pylist()
+        [{'x': 7, 'price': 2.5, '_ts': 3}]
         """
-        self._relations.add_table(name, data)
+        if key is None and time is None:
+            self._relations.add_table(name, cast("TableData", data))
+            return
+        changes = describe_changes(name, data, key, time, lateness)
+        self._relations.require_free(name)
+        self._relations.add_stream(changes)
+        self._changes.start(QueryRequest(name, write_table_query(changes), view=True))
 
     def aggregate(self, name: str, cls: type) -> None:
         """Declare a class as an aggregate function; docs/queries.md lists its methods.

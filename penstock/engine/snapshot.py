@@ -160,6 +160,7 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
 
     def source(entry: Mapping[str, Any]) -> SavedSource:
         declared = {**entry["stream"], "required": tuple(entry["stream"].get("required", ()))}
+        declared["key"] = tuple(entry["stream"].get("key", ()))
         stream = Stream(schema=tables[entry["schema"]].schema, **declared)
         return SavedSource(stream, state(entry["state"]), state(entry["outlet"]), entry["run_settings"])
 

@@ -9,12 +9,13 @@ from time import time_ns
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream, Table, suggest_similar
+from penstock.cql import OPERATION, Catalog, Stream, Table, View, name_changes, suggest_similar
 from penstock.engine.inputs import TableData, read_table
 from penstock.errors import DataError, QueryError
 from penstock.graph import Buffer, Graph, Node
 from penstock.ops import (
     ClockedSource,
+    KeyedSource,
     LatentSource,
     SourceOperator,
     SplitRows,
@@ -86,6 +87,9 @@ class StreamRegistry:
 
     def __getitem__(self, name: str) -> SourceOperator:
         relation = self._catalog.relations.get(name)
+        if isinstance(relation, View):  # rows of an updating table are those of its changes
+            changes = self._catalog.relations.get(name_changes(relation.name))
+            relation = changes if isinstance(changes, Stream) and changes.key else relation
         if isinstance(relation, Stream):
             if relation.name not in self._sources:
                 message = f"{relation.name} is derived from a query; its tuples come from there"
@@ -113,7 +117,9 @@ class StreamRegistry:
         if stream.ahead is not None:
             self._check_clock(stream)
         if stream.timestamps == "external" and not stream.skew and stream.idle_after is None:
-            return NewSource(SourceOperator(id_, stream, outlet), outlet)
+            # A cell of a pipeline reads only the columns that its queries need.
+            keyed = stream.key and {*stream.key, OPERATION} <= set(stream.schema.names)
+            return NewSource((KeyedSource if keyed else SourceOperator)(id_, stream, outlet), outlet)
         kind = LatentSource if stream.timestamps == "latent" else ClockedSource
         return NewSource(kind(id_, stream, outlet, self._choose_clock(stream)), outlet)
 
@@ -164,6 +170,8 @@ class StreamRegistry:
 
     def _prepare_arrival(self, source: SourceOperator, table: pa.Table | pa.RecordBatch) -> ArrivedRows:
         stream = source.stream
+        if stream.key and OPERATION in stream.schema.names and OPERATION not in table.schema.names:
+            table = table.append_column(OPERATION, pa.nulls(table.num_rows, pa.string()))
         if stream.timestamps == "external":
             now = None if stream.ahead is None else self._read_clock()
             rows = split_bad_rows(stream, fit_columns(stream.name, table, stream.schema), now)

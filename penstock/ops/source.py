@@ -72,11 +72,15 @@ class SourceOperator:
                 held = held.take(np.flatnonzero(ready))
             if np.any(np.diff(held.times) < 0):
                 held = held.take(np.argsort(held.times, kind="stable"))
-            self._outlet.write(held)
+            self._outlet.write(self.check_rows(held))
             released = len(held)
         self._released_frontier = self.frontier
         self._outlet.advance(self.frontier)
         return released
+
+    def check_rows(self, rows: StreamRows) -> StreamRows:
+        """The rows that are written, of those that the frontier has reached, in temporal order."""
+        return rows
 
     def _mask_ready(self, batch: StreamRows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return batch.times <= self.frontier

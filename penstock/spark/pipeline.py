@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, current_timestamp
+from pyspark.sql.functions import col, current_timestamp, lit
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import (
@@ -29,7 +29,20 @@ from penstock.adapt import (
     SetPolicy,
     as_rules,
 )
-from penstock.cql import Duration, NameMap, Query, Stream, Timestamps, build_schema, describe_stream, read_script
+from penstock.cql import (
+    OPERATION,
+    Duration,
+    NameMap,
+    Query,
+    Stream,
+    Timestamps,
+    build_schema,
+    describe_changes,
+    describe_stream,
+    read_script,
+    write_table_query,
+    zone_columns,
+)
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
@@ -177,9 +190,36 @@ class Pipeline:
             if sink is not None:
                 self._sinks[kind, name] = as_sink(sink)
 
-    def table(self, name: str, df: DataFrame | pa.Table) -> None:
-        """Declare a static table: it is read once, now. A run writes it to its checkpoint, where the cells read it."""
+    def changes(self, stream: Stream, df: DataFrame) -> None:
+        """Declare the stream with the changes of an updating table, as CREATE TABLE of a script describes it."""
+        if not getattr(df, "isStreaming", False):
+            raise DataError("NOT_STREAMING", f"{stream.name} is not a streaming DataFrame; use spark.readStream")
+        self._check_name_free(stream.name)
+        self._streams.add(replace(stream, schema=zone_columns(stream.schema)))
+        self._frames[stream.name] = df
+
+    def table(
+        self,
+        name: str,
+        df: DataFrame | pa.Table,
+        *,
+        key: str | Sequence[str] | None = None,
+        time: str | None = None,
+        lateness: Duration = 0,
+    ) -> None:
+        """Declare a static table: it is read once, now. A run writes it to its checkpoint, where the cells read it.
+
+        With `key` and `time` the table is updating: `df` is a streaming DataFrame with its changes. A row with a key
+        ends the earlier one with the same key; with '-' in the column `_op` it only ends it.
+        """
         self._check_name_free(name)
+        if key is not None or time is not None:
+            schema = to_arrow_schema(df.schema, timezone="UTC") if isinstance(df, DataFrame) else df.schema
+            stream = describe_changes(name, schema, key, time, lateness)
+            frame = df if OPERATION in df.columns else df.withColumn(OPERATION, lit(None).cast("string"))
+            self.changes(stream, frame)
+            self.view(name, write_table_query(stream))
+            return
         table = df if isinstance(df, pa.Table) else _collect_table(name, df)
         self._tables[name] = StaticTable.of(table.cast(build_schema(table.schema)))
 

@@ -8,9 +8,10 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit
 
 from penstock.cql import (
+    OPERATION,
     SOURCE_FORMATS,
     BareQuery,
     Connector,
@@ -48,6 +49,9 @@ def build_pipeline(
     pipe = Pipeline(spark)
     for stream in script.streams:
         frame = _read_relation(pipe.spark, stream, streaming=True)
+        if stream.key:
+            pipe.changes(stream, frame)
+            continue
         pipe.stream(
             stream.name,
             frame,
@@ -126,6 +130,8 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
             columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in declared.items())
             return reader.schema(columns).load()
         frame = reader.load()
+        if isinstance(relation, Stream) and relation.key and OPERATION not in frame.columns:
+            frame = frame.withColumn(OPERATION, lit(None).cast("string"))
         if isinstance(relation, Stream) and is_stamped(relation):
             del declared[relation.time]
         return frame.select(*(col(quote_name(name)).cast(kind).alias(name) for name, kind in declared.items()))
