@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from penstock.cql import secret, secret_file
     from penstock.engine import Engine
     from penstock.spark import sinks
+    from penstock.spark.payloads import Payload
     from penstock.spark.pipeline import Pipeline
 
 __all__ = [
     "DataError",
     "Engine",
     "InternalError",
+    "Payload",
     "PenstockError",
     "PenstockWarning",
     "Pipeline",
@@ -43,6 +45,7 @@ logging.getLogger("penstock").addHandler(logging.NullHandler())
 _LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),
     "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
+    "Payload": ("penstock.spark.payloads", "Payload"),
     "secret": ("penstock.cql", "secret"),
     "secret_file": ("penstock.cql", "secret_file"),
     "sinks": ("penstock.spark.sinks", None),

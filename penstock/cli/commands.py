@@ -284,12 +284,18 @@ def doctor(
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Start Spark too, or check only what the engine needs.")
     ] = True,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Copy the jars of Spark's Kafka connector first, from Maven Central.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Check Python, packages, Java, Spark and this machine. The exit code is 1 if something must be fixed."""
-    from penstock.cli.doctor import diagnose, format_json, is_fine, print_findings  # noqa: PLC0415 (see run)
+    from penstock.cli.doctor import diagnose, fetch_connectors, format_json, is_fine, print_findings  # noqa: PLC0415
 
-    findings = diagnose(spark=spark, console=Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+    if fetch:
+        fetch_connectors(console)
+    findings = diagnose(spark=spark, console=console)
     if json:
         print(format_json(findings))
     else:

@@ -20,8 +20,10 @@ from rich.table import Table
 import penstock
 from penstock.errors import ResourceError
 from penstock.spark.environment import (
+    CONNECTOR_PACKAGES,
     Finding,
     check_java,
+    check_package,
     check_packages,
     check_spark_home,
     check_worker_python,
@@ -44,11 +46,36 @@ def diagnose(*, spark: bool, console: Console) -> list[Finding]:
     if spark:
         findings += [check_java(), *check_workers(os.environ.get("PYSPARK_PYTHON"))]
         if "pyspark" not in broken:
-            findings.append(check_spark_home(next(each.found for each in findings if each.name == "pyspark")))
+            version = next(each.found for each in findings if each.name == "pyspark")
+            findings += [check_spark_home(version), *check_connectors(version)]
         if all(each.level != "problem" for each in findings):
             console.print("starting Spark; this takes some seconds ...")
             findings.append(check_spark_start())
     return findings
+
+
+def fetch_connectors(console: Console) -> None:
+    """Copy the jars of connectors for the installed Spark."""
+    import pyspark  # noqa: PLC0415 - `diagnose` reports that it is missing
+
+    from penstock.spark.kafka import fetch_jars, get_jar_folder  # noqa: PLC0415
+
+    version = pyspark.__version__
+    console.print(f"copying jars to {get_jar_folder(version)} ...")
+    for coordinates in fetch_jars(version):
+        console.print(coordinates)
+
+
+def check_connectors(version: str) -> Iterator[Finding]:
+    """Kafka's connector for Spark, and the packages of other connectors. None of them is needed."""
+    from penstock.spark.kafka import describe_connector  # noqa: PLC0415
+
+    found, remedy = describe_connector(version)
+    yield Finding("Kafka", "ok", found, remedy)
+    for requirement in CONNECTOR_PACKAGES:
+        finding = check_package(requirement)
+        missing = finding.condition in ("PACKAGE_MISSING", "SPARK_NOT_INSTALLED")
+        yield replace(finding, level="ok", found="not installed") if missing else finding
 
 
 def is_fine(findings: list[Finding]) -> bool:

@@ -42,6 +42,14 @@ class Stream:
     connector: Connector | None = None
     key: tuple[str, ...] = ()
     """If the stream has the changes of an updating table: the columns by which its rows are found."""
+    rejects: tuple[pa.Field, ...] = ()
+    """Columns of its dead letters on Spark, besides its own."""
+
+    @property
+    def dead_schema(self) -> pa.Schema:
+        """The columns of its dead letters on Spark."""
+        own = [field.with_nullable(True) for field in self.schema] if self.rejects else list(self.schema)
+        return pa.schema([*own, *self.rejects])
 
     @property
     def time_type(self) -> pa.DataType:

@@ -74,6 +74,8 @@ def _list_relations(script: Script) -> Iterator[tuple[Stream | Table, Span]]:
 
 def _list_foreign_columns(relation: Stream | Table, known: SourceFormat) -> list[str]:
     """The declared columns that a format of fixed columns does not have."""
+    if relation.connector is not None and any(key.casefold() == "payload" for key, _ in relation.connector.options):
+        return []  # columns are those of the payload
     given = {name.casefold() for name in known.columns}
     if isinstance(relation, Stream) and relation.timestamps != "external":
         given.add(relation.time.casefold())  # stamped on arrival

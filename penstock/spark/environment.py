@@ -81,6 +81,12 @@ SPARK_PACKAGES = (
     Requirement("pandas", "2.2", "3", "spark", newer_fails=True),
     Requirement("protobuf", "6.33.5", "8", "spark", "google.protobuf"),
 )
+CONNECTOR_PACKAGES = (
+    Requirement("deltalake", "1.2", "2", "delta"),
+    Requirement("psycopg", "3.2.3", "4", "postgres"),
+    Requirement("fastavro", "1.10", "2", "kafka"),
+)
+"""Packages of connectors; a pipeline without these connectors does not need them."""
 _CHECKED_AT_START = ("numba", "numpy", "pyarrow")
 _PROBE = """
 import sys

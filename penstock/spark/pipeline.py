@@ -59,7 +59,9 @@ from penstock.spark.driver.observed import observe_output
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.environment import require_session
 from penstock.spark.heartbeat import is_clocked, is_stamped
+from penstock.spark.kafka import select_records
 from penstock.spark.layout import Layout
+from penstock.spark.payloads import REJECT_COLUMNS, Payload
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
@@ -103,7 +105,7 @@ class Pipeline:
         self._maintenance = maintenance
         self._streams: NameMap[Stream] = NameMap()
         self._frames: dict[str, DataFrame] = {}
-        self._packed: set[str] = set()
+        self._packed: dict[str, Payload | None] = {}
         self._tables: dict[str, StaticTable] = {}
         self._views = ViewTexts()
         self._config = PipelineConfig(())
@@ -146,7 +148,7 @@ class Pipeline:
         late: Sink | None = None,
         dead: Sink | None = None,
         schema: pa.Schema | None = None,
-        packed: bool = False,
+        packed: bool | Payload = False,
     ) -> None:
         """Declare a stream: a streaming DataFrame, its time column, how late a row may be.
 
@@ -156,7 +158,8 @@ class Pipeline:
         of its micro-batch goes to the dead letters.
 
         `schema` has the types of the columns, by default those of the DataFrame. With `packed` the DataFrame has one
-        binary column: Arrow IPC streams of rows of that schema, so Spark does not convert rows to columns.
+        binary column: Arrow IPC streams of rows of that schema, so Spark does not convert rows to columns. If
+        `packed` is a `ps.Payload`, the DataFrame has the columns of Spark's Kafka source, and their values are decoded.
 
         `late` and `dead` are sinks for rows that came too late and for rows without a time; by default they are
         written as Parquet below the checkpoint.
@@ -166,7 +169,10 @@ class Pipeline:
             raise DataError("NOT_STREAMING", f"{name} is not a streaming DataFrame; use spark.readStream, or `table`")
         if not isinstance(time, str):
             raise QueryError("UNKNOWN_COLUMN", f"{name}: the time column is named by a text, not {time!r}")
-        if packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
+        payload = packed if isinstance(packed, Payload) else None
+        if payload is not None:
+            df = select_records(name, df, schema)
+        elif packed and (schema is None or [kind for _, kind in df.dtypes] != ["binary"]):
             raise DataError("NOT_PACKED", f"{name}: a packed stream has one binary column, and a schema must be given")
         columns = build_schema(schema or to_arrow_schema(df.schema, timezone="UTC"))
         if timestamps == "external":
@@ -182,20 +188,31 @@ class Pipeline:
                 f"{name}: skew, idle_after, ahead and rows stamped by a clock need a timestamp, but {declared.time} "
                 "counts ticks; use Run.advance",
             )
+        if payload is not None:
+            payload.check(declared)
+            declared = replace(declared, rejects=tuple(REJECT_COLUMNS))
         self._streams.add(declared)
         self._frames[name] = df
         if packed:
-            self._packed.add(name)
+            self._packed[name] = payload
         for kind, sink in ((LATE, late), (DEAD, dead)):
             if sink is not None:
                 self._sinks[kind, name] = as_sink(sink)
 
-    def changes(self, stream: Stream, df: DataFrame) -> None:
+    def changes(self, stream: Stream, df: DataFrame, payload: Payload | None = None) -> None:
         """Declare the stream with the changes of an updating table, as CREATE TABLE of a script describes it."""
         if not getattr(df, "isStreaming", False):
             raise DataError("NOT_STREAMING", f"{stream.name} is not a streaming DataFrame; use spark.readStream")
         self._check_name_free(stream.name)
-        self._streams.add(replace(stream, schema=zone_columns(stream.schema)))
+        declared = replace(stream, schema=zone_columns(stream.schema))
+        if payload is not None:
+            payload.check(declared)
+            declared, df = (
+                replace(declared, rejects=tuple(REJECT_COLUMNS)),
+                select_records(stream.name, df, stream.schema),
+            )
+            self._packed[stream.name] = payload
+        self._streams.add(declared)
         self._frames[stream.name] = df
 
     def table(
@@ -412,7 +429,8 @@ class Pipeline:
             numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
             clock = stream.time if is_stamped(stream) else NOW_COLUMN
             names = None if blobs else [*given, *([clock] if now else [])]
-            packed.append(frame.select(*numbered).mapInArrow(build_pack_map(spec, stream, names), PACKED_DDL))
+            pack = build_pack_map(spec, stream, names, self._packed.get(stream.name))
+            packed.append(frame.select(*numbered).mapInArrow(pack, PACKED_DDL))
         packed.append(open_control_stream(self.spark, log.spool, find_cell_keys(spec.cells)))
         together = reduce(DataFrame.unionAll, packed)
         processed = together.groupBy("cell").transformWithState(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -31,6 +32,8 @@ from penstock.errors import DataError, InternalError, PenstockError, QueryError,
 from penstock.expr import format_spark_type, quote_name
 from penstock.ops import check_required
 from penstock.spark.heartbeat import is_stamped
+from penstock.spark.kafka import add_connector, split_options
+from penstock.spark.payloads import Payload
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.postgres import PostgresTable, read_rows
 from penstock.spark.sinks import Sink, from_connector
@@ -48,9 +51,9 @@ def build_pipeline(
     script.require_runnable()
     pipe = Pipeline(spark)
     for stream in script.streams:
-        frame = _read_relation(pipe.spark, stream, streaming=True)
+        frame, payload = _read_stream(pipe.spark, stream)
         if stream.key:
-            pipe.changes(stream, frame)
+            pipe.changes(stream, frame, payload)
             continue
         pipe.stream(
             stream.name,
@@ -62,6 +65,7 @@ def build_pipeline(
             idle_after=stream.idle_after,
             ahead=stream.ahead,
             schema=zone_columns(_mark_required(stream)),
+            packed=payload or False,
         )
     for table in script.tables:
         pipe.table(table.name, _collect_table(pipe.spark, table))
@@ -82,6 +86,22 @@ def build_pipeline(
                 name, query = next(named)
                 pipe.query(name, query.text, sink=make_sink(name, "console", {}))
     return pipe
+
+
+def _read_stream(spark: SparkSession, stream: Stream) -> tuple[DataFrame, Payload | None]:
+    """The DataFrame of a stream, and how its payloads are decoded if they are."""
+    connector = stream.connector
+    if connector is None or connector.format.casefold() != "kafka":
+        return _read_relation(spark, stream, streaming=True), None
+    add_connector(spark)
+    payload, options = split_options(dict(connector.options))
+    plain = replace(stream, connector=replace(connector, options=tuple(options.items())))
+    if payload is None:
+        return _read_relation(spark, plain, streaming=True), None
+    try:
+        return spark.readStream.format("kafka").options(**resolve_secrets(options)).load(), payload
+    except (PySparkException, Py4JJavaError) as error:
+        raise _explain_source_error(stream.name, connector, error, spark.version) from error
 
 
 def _mark_required(stream: Stream) -> pa.Schema:

@@ -79,7 +79,7 @@ def test_check_shows_error_position(script: Path) -> None:
     [
         ("TO paper OPTIONS (path 'out')", "no format paper; known are parquet"),
         ("TO parquet OPTIONS (folder 'out')", "parquet takes the options path"),
-        ("TO kafka OPTIONS (topic 'out')", "kafka cannot be written by this version"),
+        ("TO kafka OPTIONS (topic 'out')", "kafka takes the options kafka.bootstrap.servers, topic, key"),
     ],
 )
 def test_check_and_run_validate_sinks(script: Path, sink: str, said: str) -> None:

@@ -252,7 +252,11 @@ def test_checked_versions_are_those_of_the_metadata() -> None:
 def test_lowest_versions_are_those_of_the_metadata() -> None:
     """The matrix installs scripts/lowest.txt; for some Pythons the lowest version with wheels is a later one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [each for name in ("spark", "java", "lab", "postgres") for each in project["optional-dependencies"][name]]
+    extras = [
+        each
+        for name in ("spark", "java", "lab", "delta", "kafka", "postgres")
+        for each in project["optional-dependencies"][name]
+    ]
     lowest = dict(
         re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", each).groups() for each in (*project["dependencies"], *extras)
     )

@@ -46,8 +46,6 @@ def test_ahead_is_judged_by_the_micro_batch(clock: datetime) -> None:
     ("source", "error", "condition", "says"),
     [
         ("parquett", ps.QueryError, "UNKNOWN_FORMAT", "s cannot be read: Spark has no format parquett; did you mean"),
-        ("kafka OPTIONS ('kafka.bootstrap.servers' 'localhost:1', subscribe 'a')", ps.ResourceError,
-         "SOURCE_PACKAGE_MISSING", "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION"),
     ],
 )  # fmt: skip
 def test_source_that_spark_does_not_know(

@@ -20,7 +20,7 @@ from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import CONFIG_PROPERTY
 from penstock.spark.sinks import Sink, check_folders, clear_folders, sink_connector
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell_state import RESULT, OutputKey
+from penstock.spark.worker.cell_state import DEAD, RESULT, OutputKey
 from penstock.spark.worker.writer import SINKS_PROPERTY
 
 _JOB_DESCRIPTION = "spark.job.description"
@@ -58,7 +58,9 @@ class BatchSink:
         self._observers: list[Callable[[BatchReport], object]] = []
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
-            schema = self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(name)
+            schema = (
+                self.layout.spec.bound_queries[name].schema if kind == RESULT else self._find_stream_schema(kind, name)
+            )
             self._sinks.open((kind, name), sink, schema)
             self._sinks.add((kind, name), sink, schema)
 
@@ -152,8 +154,9 @@ class BatchSink:
             self._publish(key, value)
         self._changed.notify_all()
 
-    def _find_stream_schema(self, stream: str) -> pa.Schema:
-        return next(item.schema for item in self.layout.spec.streams if item.name == stream)
+    def _find_stream_schema(self, kind: str, name: str) -> pa.Schema:
+        stream = next(item for item in self.layout.spec.streams if item.name == name)
+        return stream.dead_schema if kind == DEAD else stream.schema
 
     # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -130,7 +130,7 @@ class RunSinks:
             sink.write(batch, output.merge_tables(key, self._schemas[key]))
 
     def _write_frame(self, key: OutputKey, sink: FrameSink, frame: DataFrame, batch: int) -> None:
-        sink.write(unpack_frame(frame, key, self._schemas[key]), batch)
+        sink.write(unpack_frame(frame, key, self._schemas[key], numbered=sink.numbered), batch)
 
     def _get_thread(self, key: OutputKey) -> SinkThread:
         if key not in self._threads:

@@ -5,9 +5,11 @@ from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink
 from penstock.spark.sinks.factories import (
     console,
     csv,
+    delta,
     foreach,
     foreachBatch,
     json,
+    kafka,
     memory,
     orc,
     parquet,
@@ -18,7 +20,9 @@ from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FileSink
 from penstock.spark.sinks.folders import check_folders, clear_folders, describe_sink
 from penstock.spark.sinks.protocol import (
+    CELL_COLUMN,
     DRIVER_LIMIT,
+    SEQUENCE_COLUMN,
     Attempt,
     DriverSink,
     FrameSink,
@@ -31,7 +35,9 @@ from penstock.spark.sinks.protocol import (
 )
 
 __all__ = [
+    "CELL_COLUMN",
     "DRIVER_LIMIT",
+    "SEQUENCE_COLUMN",
     "Attempt",
     "ConsoleSink",
     "DriverMemorySink",
@@ -46,12 +52,14 @@ __all__ = [
     "clear_folders",
     "console",
     "csv",
+    "delta",
     "describe_sink",
     "foreach",
     "foreachBatch",
     "format_size",
     "from_connector",
     "json",
+    "kafka",
     "memory",
     "open_sink",
     "orc",

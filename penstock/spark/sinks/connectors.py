@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.errors import QueryError, UnsupportedError
-from penstock.spark.sinks.factories import console, csv, json, memory, orc, parquet, postgres, spark
+from penstock.errors import QueryError
+from penstock.spark.sinks.factories import console, csv, delta, json, kafka, memory, orc, parquet, postgres, spark
 from penstock.spark.sinks.postgres import RETRY_SECONDS
 from penstock.spark.sinks.protocol import Sink
 
 _FILE_SINKS: Mapping[str, Callable[..., Sink]] = {"parquet": parquet, "orc": orc, "csv": csv, "json": json}
 _DRIVER_SINKS: Mapping[str, Callable[..., Sink]] = {"console": console, "memory": memory}
-_SPARK_FORMATS = ("delta", "jdbc", "avro")
-_NOT_YET = ("kafka",)
+_SPARK_FORMATS = ("jdbc", "avro")
 
 
 def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
@@ -22,9 +21,10 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
         return spark(kind, **options)
     if kind == "postgres":
         return _build_postgres(name, options)
-    if kind in _NOT_YET:
-        message = f"sink {name}: {format_} cannot be written by this version; {_list_known()} can"
-        raise UnsupportedError("SINK_NOT_YET", message)
+    if kind == "delta":
+        return _build_delta(name, options)
+    if kind == "kafka":
+        return _build_kafka(name, options)
     if kind not in _FILE_SINKS and kind not in _DRIVER_SINKS:
         raise QueryError("UNKNOWN_SINK_FORMAT", f"sink {name}: no format {format_}; known are {_list_known()}")
     given = {key.casefold(): value for key, value in options.items()}
@@ -37,6 +37,25 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
     header = {"header": given["header"].casefold() == "true"} if "header" in given else {}
     size = {"file_size": given["filesize"]} if "filesize" in given else {}
     return _FILE_SINKS[kind](given["path"], mode=given.get("mode", "error").casefold(), **header, **size)
+
+
+def _build_delta(name: str, options: dict[str, str]) -> Sink:
+    own = {key.casefold(): value for key, value in options.items() if key.casefold() in ("path", "key")}
+    rest = {key: value for key, value in options.items() if key.casefold() not in own}
+    if "path" not in own:
+        raise QueryError("SINK_OPTIONS", f"sink {name}: delta takes the options path, key, and those of its storage")
+    return delta(own["path"], key=own.get("key", ""), **rest)
+
+
+def _build_kafka(name: str, options: dict[str, str]) -> Sink:
+    own = {key.casefold(): value for key, value in options.items() if key.casefold() in ("topic", "key")}
+    rest = {key: value for key, value in options.items() if key.casefold() not in own}
+    if "topic" not in own or "kafka.bootstrap.servers" not in rest:
+        message = (
+            f"sink {name}: kafka takes the options kafka.bootstrap.servers, topic, key, and those of Spark's connector"
+        )
+        raise QueryError("SINK_OPTIONS", message)
+    return kafka(own["topic"], key=own.get("key", ""), **rest)
 
 
 def _build_postgres(name: str, options: dict[str, str]) -> Sink:
@@ -66,4 +85,4 @@ def _list_options(kind: str) -> tuple[str, ...]:
 
 
 def _list_known() -> str:
-    return ", ".join([*_FILE_SINKS, "postgres", *_SPARK_FORMATS, *_DRIVER_SINKS])
+    return ", ".join([*_FILE_SINKS, "delta", "postgres", "kafka", *_SPARK_FORMATS, *_DRIVER_SINKS])

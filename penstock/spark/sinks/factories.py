@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow as pa
 from penstock.errors import DataError, QueryError
 from penstock.spark.postgres import PostgresTable
 from penstock.spark.sinks import formats
+from penstock.spark.sinks.delta import DeltaSink
 from penstock.spark.sinks.driver import ConsoleSink, DriverMemorySink, ForeachSink
 from penstock.spark.sinks.driver_files import DriverFileSink
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FILE_SIZE, FileSink
 from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
+from penstock.spark.sinks.kafka import KafkaSink
 from penstock.spark.sinks.postgres import RETRY_SECONDS, PostgresSink
 from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink, parse_size
 
@@ -83,6 +86,25 @@ def spark(format: str, **options: Any) -> FrameSink:
     return SparkSink(format, options)
 
 
+def delta(path: str | Path, *, key: str | Sequence[str] = (), **options: Any) -> DeltaSink:
+    """A Delta table in a folder: tasks write its files, each micro-batch is one commit, exactly once.
+
+    With `key`, the columns that tell the rows of an answer apart, the changes of EMIT CHANGES are merged; without it
+    rows are appended. `options` are storage options of the package deltalake. The table is created if there is none.
+    """
+    return DeltaSink(str(path), _split_names(key), {name: str(value) for name, value in options.items()})
+
+
+def kafka(topic: str, *, key: str | Sequence[str] = (), **options: Any) -> KafkaSink:
+    """A topic of Kafka: one JSON object per result, at least once; readers can drop repeats by headers.
+
+    `key`: columns whose texts are the key of a record. `options` are those of Spark's connector, with underscores for
+    dots: `kafka_bootstrap_servers="host:9092"`.
+    """
+    given = {name.replace("_", "."): str(value) for name, value in options.items()}
+    return KafkaSink(topic, given, _split_names(key))
+
+
 def postgres(
     table: str, *, key: str | Sequence[str] = (), create: bool = False, retry: float = RETRY_SECONDS, **connection: Any
 ) -> PostgresSink:
@@ -93,9 +115,14 @@ def postgres(
     the changes of EMIT CHANGES are applied to the table; without it rows are appended. `create`: create the table if
     there is none. `retry`: for how many seconds it tries again while the server is away.
     """
-    names = [each.strip() for each in key.split(",") if each.strip()] if isinstance(key, str) else list(key)
     given = {name.casefold(): str(value) for name, value in connection.items()}
-    return PostgresSink(PostgresTable(tuple(given.items()), table), names, create=create, retry=float(retry))
+    return PostgresSink(
+        PostgresTable(tuple(given.items()), table), _split_names(key), create=create, retry=float(retry)
+    )
+
+
+def _split_names(names: str | Sequence[str]) -> list[str]:
+    return [each.strip() for each in names.split(",") if each.strip()] if isinstance(names, str) else list(names)
 
 
 def _build_file_sink(

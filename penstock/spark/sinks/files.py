@@ -31,7 +31,7 @@ STAGING_FOLDER = "_penstock"
 FILE_SIZE = 512 * 2**20
 """A file is ended when it has this many bytes."""
 _GROUP_ROWS = 2**20
-_GROUP_BYTES = 64 * 2**20
+GROUP_BYTES = 64 * 2**20
 """Rows are written in groups of at most this size: this is what a task keeps in memory."""
 _LOCAL_SCHEME = "file:"
 
@@ -42,13 +42,13 @@ class FileSink(TaskSink):
     def __init__(
         self, path: str, file_format: FileFormat, mode: FolderMode = "error", file_size: int = FILE_SIZE
     ) -> None:
-        self.path = path if "://" in path or path.startswith(_LOCAL_SCHEME) else _resolve_path(path)
+        self.path = path if "://" in path or path.startswith(_LOCAL_SCHEME) else resolve_path(path)
         self.mode = check_mode(mode)
         self._format = file_format
         self._file_size = file_size
         self._output = ""
         self._is_first = True
-        _open_folder(self.path)
+        open_folder(self.path)
 
     def __str__(self) -> str:
         return f"{self._format.extension} files in {self.path}"
@@ -58,11 +58,11 @@ class FileSink(TaskSink):
         self._is_first = True
 
     def write(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Any:
-        files, root = _open_folder(self.path)
+        files, root = open_folder(self.path)
         folder = posixpath.join(root, self._get_staging(attempt.batch))
         files.create_dir(folder, recursive=True)
         names: list[str] = []
-        groups = _group_batches(rows, min(_GROUP_BYTES, self._file_size))
+        groups = group_batches(rows, min(GROUP_BYTES, self._file_size))
         group = next(groups, None)
         while group is not None:
             names.append(f"{attempt.cell:05d}-{attempt.token}-{len(names):03d}.{self._format.extension}")
@@ -78,7 +78,7 @@ class FileSink(TaskSink):
         return {"cell": attempt.cell, "files": names}
 
     def commit(self, batch: int, messages: Sequence[Any]) -> None:
-        files, root = _open_folder(self.path)
+        files, root = open_folder(self.path)
         staging = posixpath.join(root, self._get_staging(batch))
         moves = {
             f"{self._output}-{batch:08d}-{message['cell']:05d}-{part:03d}.{self._format.extension}": name
@@ -100,13 +100,13 @@ class FileSink(TaskSink):
 
     def list_files_of_others(self, run: str | None) -> list[str]:
         """The result files in the folder that a run did not write; of all runs without one."""
-        files, root = _open_folder(self.path)
+        files, root = open_folder(self.path)
         names = (info.base_name for info in files.get_file_info(fs.FileSelector(root, allow_not_found=True)))
         return choose_files_of_others(names, run, self._format.extension)
 
     def remove_files_of_others(self, run: str | None) -> None:
         """Remove the result files that a run did not write; other files stay."""
-        files, root = _open_folder(self.path)
+        files, root = open_folder(self.path)
         for name in self.list_files_of_others(run):
             files.delete_file(posixpath.join(root, name))
 
@@ -126,13 +126,13 @@ class FileSink(TaskSink):
                 _delete_folder(files, info.path)
 
 
-def _resolve_path(path: str) -> str:
+def resolve_path(path: str) -> str:
     """A path without a scheme as Spark resolves it, for workers that may run in another folder."""
     folder = Folder(path)
     return str(Path(path).absolute()) if folder.is_local else folder.uri
 
 
-def _open_folder(path: str) -> tuple[fs.FileSystem, str]:
+def open_folder(path: str) -> tuple[fs.FileSystem, str]:
     if "://" not in path and not path.startswith(_LOCAL_SCHEME):
         return fs.LocalFileSystem(), path
     try:
@@ -143,7 +143,7 @@ def _open_folder(path: str) -> tuple[fs.FileSystem, str]:
     return files, root
 
 
-def _group_batches(rows: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+def group_batches(rows: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
     """The rows in tables of about a number of bytes, which have a bounded number of rows."""
     held: list[pa.RecordBatch] = []
     size = 0

@@ -76,8 +76,14 @@ class TaskSink(ABC):
         """
 
 
+CELL_COLUMN, SEQUENCE_COLUMN = "_penstock_cell", "_penstock_sequence"
+
+
 class FrameSink(ABC):
     """A destination that Spark writes."""
+
+    numbered: bool = False
+    """Whether the frame also has the cell of each row, and its place among the sorted rows of the cell."""
 
     def open(self, run: str, name: str, schema: pa.Schema) -> None:  # noqa: B027 - a sink may need none of it
         """Called once before the first micro-batch: the id of the run, the name of the query, the columns."""

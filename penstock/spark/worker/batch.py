@@ -69,7 +69,7 @@ def read_batch(
     return CellBatch(
         rows,
         {name: pa.concat_tables(tables, promote_options="default") for name, tables in late.items()},
-        {name: pa.concat_tables(tables) for name, tables in unpacked.dead.items()},
+        {name: pa.concat_tables(tables, promote_options="default") for name, tables in unpacked.dead.items()},
         _advance_frontiers(layout, before, last_command, unpacked),
         frozenset(unpacked.tops),
         max([last_command, *(command.number for command in unpacked.commands)]),

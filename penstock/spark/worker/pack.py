@@ -8,7 +8,7 @@ with its offsets: a repeated micro-batch makes the same decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from penstock.ops import fit_columns, split_bad_rows
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
 from penstock.spark.layout import ALWAYS, Layout, StreamInlet, get_layout
+from penstock.spark.payloads import RECORD_COLUMNS, Payload
 from penstock.spark.route import Route
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.setup import freeze_gc, get_task_context, read_task_spec
@@ -27,6 +28,9 @@ from penstock.state import decode_table, encode_table, flatten_column
 
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
+
+DecodedRows = tuple[pa.Table, pa.Table | None]
+"""Rows of a stream, and dead letters of payloads that could not be decoded."""
 
 PACKED_DDL = "cell int, stream int, inlet int, part int, seq int, top bigint, data binary"
 PACKED_SCHEMA = pa.schema([
@@ -68,13 +72,15 @@ class Packer:
         self._cells = layout.spec.cells
         self._keys = find_cell_keys(self._cells)
 
-    def pack(self, table: pa.Table, part: int, seq: int) -> pa.RecordBatch:
-        """The rows for the cells, as a batch of PACKED_SCHEMA."""
+    def pack(self, table: pa.Table, part: int, seq: int, rejected: pa.Table | None = None) -> pa.RecordBatch:
+        """The rows for the cells, as a batch of PACKED_SCHEMA. `rejected`: more dead letters, of bad payloads."""
         now, table = _take_clock(table)
         rows = split_bad_rows(self._stream, fit_columns(self._stream.name, table, self._stream.schema), now)
         out: list[tuple[int, int, bytes | None]] = [
-            (0, BAD_ROWS, encode_table(pa.table(dict(columns)))) for columns, _ in rows.bad_rows
+            (0, BAD_ROWS, encode_table(self._explain_rows(columns, reason))) for columns, reason in rows.bad_rows
         ]
+        if rejected is not None and rejected.num_rows:
+            out.append((0, BAD_ROWS, encode_table(rejected)))
         top = int(rows.times.max()) if rows.times.size else None
         if top is not None:
             out += self._pack_inlets(dict(rows.columns), rows.times.size)
@@ -87,6 +93,13 @@ class Packer:
         ]  # fmt: skip
         arrays = [pa.array(values, field.type) for values, field in zip(numbers, PACKED_SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
+
+    def _explain_rows(self, columns: Mapping[str, pa.Array], reason: str) -> pa.Table:
+        """Dead letters, with the reason if the stream has a column for it."""
+        table = pa.table(dict(columns))
+        if all(field.name != "_reason" for field in self._stream.rejects):
+            return table
+        return table.append_column("_reason", pa.repeat(reason, table.num_rows))
 
     def _pack_inlets(self, columns: dict[str, pa.Array], rows: int) -> Iterator[tuple[int, int, bytes]]:
         taken: NDArray[np.bool_] = np.zeros(rows, np.bool_)
@@ -176,16 +189,36 @@ def _stamp_rows(table: pa.Table, stream: Stream, now: pa.Scalar) -> pa.Table:
     return others.append_column(stream.schema.field(stream.time), times)
 
 
-def build_pack_map(spec: PipelineSpec, stream: Stream, names: Sequence[str] | None) -> ArrowMap:
-    """The function for `mapInArrow` that packs a stream. `names`: its columns; None for a stream of Arrow blobs."""
+def decode_payloads(tables: Iterator[pa.Table], payload: Payload, stream: Stream) -> Iterator[DecodedRows]:
+    """The rows and the dead letters of records; with one column more, that is the time of the micro-batch."""
+    for table in tables:
+        size = len(RECORD_COLUMNS)
+        records = pa.table(table.columns[:size], names=list(RECORD_COLUMNS))
+        rows, rejected = payload.decode(records, stream)
+        yield (rows if table.num_columns == size else _stamp_rows(rows, stream, table.column(size)[0])), rejected
+
+
+def build_pack_map(
+    spec: PipelineSpec, stream: Stream, names: Sequence[str] | None, payload: Payload | None = None
+) -> ArrowMap:
+    """The function for `mapInArrow` that packs a stream.
+
+    `names`: its columns; None for a stream of Arrow blobs, or of records that `payload` decodes.
+    """
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = get_task_context()
         packer = Packer(get_layout(read_task_spec(spec)), stream)
-        plain = (each.rename_columns(names) for each in merge_batches(batches, spec.maintenance.chunk_rows))
-        tables = unpack_blobs(batches, stream) if names is None else plain
-        for seq, table in enumerate(tables):
-            yield packer.pack(table, context.partitionId(), seq)
+        tables: Iterator[DecodedRows]
+        if payload is not None:
+            tables = decode_payloads(merge_batches(batches, spec.maintenance.chunk_rows), payload, stream)
+        elif names is None:
+            tables = ((table, None) for table in unpack_blobs(batches, stream))
+        else:
+            merged = merge_batches(batches, spec.maintenance.chunk_rows)
+            tables = ((each.rename_columns(names), None) for each in merged)
+        for seq, (table, rejected) in enumerate(tables):
+            yield packer.pack(table, context.partitionId(), seq, rejected)
         freeze_gc(spec.id)
 
     return pack

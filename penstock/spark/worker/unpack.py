@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from penstock.spark.sinks import CELL_COLUMN, SEQUENCE_COLUMN
 from penstock.spark.worker.cell_state import OutputKey
 from penstock.spark.worker.pack import ArrowMap
 from penstock.state import decode_table
@@ -16,13 +17,45 @@ from penstock.state import decode_table
 _UNPACKED_ROWS = 2**16
 
 
-def unpack_frame(frame: DataFrame, key: OutputKey, schema: pa.Schema) -> DataFrame:
-    """The rows of one output in a frame of output rows, with the columns of its schema."""
+def unpack_frame(frame: DataFrame, key: OutputKey, schema: pa.Schema, *, numbered: bool = False) -> DataFrame:
+    """The rows of one output in a frame of output rows, with the columns of its schema.
+
+    With `numbered` also the cell of each row, and its place among the sorted rows of the cell.
+    """
+    if numbered:
+        return _unpack_numbered(frame, key, schema)
     kind, name = key
     chosen = frame.filter((col("kind") == lit(kind)) & (col("name") == lit(name))).select("data")
-    numbered = _number_columns(schema)
-    unpacked = chosen.mapInArrow(_build_unpack_map(numbered), from_arrow_schema(numbered))
+    plain = _number_columns(schema)
+    unpacked = chosen.mapInArrow(_build_unpack_map(plain), from_arrow_schema(plain))
     return unpacked.toDF(*schema.names)
+
+
+def _unpack_numbered(frame: DataFrame, key: OutputKey, schema: pa.Schema) -> DataFrame:
+    kind, name = key
+    chosen = frame.filter((col("kind") == lit(kind)) & (col("name") == lit(name))).select("cell", "data")
+    plain = _number_columns(schema)
+    marked = pa.schema([*plain, (CELL_COLUMN, pa.int32()), (SEQUENCE_COLUMN, pa.int64())])
+    unpacked = chosen.mapInArrow(build_numbered_map(plain, marked), from_arrow_schema(marked))
+    return unpacked.toDF(*schema.names, CELL_COLUMN, SEQUENCE_COLUMN)
+
+
+def build_numbered_map(plain: pa.Schema, marked: pa.Schema) -> ArrowMap:
+    """The rows of each cell, sorted by all columns and numbered. All rows of a cell are in one partition."""
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables: dict[int, list[pa.Table]] = {}
+        for batch in batches:
+            for cell, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                table = decode_table(blob.as_buffer()).rename_columns(plain.names).cast(plain)
+                tables.setdefault(cell, []).append(table)
+        for cell, parts in tables.items():
+            rows = pa.concat_tables(parts).sort_by([(each, "ascending") for each in plain.names])
+            cells = pa.repeat(pa.scalar(cell, pa.int32()), rows.num_rows)
+            sequence = pa.array(range(rows.num_rows), pa.int64())
+            yield from pa.table([*rows.columns, cells, sequence], schema=marked).to_batches(_UNPACKED_ROWS)
+
+    return unpack
 
 
 def _number_columns(schema: pa.Schema) -> pa.Schema:

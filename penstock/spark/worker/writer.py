@@ -20,7 +20,7 @@ from penstock.cql import redact
 from penstock.errors import PenstockError
 from penstock.spark.layout import Layout
 from penstock.spark.sinks import DRIVER_LIMIT, Attempt, FrameSink, Sink, TaskSink
-from penstock.spark.worker.cell_state import RESULT, OutputKey, OutputRow, encode_rows
+from penstock.spark.worker.cell_state import DEAD, RESULT, OutputKey, OutputRow, encode_rows
 from penstock.spark.worker.setup import get_batch, get_task_property
 
 SINKS_PROPERTY = "penstock.sinks"
@@ -104,7 +104,8 @@ class OutputWriter:
         kind, name = key
         if kind == RESULT:
             return table
-        schema = next(stream.schema for stream in self._layout.spec.streams if stream.name == name)
+        stream = next(stream for stream in self._layout.spec.streams if stream.name == name)
+        schema = stream.dead_schema if kind == DEAD else stream.schema
         return pa.concat_tables([schema.empty_table(), table], promote_options="default")
 
 

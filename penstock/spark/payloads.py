@@ -1,0 +1,263 @@
+"""Payloads of records, such as those of Kafka: JSON, CSV, Avro or Arrow become rows of a stream, in the pack stage.
+
+Law: every record becomes the rows of its payload, or one dead letter with its topic, partition, offset, payload and the
+reason; the others are not affected. JSON and CSV are parsed by Arrow, all payloads of a batch at once. If that fails,
+the batch is halved until the bad records are found: a bad record costs about as many parses as the batch has halvings.
+Arrow payloads are read one by one and hold many rows each. Avro is decoded record by record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from penstock.cql import Stream
+from penstock.errors import QueryError, ResourceError, require_known
+from penstock.state import decode_table
+
+RECORD_COLUMNS = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
+"""The columns of the frame that a `Payload` decodes, in this order."""
+REJECT_COLUMNS = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()),
+                            ("_payload", pa.binary()), ("_reason", pa.string())])  # fmt: skip
+"""Columns of the dead letters of such a stream, after its own."""
+_FORMATS = ("json", "csv", "avro", "arrow")
+_SPARE = 16
+"""A text is read as one block of a few bytes more: blocks of a fixed size cost more than small texts."""
+_CONFLUENT_HEADER = 5
+Parsed = tuple[pa.Table, pa.Array]
+"""Rows, and for each of them the number of its record."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """How the values of records are decoded. It is sent to tasks.
+
+    `columns`: declared columns that have a part of the record (key, topic, partition, offset, timestamp, headers)
+    instead of a field of the payload. `schema`: the Avro schema as JSON text, or the path of its file; `registry`: the
+    address of a schema registry, for payloads that begin with the number of their schema.
+    """
+
+    format: str
+    columns: tuple[tuple[str, str], ...] = ()
+    schema: str = ""
+    registry: str = ""
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        require_known(self.format, _FORMATS, "payload")
+        for _, part in self.columns:
+            require_known(part, RECORD_COLUMNS[1:], "part of a record")
+        if self.format == "avro" and bool(self.schema) == bool(self.registry):
+            raise QueryError("PAYLOAD_OPTIONS", "avro needs either schema (its text or a path) or registry (a URL)")
+        if self.format == "avro":
+            _import_fastavro()
+
+    def check(self, stream: Stream) -> None:
+        """Refuse names of columns that the stream does not declare."""
+        for name, part in self.columns:
+            if name not in stream.schema.names:
+                known = ", ".join(stream.schema.names)
+                message = f"{stream.name} has no column {name} for the {part} of records; it has {known}"
+                raise QueryError("PAYLOAD_OPTIONS", message)
+        if len(self.columns) == len(stream.schema):
+            raise QueryError("PAYLOAD_OPTIONS", f"{stream.name} declares no field of the payload")
+
+    def decode(self, records: pa.Table, stream: Stream) -> tuple[pa.Table, pa.Table]:
+        """The rows of records, and the dead letters. `records` has the columns RECORD_COLUMNS."""
+        records = records.combine_chunks()
+        parts = dict(self.columns)
+        fields = pa.schema([field for field in stream.schema if field.name not in parts])
+        values = _flatten(records.column("value"))
+        if self.format == "json":  # a line end within a text is written \\n, so others are spaces
+            values = pc.replace_substring(values, b"\n", b" ")
+        bad: dict[int, str] = dict.fromkeys(_find_empty(values, self.format), "the payload is empty")
+        rows, numbers = _parse(self._choose_parser(fields), values, _without(len(values), bad), bad)
+        taken = records.take(numbers)
+        columns = [
+            _cast_part(taken.column(parts[field.name]), field.type) if field.name in parts else rows.column(field.name)
+            for field in stream.schema
+        ]
+        return pa.table(columns, schema=stream.schema), _build_rejects(records, bad, stream)
+
+    def _choose_parser(self, fields: pa.Schema) -> Callable[[pa.Array, list[int]], Parsed]:
+        """A function that parses some of the payloads or raises."""
+        if self.format == "arrow":
+            return lambda values, chosen: _parse_arrow(values, chosen, fields)
+        if self.format == "avro":
+            return lambda values, chosen: _parse_avro(values, chosen, fields, self)
+        read = self._read_csv if self.format == "csv" else _read_json
+        return lambda values, chosen: _parse_lines(values, chosen, fields, read)
+
+    def _read_csv(self, text: pa.Buffer, fields: pa.Schema) -> pa.Table:
+        types = {field.name: field.type for field in fields}
+        convert = pa_csv.ConvertOptions(
+            column_types=types, include_columns=fields.names, strings_can_be_null=True,
+            quoted_strings_can_be_null=False, null_values=[""],
+        )  # fmt: skip
+        return pa_csv.read_csv(
+            io.BytesIO(text),
+            pa_csv.ReadOptions(column_names=fields.names, use_threads=False, block_size=len(text) + _SPARE),
+            pa_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True), convert,
+        )  # fmt: skip
+
+
+# ── parsing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parse(
+    parse: Callable[[pa.Array, list[int]], Parsed], values: pa.Array, chosen: list[int], bad: dict[int, str]
+) -> Parsed:
+    """Parse the chosen payloads; those that cannot be parsed are added to `bad` with the reason."""
+    try:
+        return parse(values, chosen)
+    except (pa.ArrowException, ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration) as error:
+        if len(chosen) == 1:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            bad[chosen[0]] = said[:300]
+            return parse(values, [])
+        middle = len(chosen) // 2
+        left = _parse(parse, values, chosen[:middle], bad)
+        right = _parse(parse, values, chosen[middle:], bad)
+        return pa.concat_tables([left[0], right[0]]), pa.concat_arrays([left[1], right[1]])
+
+
+def _parse_lines(
+    values: pa.Array, chosen: list[int], fields: pa.Schema, read: Callable[[pa.Buffer, pa.Schema], pa.Table]
+) -> Parsed:
+    """Payloads that are texts with one row each, as lines of one text. Times are read as texts."""
+    numbers = pa.array(chosen, pa.int64())
+    if not chosen:
+        return fields.empty_table(), numbers
+    texts = values.take(numbers)
+    lines = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    joined = pc.binary_join(lines, pa.scalar(b"\n", pa.binary()))[0].as_buffer()
+    table = read(joined, pa.schema([field.with_type(_get_text_type(field.type)) for field in fields]))
+    if table.num_rows != len(chosen):
+        raise ValueError(f"the payload has {table.num_rows} rows instead of {len(chosen)}")
+    columns = [_parse_times(table.column(field.name), field.type) for field in fields]
+    return pa.table(columns, schema=fields), numbers
+
+
+def _get_text_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_timestamp(kind) else kind
+
+
+def _parse_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Texts in ISO 8601 as times; without a zone they are UTC."""
+    if not pa.types.is_timestamp(kind):
+        return column
+    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$")
+    marked = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    return marked.cast(pa.timestamp("us", "UTC")).cast(kind)
+
+
+def _read_json(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
+    options = pa_json.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
+    found = pa_json.read_json(
+        io.BytesIO(text), pa_json.ReadOptions(use_threads=False, block_size=len(text) + _SPARE), options
+    )
+    return found.select(fields.names)
+
+
+def _parse_arrow(values: pa.Array, chosen: list[int], fields: pa.Schema) -> Parsed:
+    tables, numbers = [fields.empty_table()], [pa.array([], pa.int64())]
+    for number in chosen:
+        table = decode_table(values[number].as_buffer()).select(fields.names).cast(fields)
+        tables.append(table)
+        numbers.append(pa.repeat(pa.scalar(number, pa.int64()), table.num_rows))
+    return pa.concat_tables(tables), pa.concat_arrays(numbers)
+
+
+def _parse_avro(values: pa.Array, chosen: list[int], fields: pa.Schema, payload: Payload) -> Parsed:
+    reader = _import_fastavro().schemaless_reader
+    rows: list[Mapping[str, Any]] = []
+    for number in chosen:
+        data, schema = values[number].as_py(), payload.schema
+        if payload.registry:
+            if data[:1] != b"\0" or len(data) < _CONFLUENT_HEADER:
+                raise ValueError("the payload does not begin with the number of a schema")
+            schema = _fetch_schema(payload.registry, int.from_bytes(data[1:_CONFLUENT_HEADER], "big"))
+            data = data[_CONFLUENT_HEADER:]
+        file = io.BytesIO(data)
+        rows.append(reader(file, _parse_schema(schema), None))
+        if file.tell() != len(data):
+            raise ValueError("the payload is longer than its Avro schema says")
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
+    return pa.table(columns, schema=fields), pa.array(chosen, pa.int64())
+
+
+@cache
+def _parse_schema(text: str) -> Any:
+    content = text if text.lstrip().startswith(("{", "[", '"')) else Path(text).read_text(encoding="utf-8")
+    return _import_fastavro().parse_schema(json.loads(content))
+
+
+@cache
+def _fetch_schema(registry: str, number: int) -> str:
+    """The text of a schema, by the REST interface of a registry."""
+    address = f"{registry.rstrip('/')}/schemas/ids/{number}"
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return str(json.load(answer)["schema"])
+    except OSError as error:
+        raise ResourceError("REGISTRY_UNREACHABLE", f"{address} cannot be read: {error}") from error
+
+
+def _import_fastavro() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        message = "avro payloads need the package fastavro: pip install 'penstock[kafka]'"
+        raise ResourceError("PACKAGE_MISSING", message, package="fastavro") from None
+    return fastavro
+
+
+# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _flatten(column: pa.ChunkedArray) -> pa.Array:
+    """Payloads as one binary array."""
+    return pa.concat_arrays([pa.array([], pa.binary()), *(chunk.cast(pa.binary()) for chunk in column.chunks)])
+
+
+def _find_empty(values: pa.Array, kind: str) -> Iterable[int]:
+    """The numbers of payloads that are NULL or blank: Arrow's readers skip them."""
+    lengths = pc.fill_null(pc.binary_length(values), 0)
+    empty = pc.equal(lengths, 0)
+    if kind in ("json", "csv"):
+        blank = pc.match_substring_regex(values, r"\A\s*\z")
+        empty = pc.or_(empty, pc.fill_null(blank, True))
+    return [int(number) for number in pc.indices_nonzero(empty).to_pylist()]
+
+
+def _without(size: int, bad: Mapping[int, str]) -> list[int]:
+    return [number for number in range(size) if number not in bad] if bad else list(range(size))
+
+
+def _cast_part(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A part of records as a declared column; a key that is no text of that type is NULL."""
+    if pa.types.is_binary(column.type):
+        column = column.cast(pa.string(), safe=False)
+    return column.cast(kind)
+
+
+def _build_rejects(records: pa.Table, bad: Mapping[int, str], stream: Stream) -> pa.Table:
+    numbers = sorted(bad)
+    taken = records.take(pa.array(numbers, pa.int64()))
+    own = [pa.nulls(len(numbers), field.type) for field in stream.schema]
+    names = ("topic", "partition", "offset", "value")
+    told = [taken.column(name).cast(kind) for name, kind in zip(names, REJECT_COLUMNS.types, strict=False)]
+    reasons = pa.array([bad[number] for number in numbers], pa.string())
+    fields = [field.with_nullable(True) for field in (*stream.schema, *REJECT_COLUMNS)]
+    return pa.table([*own, *told, reasons], schema=pa.schema(fields))

@@ -1,0 +1,205 @@
+"""A table of Delta Lake. Tasks write Parquet files, the driver commits them to the log with the `deltalake` package.
+
+Law: after the commit of a micro-batch the table has its rows once, whatever attempts, retries and restarts there were.
+- Append: files of attempts lie in the folder of the table and count only if the log names them. The log entry has the
+  transaction identifier of run and query, with the number of the micro-batch: one that the table has is not written
+  again. Files that no entry names are removed by VACUUM, as those of every writer of Delta.
+- With a `key`, the changes of EMIT CHANGES are applied by one MERGE per micro-batch with the same identifier: rows and
+  their negations cancel out, a row that left is deleted if the table still has exactly it, and a row that entered
+  replaces the row of its key. The driver reads the changes of the micro-batch for this.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.cql import Connector, is_secret, redact, resolve_secrets
+from penstock.errors import DataError, QueryError, ResourceError
+from penstock.spark.sinks.files import GROUP_BYTES, STAGING_FOLDER, group_batches, open_folder, resolve_path
+from penstock.spark.sinks.protocol import Attempt, TaskSink
+
+_OP, _TIME, _NET = "_op", "_ts", "_penstock_net"
+
+
+class DeltaSink(TaskSink):
+    """A Delta table in a folder."""
+
+    def __init__(self, path: str, key: Sequence[str] = (), options: Mapping[str, str] | None = None) -> None:
+        import_deltalake()
+        self._path = path if "://" in path else resolve_path(path)
+        self._key = tuple(key)
+        self._options = dict(options or {})
+        self._schema = pa.schema([])
+        self._application = ""
+
+    def __str__(self) -> str:
+        return f"Delta table {self._path}, {'upserted by ' + ', '.join(self._key) if self._key else 'appended'}"
+
+    @property
+    def connector(self) -> Connector | None:
+        """None if an option of the storage is written out: it may be a password, and a checkpoint must not have it."""
+        if not all(map(is_secret, self._options.values())):
+            return None
+        own = {"path": self._path, "key": ", ".join(self._key)}
+        return Connector("delta", tuple((self._options | own).items()))
+
+    # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Any:
+        files, root = open_folder(self._path)
+        name = f"part-{attempt.batch:08d}-{attempt.cell:05d}-{attempt.token}.parquet"
+        name = posixpath.join(STAGING_FOLDER, name) if self._key else name  # a name that readers of the folder skip
+        place = posixpath.join(root, name)
+        files.create_dir(posixpath.dirname(place), recursive=True)
+        count = 0
+        with files.open_output_stream(place) as file, pq.ParquetWriter(file, self._schema) as writer:
+            for group in group_batches(rows, GROUP_BYTES):
+                writer.write(group)
+                count += group.num_rows
+        return {"file": name, "rows": count, "size": files.get_file_info(place).size}
+
+    # ── the driver ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, run: str, name: str, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._application = f"penstock-{run}-{name}"
+        unknown = [each for each in self._key if each not in self._values]
+        if unknown or (self._key and _OP not in schema.names):
+            message = f"the key {', '.join(self._key)} of {name} needs EMIT CHANGES, and columns of {self._values}"
+            raise QueryError("SINK_KEY", message)
+        files, root = open_folder(self._path)
+        files.create_dir(root, recursive=True)
+        deltalake = import_deltalake()
+        shown = pa.schema([field for field in schema if field.name in self._columns])
+        storage = resolve_secrets(self._options) or None
+        try:
+            if not deltalake.DeltaTable.is_deltatable(self._path, storage):
+                deltalake.DeltaTable.create(self._path, shown, storage_options=storage)
+            found = pa.schema(self._open_table().schema().to_arrow())
+        except (OSError, deltalake.exceptions.DeltaError) as error:
+            raise DataError("SINK_FAILED", f"{self} cannot be opened: {redact(str(error))}") from None
+        if _describe(found) != _describe(shown):
+            message = f"{self} has the columns {_describe(found)}, but {name} has {_describe(shown)}"
+            raise DataError("SINK_SCHEMA", f"{message}; change the SELECT, or name another folder")
+
+    def commit(self, batch: int, messages: Sequence[Any]) -> None:
+        table = self._open_table()
+        written = table.transaction_version(self._application)
+        if written is None or written < batch:
+            if self._key:
+                self._merge(table, batch, messages)
+            elif messages:
+                self._append(table, batch, messages)
+        if self._key:
+            files, root = open_folder(self._path)
+            for message in messages:
+                files.delete_file(posixpath.join(root, message["file"]))
+
+    def _append(self, table: Any, batch: int, messages: Sequence[Any]) -> None:
+        now = int(time.time() * 1000)
+        actions = [
+            import_deltalake().transaction.AddAction(
+                each["file"], each["size"], {}, now, True, json.dumps({"numRecords": each["rows"]})
+            )
+            for each in messages
+            if each["rows"]
+        ]
+        shown = table.schema()
+        table.create_write_transaction(actions, "append", shown, [], commit_properties=self._mark(batch))
+
+    def _merge(self, table: Any, batch: int, messages: Sequence[Any]) -> None:
+        files, root = open_folder(self._path)
+        parts = [pq.read_table(posixpath.join(root, each["file"]), filesystem=files) for each in messages]
+        net = compute_net_changes(pa.concat_tables([self._schema.empty_table(), *parts]), self._key)
+        if not net.num_rows:
+            return
+        same, equal = _match(self._key), _match(self._values)
+        values = {each: _name("s", each) for each in self._columns}
+        merge = table.merge(net, same, source_alias="s", target_alias="t", commit_properties=self._mark(batch))
+        merge = merge.when_matched_update(values, predicate=f"s.{_NET} > 0")
+        merge = merge.when_matched_delete(predicate=f"s.{_NET} < 0 AND {equal}")
+        merge.when_not_matched_insert(values, predicate=f"s.{_NET} > 0").execute()
+
+    def _mark(self, batch: int) -> Any:
+        deltalake = import_deltalake()
+        return deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._application, batch)])
+
+    def _open_table(self) -> Any:
+        return import_deltalake().DeltaTable(self._path, storage_options=resolve_secrets(self._options) or None)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self._schema.names if not (self._key and name == _OP)]
+
+    @property
+    def _values(self) -> list[str]:
+        return [name for name in self._schema.names if name not in (_OP, _TIME)]
+
+
+def compute_net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Rows with their number of insertions less deletions, without those that cancel out.
+
+    A row that left is dropped if its key has a row that entered: that one replaces it.
+    """
+    values = [name for name in changes.column_names if name not in (_OP, _TIME)]
+    signs = pc.subtract(pc.multiply(pc.equal(changes.column(_OP), "+").cast(pa.int64()), 2), 1)
+    signed = changes.drop_columns([_OP]).append_column(_NET, signs)
+    net = signed.group_by(values).aggregate([(_TIME, "max"), (_NET, "sum")])
+    net = net.rename_columns([*values, _TIME, _NET])
+    net = net.filter(pc.not_equal(net.column(_NET), 0))
+    entered = net.filter(pc.greater(net.column(_NET), 0))
+    counts = entered.group_by(list(key)).aggregate([(_NET, "sum")])
+    if counts.num_rows and pc.max(counts.column(f"{_NET}_sum")).as_py() > 1:
+        row = counts.sort_by([(f"{_NET}_sum", "descending")]).slice(0, 1).to_pylist()[0]
+        message = (
+            f"the answer has several rows with the key {', '.join(str(row[name]) for name in key)}; give `key` the "
+            "columns that tell its rows apart, such as those of GROUP BY"
+        )
+        raise DataError("SINK_KEY_NOT_UNIQUE", message)
+    left = net.filter(pc.less(net.column(_NET), 0))
+    return pa.concat_tables([entered, left.filter(pc.invert(_mark_keys(left, entered, key)))])
+
+
+def _mark_keys(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Which rows have a key that is among the keys of others; NULL equals NULL."""
+    coded = pa.concat_tables([rows.select(key), others.select(key)])
+    groups = coded.append_column("_place", pa.array(range(coded.num_rows))).group_by(list(key))
+    last = groups.aggregate([("_place", "max"), ("_place", "list")])
+    shared = last.filter(pc.greater_equal(last.column("_place_max"), rows.num_rows)).column("_place_list")
+    places = pc.list_flatten(shared)
+    return pc.is_in(pa.array(range(rows.num_rows), pa.int64()), places.combine_chunks().cast(pa.int64()))
+
+
+def import_deltalake() -> Any:
+    try:
+        import deltalake  # noqa: PLC0415 - an optional extra
+        import deltalake.exceptions  # noqa: PLC0415
+        import deltalake.transaction  # noqa: PLC0415
+    except ImportError:
+        message = "Delta tables need the package deltalake: pip install 'penstock[delta]'"
+        raise ResourceError("PACKAGE_MISSING", message, package="deltalake") from None
+    return deltalake
+
+
+def _match(names: Sequence[str]) -> str:
+    """The condition that s and t agree on columns; NULL equals NULL."""
+    return " AND ".join(f"({_name('t', each)} IS NOT DISTINCT FROM {_name('s', each)})" for each in names)
+
+
+def _name(table: str, column: str) -> str:
+    quoted = column.replace('"', '""')
+    return f'{table}."{quoted}"'
+
+
+def _describe(schema: pa.Schema) -> str:
+    """Columns and types for comparison: the spelling of types differs between packages."""
+    kinds = {"string_view": "string", "large_string": "string", "utf8": "string"}
+    return ", ".join(f"{field.name} {kinds.get(str(field.type), str(field.type))}" for field in schema)
