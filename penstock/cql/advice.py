@@ -18,10 +18,9 @@ TABLE_AS = (
 )
 OVER = (
     "FROM s [NOW] AS row JOIN (SELECT k, AVG(v) AS m FROM s [RANGE 5 MINUTES] GROUP BY k) AS g ON row.k = g.k has the "
-    "aggregate at each row; s [PARTITION BY k ROWS n] keeps the last n rows of each k; FROM SEQ(s AS before, s AS now) "
-    "MODE RECENT WHERE before.k = now.k pairs a row with the one before it"
+    "aggregate at each row; FROM SEQ(s AS before, s AS now) MODE RECENT WHERE before.k = now.k pairs a row with "
+    "the one before it; ROW_NUMBER, RANK and DENSE_RANK can be written with OVER"
 )
-QUALIFY = "s [PARTITION BY k ROWS n] keeps the last n rows of each k"
 GROUP_WINDOW = (
     "write FROM TUMBLE(s, ts, INTERVAL '10' MINUTES) or FROM HOP(s, ts, INTERVAL '5' MINUTES, INTERVAL '10' MINUTES) "
     "with GROUP BY window_start, window_end, or GROUP BY window(ts, '10 minutes', '5 minutes')"
@@ -44,7 +43,8 @@ INTERSECT = (
     "write SELECT DISTINCT a.k FROM a [...] SEMI JOIN b [...] ON a.k = b.k, which leaves out rows with NULL in k"
 )
 EXCEPT_ALL = "EXCEPT ALL counts duplicates; EXCEPT has each row once"
-LIMIT = "a continuous query has no last row; s [ROWS n] keeps the last n rows"
+ORDER_BY = "remove it: results leave in temporal order; ORDER BY x LIMIT n has the first n rows"
+LIMIT = "write ORDER BY x LIMIT n for the first n rows; s [ROWS n] keeps the last n rows"
 PRIMARY_KEY = (
     "a table has one: CREATE TABLE t (..., PRIMARY KEY (k)) TIMESTAMP BY ts; in a stream remove it, and the window "
     "[PARTITION BY key ROWS 1] keeps the last row of each key"
@@ -54,8 +54,9 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("tumble", "hop", "window", "tumbling", "hopping"), ("TIME WINDOW", GROUP_WINDOW)),
     **dict.fromkeys(("session", "session_window"), ("SESSION WINDOW", SESSION)),
     **dict.fromkeys(("now", "current_timestamp", "getdate", "localtimestamp", "unix_timestamp"), ("CLOCK", CLOCK)),
+    **dict.fromkeys(("lag", "lead", "first_value", "last_value", "ntile"), ("OVER", OVER)),
     **dict.fromkeys(
-        ("row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value", "ntile"), ("OVER", OVER)
+        ("row_number", "rank", "dense_rank"), ("OVER", "write ROW_NUMBER() OVER (PARTITION BY k ORDER BY x)")
     ),
 }
 """By the name of a function that is not known: the construct, and what to write instead."""

@@ -179,6 +179,34 @@ class WindowedRows(RowTransform):
     partition: tuple[Column, ...] = ()
 
 
+RankFunction = Literal["row_number", "rank", "dense_rank"]
+
+
+@dataclass(frozen=True)
+class SortTerm:
+    """A column of the source that rows are ordered by."""
+
+    column: Column
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class RankedRows(RowTransform):
+    """Rows with their rank in a partition, above `offset` and at most `limit`.
+
+    Rows that are equal in all terms of `order` are ordered by all columns of the source. `rank` is the name of the last
+    item, which has the rank; None if the rank is not read: then a row stays when only its rank changes.
+    """
+
+    function: RankFunction
+    partition: tuple[Column, ...]
+    order: tuple[SortTerm, ...]
+    rank: str | None
+    offset: int = 0
+    limit: int | None = None
+
+
 QueryBody = Select | SetOperation | OuterJoin | RowTransform
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from penstock.cql.errors import list_similar
 from penstock.cql.literals import parse_number
 from penstock.cql.null_safe import build_null_safe_equality
 from penstock.cql.operands import Operand, OperandTyper, type_null
+from penstock.cql.over import RankCalls
 from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
 from penstock.errors import QueryError
@@ -60,6 +61,7 @@ _EXTRA_ARGS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Case: frozenset({"ifs", "default"}),
     exp.Literal: frozenset({"is_string"}),
     exp.Like: frozenset({"negate"}),
+    exp.Window: frozenset({"partition_by", "order", "spec", "over", "alias"}),
 }
 
 
@@ -77,6 +79,8 @@ class ExpressionBinder:
     outputs: Mapping[str, Expr] = field(default_factory=dict)
     queries: Mapping[int, Expr] = field(default_factory=dict)
     """The values of subqueries, by the identity of their nodes."""
+    ranks: RankCalls | None = None
+    """Collects window functions; None if they are not allowed."""
 
     @cached_property
     def typer(self) -> OperandTyper:
@@ -305,6 +309,13 @@ class ExpressionBinder:
         kept = tuple(Call("case", (condition, value, Literal(None, value.type)), value.type) for value in values)
         return Aggregate(aggregate.function, kept, aggregate.distinct, aggregate.type)
 
+    def _bind_window(self, node: exp.Expr) -> Expr:
+        if self.ranks is None:
+            where = self.no_aggregates_in or "HAVING"
+            message = f"a window function is not allowed in {where}; write QUALIFY, or WHERE around a subquery"
+            raise self.typer.error("WINDOW_FUNCTION_NOT_ALLOWED", message, node)
+        return self.ranks.bind(node, replace(self, ranks=None, no_aggregates_in=None).bind_value)
+
 
 def _build_balanced(op: Op, terms: list[Expr]) -> Expr:
     if len(terms) == 1:
@@ -346,6 +357,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.RegexpLike, lambda binder, node: binder._bind_call("regexp_like", node.this, node.expression)),
     **_handle(exp.NullSafeEQ, ExpressionBinder._bind_null_safe),
     **_handle(exp.NullSafeNEQ, lambda binder, node: Call("not", (binder._bind_null_safe(node),), BOOL)),
+    **_handle(exp.Window, ExpressionBinder._bind_window),
     **dict.fromkeys(_ARITHMETIC, ExpressionBinder._bind_arithmetic),
     **dict.fromkeys(_COMPARISONS, ExpressionBinder._bind_comparison),
     **dict.fromkeys(_CONNECTIVES, ExpressionBinder._bind_connective),

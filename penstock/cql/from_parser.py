@@ -27,14 +27,13 @@ from penstock.cql.syntax import (
 from penstock.cql.windows import NOW, UNBOUNDED
 
 UNSUPPORTED_CLAUSES = {
-    TokenType.ORDER_BY: ("ORDER BY", "remove it; results leave in temporal order"),
+    TokenType.ORDER_BY: ("ORDER BY", advice.ORDER_BY),
     TokenType.SORT_BY: ("SORT BY", "remove it; results leave in temporal order"),
     TokenType.CLUSTER_BY: ("CLUSTER BY", ""),
     TokenType.DISTRIBUTE_BY: ("DISTRIBUTE BY", ""),
     TokenType.LIMIT: ("LIMIT", advice.LIMIT),
     TokenType.FETCH: ("FETCH", advice.LIMIT),
     TokenType.OFFSET: ("OFFSET", advice.LIMIT),
-    TokenType.QUALIFY: ("QUALIFY", advice.QUALIFY),
     TokenType.LATERAL: ("LATERAL", ""),
     TokenType.PIVOT: ("PIVOT", ""),
     TokenType.UNPIVOT: ("UNPIVOT", ""),

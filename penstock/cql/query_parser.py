@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql import advice
 from penstock.cql.bound import Emit, SeqMode
 from penstock.cql.dialect import find_span
-from penstock.cql.from_parser import SEQUENCE_ADVICE, FromParser
+from penstock.cql.from_parser import SEQUENCE_ADVICE, UNSUPPORTED_CLAUSES, FromParser
 from penstock.cql.syntax import (
     Amount,
     BodySyntax,
@@ -21,6 +21,7 @@ from penstock.cql.syntax import (
     SetKind,
     SetSyntax,
     SourceSyntax,
+    TopSyntax,
     WithSyntax,
 )
 
@@ -28,10 +29,11 @@ _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM"
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
 # Each clause after FROM, and the clauses that must not come before it.
 _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
-    "WHERE": ("GROUP BY", "HAVING"),
+    "WHERE": ("GROUP BY", "HAVING", "QUALIFY"),
     "WINDOW": (),
-    "GROUP BY": ("HAVING",),
-    "HAVING": (),
+    "GROUP BY": ("HAVING", "QUALIFY"),
+    "HAVING": ("QUALIFY",),
+    "QUALIFY": (),
     "FRESHNESS": (),
 }
 
@@ -44,6 +46,8 @@ class _SelectClauses:
     window: Amount | None = None
     group_by: tuple[exp.Expr, ...] | None = None
     having: exp.Expr | None = None
+    qualify: exp.Expr | None = None
+    top: TopSyntax | None = None
     freshness: tuple[tuple[Name, Amount], ...] = ()
 
 
@@ -105,9 +109,18 @@ class QueryParser(FromParser):
                 raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), advice.EXCEPT_ALL)
             first = self._curr
             right = self._read_term()
+            for side in (left, right):
+                if isinstance(side, SelectSyntax) and side.top is not None and side.span[1] == side.top.span[1]:
+                    self._refuse_top_of_set(side.top, first, right)
             kind: SetKind = "union all" if operator.token_type == TokenType.UNION else "except"
             left = SetSyntax(kind, left, right, self.span_since(first))
         return left
+
+    def _refuse_top_of_set(self, top: TopSyntax, first: Token, right: BodySyntax) -> None:
+        """ORDER BY ... LIMIT belongs to one SELECT in parentheses; behind a set operation it would belong to all."""
+        if isinstance(right, SelectSyntax) and right.top is top and first.token_type != TokenType.L_PAREN:
+            instead = "write SELECT * FROM (... UNION ALL ...) ORDER BY ... LIMIT n"
+            raise self.unsupported_error("LIMIT of a set operation", top.span, instead)
 
     def _read_term(self) -> BodySyntax:
         if self._match(TokenType.L_PAREN):
@@ -126,6 +139,11 @@ class QueryParser(FromParser):
         if self.is_at(TokenType.HINT):
             raise self.unsupported_error("HINT", self.locate_token(), "give the plan by the argument plan=")
         distinct = self._match(TokenType.DISTINCT)
+        on: tuple[exp.Expr, ...] = ()
+        if distinct and self._match(TokenType.ON):
+            self.expect_words("(")
+            on = self.read_list(lambda: self.read_scalar("a column or an expression"))
+            self.expect_words(")")
         if not distinct:
             self._match(TokenType.ALL)
         items = self.read_list(self._read_item)
@@ -136,10 +154,10 @@ class QueryParser(FromParser):
             items_from, sequence = self._read_sequence()
         else:
             items_from = self.read_list(self.read_from_item)
-        clauses = self._read_clauses()
+        clauses = self._read_clauses(distinct_on=bool(on))
         return SelectSyntax(
             span=self.span_since(first),
-            distinct=distinct,
+            distinct=bool(distinct) and not on,
             items=items,
             from_items=items_from,
             sequence=sequence,
@@ -147,6 +165,9 @@ class QueryParser(FromParser):
             window=clauses.window,
             group_by=clauses.group_by,
             having=clauses.having,
+            qualify=clauses.qualify,
+            top=clauses.top,
+            distinct_on=on,
             freshness=clauses.freshness,
         )
 
@@ -157,7 +178,7 @@ class QueryParser(FromParser):
             raise self.origin.error("SYNTAX_ERROR", "expected a name after the expression", find_span(node))
         return node
 
-    def _read_clauses(self) -> _SelectClauses:
+    def _read_clauses(self, *, distinct_on: bool) -> _SelectClauses:
         """WHERE, GROUP BY and HAVING in SQL's order; WINDOW and FRESHNESS anywhere after FROM."""
         clauses = _SelectClauses()
         seen: list[str] = []
@@ -174,13 +195,58 @@ class QueryParser(FromParser):
                     clauses.group_by = self.read_list(lambda: self.read_scalar("a column or an expression"))
                 case "HAVING":
                     clauses.having = self.read_scalar("a condition")
+                case "QUALIFY":
+                    clauses.qualify = self.read_scalar("a condition on a window function")
                 case "FRESHNESS":
                     clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
+        clauses.top = self._read_top(distinct_on=distinct_on)
         if self.is_at_emit() and not self.is_next("EMIT", "CHANGES"):
             raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
         self.refuse_clause()
         return clauses
+
+    def _read_top(self, *, distinct_on: bool) -> TopSyntax | None:
+        """ORDER BY with LIMIT, OFFSET or FETCH; alone it says nothing, because results leave in temporal order."""
+        first = self._curr
+        order: tuple[exp.Expr, ...] = ()
+        if self._match(TokenType.ORDER_BY):
+            order = self.read_list(self._read_ordered)
+        limit, offset = None, 0
+        while self.is_at(TokenType.LIMIT, TokenType.FETCH, TokenType.OFFSET):
+            if not order:
+                self.refuse_clause()
+            word = self._curr.token_type
+            self._advance()
+            self._match_text_seq("FIRST") or self._match_text_seq("NEXT")
+            number = self._read_count()
+            if word == TokenType.OFFSET:
+                offset = number
+            else:
+                limit = number
+            if self._match_text_seq("ROWS") or self._match_text_seq("ROW"):
+                self._match_text_seq("ONLY")
+        if not order and distinct_on:
+            raise self.expected_error("ORDER BY, which says which row of each DISTINCT ON is first")
+        if not order:
+            return None
+        if limit is None and not distinct_on:
+            if offset:
+                raise self.expected_error("LIMIT")
+            construct, instead = UNSUPPORTED_CLAUSES[TokenType.ORDER_BY]
+            raise self.unsupported_error(construct, self.locate_token(first), instead)
+        return TopSyntax(order, limit, offset, self.span_since(first))
+
+    def _read_ordered(self) -> exp.Expr:
+        node = self._parse_ordered()
+        if node is None:
+            raise self.expected_error("a column or an expression")
+        return node
+
+    def _read_count(self) -> int:
+        if not self._match(TokenType.NUMBER) or not self._prev.text.isdecimal():
+            raise self.expected_error("a whole number of rows")
+        return int(self._prev.text)
 
     def _read_clause_keyword(self, seen: list[str]) -> str | None:
         clause = " ".join(self._curr.text.upper().split())

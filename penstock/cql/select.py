@@ -9,13 +9,23 @@ from functools import reduce
 import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation, Subquery
+from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, SetOperation, Source, Subquery
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
 from penstock.cql.from_binder import FromBinder, FromBlock
 from penstock.cql.group_relation import GroupRelation, is_reserved_value
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
+from penstock.cql.over import (
+    TOP_ALIAS,
+    RankCall,
+    RankCalls,
+    SortKey,
+    bind_sort_keys,
+    has_rank,
+    push_rank_limits,
+    rank_select,
+)
 from penstock.cql.scope import Scope
 from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
 from penstock.cql.subqueries import (
@@ -29,6 +39,7 @@ from penstock.cql.subqueries import (
 from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSyntax, WithSyntax
 from penstock.cql.types import format_type
 from penstock.cql.window_functions import rewrite_spark_windows
+from penstock.cql.windows import CURRENT
 from penstock.expr import AGGREGATES, Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
 
 
@@ -92,6 +103,7 @@ class _SelectBinder:
         self.block = replace(block, sources=bind_freshness(block.sources, syntax, names.origin))
         """The FROM clause, with the subqueries that were joined to it."""
         self.written_sources = self.block.sources
+        self.ranks = RankCalls(names.origin)
 
     @property
     def scope(self) -> Scope:
@@ -136,21 +148,25 @@ class _SelectBinder:
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         group_by = self._bind_group_by(items, aliases)
         having = self._bind_having(aliases)
-        aggregated = any(
-            _has_aggregate(expr) for expr in [*(item.expr for item in items), *([having] if having else [])]
-        )
+        qualify = self._bind_qualify(aliases)
+        keys = self._bind_order(items, aliases)
+        ranked = [expr for call in self.ranks.calls for expr in call.exprs] + [key.expr for key in keys]
+        shown = [*(item.expr for item in items), *qualify, *ranked]
+        aggregated = any(_has_aggregate(expr) for expr in [*shown, *([having] if having else [])])
         if group_by is None and aggregated:
             group_by = ()
         if group_by is not None:
             for output in outputs:
                 self._check_grouped(output.expr, group_by, output.node)
+            for expr in (*qualify, *ranked):
+                self._check_grouped(expr, group_by, outputs[0].node)
             if having is not None and self.syntax.having is not None:
                 self._check_grouped(having, group_by, self.syntax.having)
         elif self.syntax.having is not None:
             message = "HAVING needs GROUP BY or an aggregate; write WHERE for single rows"
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
         self._check_slides(group_by)
-        return Select(
+        select = Select(
             sources=self.block.sources,
             where=where,
             items=items,
@@ -159,6 +175,7 @@ class _SelectBinder:
             having=having,
             sequence=SequenceClause(self.syntax.sequence) if self.syntax.sequence else None,
         )
+        return push_rank_limits(self._take_top(self._rank(select, qualify), items, keys))
 
     # ── WHERE, and subqueries ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,17 +258,18 @@ class _SelectBinder:
         block = self.joiner.join_scalars(block, queries, correlated=False)
         now = {values[node]: value for node, value in self.joiner.read_values(_make_scope(self.origin, block)).items()
                if node in values}  # fmt: skip
-        return Select(
+        select = Select(
             sources=block.sources,
             where=(*block.conditions, *(groups.move(expr, block, now) for expr, _ in conditions)),
             items=tuple(SelectItem(item.name, groups.move(item.expr, block, now)) for item in items),
             distinct=self.syntax.distinct,
         )
+        return push_rank_limits(self._take_top(select, items, self._bind_order(items, aliases), whole=True))
 
     # ── SELECT, GROUP BY, HAVING ─────────────────────────────────────────────────────────────────────────────────────
 
     def _bind_outputs(self, values: Mapping[int, Expr]) -> list[OutputColumn]:
-        binder = ExpressionBinder(self.scope, self.user_aggregates, queries=values)
+        binder = ExpressionBinder(self.scope, self.user_aggregates, queries=values, ranks=self.ranks)
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
@@ -287,9 +305,77 @@ class _SelectBinder:
             self.syntax.having, "HAVING"
         )
 
+    # ── window functions and tops ────────────────────────────────────────────────────────────────────────────────
+
+    def _bind_qualify(self, aliases: dict[str, Expr]) -> tuple[Expr, ...]:
+        if self.syntax.qualify is None:
+            return ()
+        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases, ranks=self.ranks)
+        terms = split_conjuncts(binder.bind_condition(self.syntax.qualify, "QUALIFY"))
+        if not any(map(has_rank, terms)):
+            message = "QUALIFY is a condition on a window function; write WHERE or HAVING for other conditions"
+            raise self.origin.error("QUALIFY_WITHOUT_WINDOW", message, find_span(self.syntax.qualify))
+        return terms
+
+    def _bind_order(self, items: tuple[SelectItem, ...], aliases: dict[str, Expr]) -> tuple[SortKey, ...]:
+        """The terms of ORDER BY: expressions, names of output columns, or their positions."""
+        if self.syntax.top is None:
+            return ()
+        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases)
+
+        def bind(node: exp.Expr) -> Expr:
+            key = binder.bind_value(node)
+            if isinstance(node, exp.Literal) and isinstance(key, Literal) and isinstance(key.value, int):
+                if not 1 <= key.value <= len(items):
+                    message = f"ORDER BY {key.value} is not a position in SELECT; it has {len(items)} columns"
+                    raise self.origin.error("ORDER_BY_POSITION", message, find_span(node))
+                return items[key.value - 1].expr
+            return key
+
+        return bind_sort_keys(self.syntax.top.order, bind)
+
+    def _rank(self, select: Select, qualify: tuple[Expr, ...]) -> Select:
+        return rank_select(select, self.ranks.calls, qualify) if self.ranks.calls else select
+
+    def _take_top(
+        self, select: Select, items: tuple[SelectItem, ...], keys: tuple[SortKey, ...], *, whole: bool = False
+    ) -> Select:
+        """DISTINCT ON and ORDER BY ... LIMIT, over the SELECT without them; `whole`: over its output columns only."""
+        top = self.syntax.top
+        if top is None:
+            return select
+        if self.syntax.distinct_on and top.limit is not None:
+            advice = "write SELECT * FROM (SELECT DISTINCT ON ...) ORDER BY ... LIMIT n"
+            raise self.origin.unsupported_error("DISTINCT ON with LIMIT", top.span, advice)
+        binder = ExpressionBinder(self.scope, self.user_aggregates, "DISTINCT ON")
+        on = tuple(binder.bind_value(node) for node in self.syntax.distinct_on)
+        limit = 1 if on else top.offset + (top.limit or 0)
+        call = RankCall("row_number", on, keys, top.offset, limit)
+        if not select.distinct and not self.ranks.calls and not whole:
+            return rank_select(select, (call,), ())
+        shown = {item.expr: Column(TOP_ALIAS, item.name, item.expr.type) for item in items}
+        if any(expr not in shown for expr in call.exprs):
+            message = "with DISTINCT or a window function, ORDER BY names columns of SELECT"
+            raise self.origin.error("ORDER_BY_NOT_SHOWN", message, top.span)
+        outer = Select(
+            (Source(TOP_ALIAS, Subquery("rows", select), CURRENT),),
+            (),
+            tuple(SelectItem(item.name, shown[item.expr]) for item in items),
+        )
+        moved = RankCall(
+            "row_number",
+            tuple(shown[expr] for expr in on),
+            tuple(SortKey(shown[key.expr], key.descending, key.nulls_first) for key in keys),
+            call.offset,
+            call.limit,
+        )
+        return rank_select(outer, (moved,), ())
+
     def _check_grouped(self, expr: Expr, keys: tuple[Expr, ...], node: exp.Expr) -> None:
         """Every column outside an aggregate must be part of a grouping expression."""
         if expr in keys or isinstance(expr, (Aggregate, Literal)) or is_reserved_value(expr):
+            return
+        if has_rank(expr) and isinstance(expr, Column):
             return
         if isinstance(expr, Column):
             message = f"column {'.'.join(self.scope.describe(expr))} is outside an aggregate and not in GROUP BY"

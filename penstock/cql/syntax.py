@@ -109,6 +109,16 @@ FromSyntax = SourceSyntax | JoinSyntax
 
 
 @dataclass(frozen=True)
+class TopSyntax:
+    """ORDER BY, and the rows of it that count: `limit` of them after the first `offset`; None: all."""
+
+    order: tuple[exp.Expr, ...]
+    limit: int | None
+    offset: int
+    span: Span
+
+
+@dataclass(frozen=True)
 class SelectSyntax:
     """A SELECT."""
 
@@ -121,6 +131,9 @@ class SelectSyntax:
     window: Amount | None
     group_by: tuple[exp.Expr, ...] | None
     having: exp.Expr | None
+    qualify: exp.Expr | None
+    top: TopSyntax | None
+    distinct_on: tuple[exp.Expr, ...]
     freshness: tuple[tuple[Name, Amount], ...]
 
 

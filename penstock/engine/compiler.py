@@ -44,6 +44,7 @@ from penstock.ops import (
     OuterJoinOperator,
     OutputMode,
     ProjectionOperator,
+    RankOperator,
     RStreamOperator,
     SequenceInput,
     SequenceOperator,
@@ -63,6 +64,7 @@ from penstock.plan import (
     OuterJoinPart,
     PlanPart,
     ProjectPart,
+    RankPart,
     RelationPart,
     SequencePart,
     UnionPart,
@@ -180,6 +182,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_group(part), mode)
             case ProjectPart():
                 return self._compile_inserts(self._compile_projection(part), mode)
+            case RankPart():
+                return self._compile_inserts(self._compile_rank(part), mode)
             case WindowPart():
                 return self._compile_inserts(self._compile_window(part), mode)
             case RelationPart():
@@ -244,6 +248,13 @@ class Compiler:
             "select",
             [self._compile_part(part.input, CHANGES)],
             lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
+        )
+
+    def _compile_rank(self, part: RankPart) -> ReadablePart:
+        return self._append_operator(
+            part.function,
+            [self._compile_part(part.input, CHANGES)],
+            lambda id_, arcs, outlet: RankOperator(id_, arcs[0], outlet, part, self.maintenance),
         )
 
     def _compile_window(self, part: WindowPart) -> ReadablePart:

@@ -48,6 +48,7 @@ from penstock.ops.protocol import (
     concat,
     merge_changes,
 )
+from penstock.ops.rank.operator import RankOperator
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
@@ -86,6 +87,7 @@ __all__ = [
     "OutputMode",
     "ProjectionOperator",
     "RStreamOperator",
+    "RankOperator",
     "SavedState",
     "SequenceInput",
     "SequenceOperator",

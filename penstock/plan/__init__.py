@@ -39,7 +39,7 @@ from penstock.plan.query import (
 )
 from penstock.plan.ranges import RangeCondition, find_range_condition
 from penstock.plan.routing import EddyRoute, choose_route
-from penstock.plan.row_transforms import EVENT_TIME, TimeWindow, WindowPart
+from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
 from penstock.plan.rules import PlanningContext, plan_body
 from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
@@ -103,12 +103,14 @@ __all__ = [
     "Properties",
     "QueryWarning",
     "RangeCondition",
+    "RankPart",
     "Rates",
     "RelationPart",
     "SequencePart",
     "SequenceStep",
     "SharedWindows",
     "SliceChain",
+    "SortColumn",
     "Statistics",
     "SubPlan",
     "TimeWindow",

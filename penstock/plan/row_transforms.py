@@ -1,4 +1,4 @@
-"""Parts that add columns to the rows of another part: windows of time."""
+"""Parts that add columns to the rows of another part: windows of time, and ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from penstock.cql import format_duration
-from penstock.expr import HIDDEN
+from penstock.expr import HIDDEN, INT
 from penstock.plan.explain import ExplainNode
 from penstock.plan.query import PlanPart
 
@@ -59,3 +59,61 @@ class WindowPart(PlanPart):
 
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         return ExplainNode(self.window.kind, (("window", str(self.window)),), inputs)
+
+
+@dataclass(frozen=True)
+class SortColumn:
+    """A column that rows are ordered by."""
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.name}{' DESC' if self.descending else ''}"
+
+
+@dataclass(frozen=True)
+class RankPart(PlanPart):
+    """ROW_NUMBER, RANK or DENSE_RANK, and the rows whose rank is above `offset` and at most `limit`.
+
+    `columns` are all columns of the input: those that `order` does not have order rows that are equal there. `shown`
+    are the names of those that are passed on; `rank` is the name of the column with the rank, None if it is not read.
+    """
+
+    distorted_as = "a rank"
+    input: PlanPart
+    function: str
+    partition: tuple[str, ...]
+    order: tuple[SortColumn, ...]
+    columns: tuple[tuple[str, pa.DataType], ...]
+    shown: tuple[str, ...]
+    rank: str | None
+    offset: int = 0
+    limit: int | None = None
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The columns of the answer."""
+        types = dict(self.columns)
+        rank = {} if self.rank is None else {self.rank: INT}
+        return {**{name: types[name] for name in self.shown}, **rank}
+
+    @property
+    def sort_columns(self) -> tuple[SortColumn, ...]:
+        """All columns that rows are ordered by, those that decide between equal ones last."""
+        known = {column.name for column in self.order} | set(self.partition)
+        return (*self.order, *(SortColumn(name) for name, _ in self.columns if name not in known))
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        by = (("partition by", ", ".join(self.partition)),) if self.partition else ()
+        order = ("order by", ", ".join(map(str, self.order)))
+        rows = () if self.limit is None else (("keeps", f"ranks {self.offset + 1} to {self.limit}"),)
+        return ExplainNode(self.function, (*by, order, *rows), inputs)

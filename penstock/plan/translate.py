@@ -10,6 +10,7 @@ from penstock.cql import (
     WINDOW_START,
     OuterJoin,
     QueryBody,
+    RankedRows,
     RowTransform,
     Select,
     SetOperation,
@@ -35,7 +36,7 @@ from penstock.plan.query import (
     PlanPart,
     UnionPart,
 )
-from penstock.plan.row_transforms import EVENT_TIME, TimeWindow, WindowPart
+from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
 from penstock.plan.sequences import plan_sequence
 from penstock.plan.tree import build_left_deep
 
@@ -59,6 +60,8 @@ class Translation:
                 return self._translate_set(body)
             case WindowedRows():
                 return _translate_window(body, needed)
+            case RankedRows():
+                return self._translate_ranked(body, needed)
             case RowTransform():
                 raise InternalError("UNKNOWN_BODY", f"the planner has no part for {type(body).__name__}")
         columns = tuple((item.name, item.expr.type) for item in body.items)
@@ -72,6 +75,25 @@ class Translation:
             group = GroupPlan(body.group_by, items, body.having, slide)
             below = GroupPart(self._translate_rows(body, group.inputs), group)
         return DistinctPart(below, columns) if body.distinct else below
+
+    def _translate_ranked(self, body: RankedRows, needed: Collection[str] | None) -> PlanPart:
+        """The ranks over all columns of the source, because these order equal rows."""
+        schema = body.source.relation.schema
+        exprs = [Column(body.source.alias, field.name, field.type) for field in schema]
+        below = self._translate_relations((body.source,), exprs)[body.source.alias]
+        shown = tuple(name for name in schema.names if needed is None or name in needed)
+        order = tuple(SortColumn(term.column.name, term.descending, term.nulls_first) for term in body.order)
+        return RankPart(
+            below,
+            body.function,
+            tuple(column.name for column in body.partition),
+            order,
+            tuple((field.name, field.type) for field in schema),
+            shown,
+            body.rank,
+            body.offset,
+            body.limit,
+        )
 
     def _translate_set(self, body: SetOperation) -> PlanPart:
         columns = tuple((item.name, item.expr.type) for item in body.items)

@@ -1,8 +1,8 @@
-"""TUMBLE, HOP and SESSION in DuckDB's SQL, over rows with their validity intervals."""
+"""TUMBLE, HOP, SESSION and ranks in DuckDB's SQL, over rows with their validity intervals."""
 
 from __future__ import annotations
 
-from penstock.cql import RowTransform, Stream, WindowedRows
+from penstock.cql import RankedRows, RowTransform, Stream, WindowedRows
 from penstock.errors import UnsupportedError
 from penstock.testing.duckdb_sql import quote
 
@@ -18,6 +18,8 @@ def format_transform(body: RowTransform, rows: str) -> str:
             return _format_sessions(body, rows)
         case WindowedRows():
             return _format_windows(body, rows)
+        case RankedRows():
+            return _format_ranks(body, rows)
     raise UnsupportedError("ORACLE_TRANSFORM", f"the oracle on DuckDB does not compute {type(body).__name__}")
 
 
@@ -63,3 +65,41 @@ def _format_sessions(body: WindowedRows, rows: str) -> str:
         )
         SELECT {_list_columns(body, 2)}, start AS c{width - 2}, until AS c{width - 1},
             until AS {BORN}, until + 1 AS {DIES} FROM bounded"""
+
+
+def _format_ranks(body: RankedRows, rows: str) -> str:
+    """The ranks of all instants of change; equal rows of consecutive instants are one row."""
+    terms = [
+        f"r.{quote(term.column.name)} {'DESC' if term.descending else 'ASC'} "
+        f"NULLS {'FIRST' if term.nulls_first else 'LAST'}"
+        for term in body.order
+    ]
+    ties = [f"r.{quote(name)} ASC NULLS FIRST" for name in body.source.relation.schema.names]
+    partition = ", ".join(["s.instant", *(f"r.{quote(column.name)}" for column in body.partition)])
+    order = ", ".join([*terms, *(ties if body.function == "row_number" else [])])
+    shown = [quote(item.name) for item in body.items if item.name != body.rank]
+    names = [f"c{place}" for place in range(len(body.items))]
+    columns = ", ".join(
+        f"{column} AS {name}" for column, name in zip([*shown, *(["rn"] if body.rank else [])], names, strict=True)
+    )
+    listed = ", ".join(names)
+    limit = "" if body.limit is None else f" AND rn <= {body.limit}"
+    return f"""
+        WITH instants AS (
+            SELECT {BORN} AS instant FROM {rows} UNION SELECT {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}
+        ), spans AS (
+            SELECT instant, coalesce(lead(instant) OVER (ORDER BY instant), {MAX_TIME}) AS until FROM instants
+        ), ranked AS (
+            SELECT r.*, s.instant, s.until, {body.function}() OVER (PARTITION BY {partition} ORDER BY {order}) AS rn
+            FROM spans AS s JOIN {rows} AS r ON r.{BORN} <= s.instant AND s.instant < r.{DIES}
+        ), shown AS (
+            SELECT {columns}, instant, until FROM ranked WHERE rn > {body.offset}{limit}
+        ), copies AS (
+            SELECT *, row_number() OVER (PARTITION BY instant, {listed}) AS copy FROM shown
+        ), marked AS (
+            SELECT *, CASE WHEN lag(until) OVER w IS NOT DISTINCT FROM instant THEN 0 ELSE 1 END AS fresh
+            FROM copies WINDOW w AS (PARTITION BY {listed}, copy ORDER BY instant)
+        ), runs AS (
+            SELECT *, sum(fresh) OVER (PARTITION BY {listed}, copy ORDER BY instant) AS run FROM marked
+        )
+        SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, copy, run"""

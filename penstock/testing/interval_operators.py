@@ -48,7 +48,7 @@ def list_change_times(rows: Iterable[ValidRow]) -> list[float]:
 
 def compute_distinct(rows: list[ValidRow]) -> list[ValidRow]:
     """Every value once, while at least one row has it."""
-    return _evaluate_over_time(rows, lambda valid: {to_identity(row.values): row.values for row in valid})
+    return evaluate_over_time(rows, lambda valid: {to_identity(row.values): row.values for row in valid})
 
 
 def compute_except(left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow]:
@@ -61,7 +61,7 @@ def compute_except(left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow
         here = {to_identity(row.values[1]): row.values[1] for row in valid if row.values[0] == 0}
         return {name: row for name, row in here.items() if name not in gone}
 
-    return _evaluate_over_time(sides, at_an_instant)
+    return evaluate_over_time(sides, at_an_instant)
 
 
 def compute_groups(
@@ -92,7 +92,7 @@ def compute_groups(
             if having is None or having(members) is True
         }
 
-    return _evaluate_over_time([ValidRow((env,), born, dies) for env, born, dies in rows], at_an_instant)
+    return evaluate_over_time([ValidRow((env,), born, dies) for env, born, dies in rows], at_an_instant)
 
 
 def _round_up(at: float, slide: int) -> float:
@@ -105,7 +105,7 @@ def to_identity(row: Iterable[Any]) -> Hashable:
     return tuple(None if value is None else to_comparison_key(value) for value in row)
 
 
-def _evaluate_over_time(
+def evaluate_over_time(
     rows: list[ValidRow], answer: Callable[[list[ValidRow]], dict[Hashable, tuple[Any, ...]]]
 ) -> list[ValidRow]:
     """The answers of all instants as rows, each with the longest interval during which it is in the answer."""

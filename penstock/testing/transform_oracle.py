@@ -1,13 +1,15 @@
-"""TUMBLE, HOP and SESSION by brute force: windows are computed row by row, sessions partition by partition."""
+"""TUMBLE, HOP, SESSION and ranks by brute force: windows row by row, sessions and ranks partition by partition."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from penstock.cql import RowTransform, Stream, WindowedRows
+from penstock.cql import RankedRows, RowTransform, Stream, WindowedRows
 from penstock.errors import UnsupportedError
-from penstock.testing.interval_operators import ValidRow, to_identity
+from penstock.testing.interval_operators import ValidRow, evaluate_over_time, to_identity
+from penstock.testing.row_evaluator import to_comparison_key
 
 _Row = dict[str, Any]
 
@@ -19,6 +21,8 @@ def transform_rows(body: RowTransform, rows: list[ValidRow]) -> list[ValidRow]:
             return list(_compute_sessions(body, rows))
         case WindowedRows():
             return list(_compute_windows(body, rows))
+        case RankedRows():
+            return evaluate_over_time(rows, lambda valid: _rank_rows(body, [row.values[0] for row in valid]))
     raise UnsupportedError("ORACLE_TRANSFORM", f"the oracle does not compute {type(body).__name__}")
 
 
@@ -63,3 +67,55 @@ def _close_session(body: WindowedRows, session: list[ValidRow]) -> Iterator[Vali
     start, end = _get_time(body, session[0]), _get_time(body, session[-1]) + body.size
     for row in session:
         yield ValidRow(_show(body, row.values[0], start, end), end, end + 1)
+
+
+def _rank_rows(body: RankedRows, rows: list[_Row]) -> dict[Hashable, tuple[Any, ...]]:
+    """The ranked rows of one instant; a row is named by its values, its rank and how many equal rows are before it."""
+    partitions: dict[Hashable, list[_Row]] = {}
+    for row in rows:
+        partitions.setdefault(to_identity(row[column.name] for column in body.partition), []).append(row)
+    found: dict[Hashable, tuple[Any, ...]] = {}
+    for members in partitions.values():
+        ordered = sorted(members, key=lambda row: _list_sort_keys(body, row))
+        tops = [_list_sort_keys(body, row)[: len(body.order)] for row in ordered]
+        for place, row in enumerate(ordered):
+            rank = {"row_number": place + 1, "rank": tops.index(tops[place]) + 1}.get(body.function)
+            if rank is None:
+                rank = len({repr(top) for top in tops[: place + 1]})
+            if rank <= body.offset or (body.limit is not None and rank > body.limit):
+                continue
+            values = _show(body, row) if body.rank is None else _show(body, row, rank)
+            copy = 0
+            while (to_identity(values), copy) in found:
+                copy += 1
+            found[to_identity(values), copy] = values
+    return found
+
+
+def _list_sort_keys(body: RankedRows, row: _Row) -> list[_SortValue]:
+    """The values that order a row: the terms, then all columns."""
+    keys = [_SortValue(row[term.column.name], term.descending, term.nulls_first) for term in body.order]
+    return keys + [_SortValue(row[name], False, True) for name in body.source.relation.schema.names]
+
+
+@functools.total_ordering
+class _SortValue:
+    """A value in the order of a sort term."""
+
+    def __init__(self, value: Any, descending: bool, nulls_first: bool) -> None:
+        self.value = None if value is None else to_comparison_key(value)
+        self.descending, self.nulls_first = descending, nulls_first
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SortValue) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def __lt__(self, other: _SortValue) -> bool:
+        if self.value is None or other.value is None:
+            return self.value != other.value and (self.value is None) == self.nulls_first
+        return bool(other.value < self.value if self.descending else self.value < other.value)

@@ -1,4 +1,4 @@
-"""Random cases with TUMBLE, HOP and SESSION, alone, in groups and inside relations of all kinds."""
+"""Random cases with TUMBLE, HOP, SESSION, ranks and tops, alone, in groups and inside relations of all kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = ("x", "y", "z", "id")
 
 
 def random_windows_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 1, **knobs: Any) -> Case:
-    """A case whose query has time windows; other knobs are those of `random_case`."""
+    """A case whose query has time windows or tops; other knobs are those of `random_case`."""
     for attempt in range(ATTEMPTS):
         rng = random.Random(f"penstock windows {seed}.{attempt}")
         base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
@@ -44,12 +44,44 @@ def random_windows_text(rng: random.Random, streams: Sequence[Stream], depth: in
 
 
 class WindowWriter(RelationWriter):
-    """Writes query texts in which streams are read through window functions."""
+    """Writes query texts with window functions and tops."""
 
     def _write_body(self, depth: int) -> str:
-        if self.rng.random() < 0.5:
+        drawn = self.rng.random()
+        if drawn < 0.3:
             return self._write_window_group()
+        if drawn < 0.7:
+            return self._write_top(self._write_from(depth))
         return super()._write_body(depth)
+
+    def _write_top(self, source: RelationText) -> str:
+        """The first rows of partitions or of all rows, with their rank or without it."""
+        rng, limit = self.rng, self.rng.randint(1, 3)
+        key, value = self._draw_columns(source)
+        order = f"{rng.choice(source.columns)}{rng.choice(('', ' DESC', ' DESC NULLS FIRST', ' ASC NULLS LAST'))}"
+        kind = rng.choice(("limit", "on", "qualify", "where", "where", "rank", "group"))
+        if kind == "limit":
+            offset = rng.choice(("", "", f" OFFSET {rng.randint(1, 2)}"))
+            words = rng.choice(("", "", "DISTINCT "))
+            by = "n" if words else order
+            return f"SELECT {words}{key} AS k, {value} AS n FROM {source.text} ORDER BY {by} LIMIT {limit}{offset}"
+        if kind == "on":
+            return f"SELECT DISTINCT ON ({key}) {key} AS k, {value} AS n FROM {source.text} ORDER BY {order}"
+        if kind == "group":
+            counts = f"SELECT {key} AS k, COUNT(*) AS n FROM {source.text} GROUP BY {key} ORDER BY COUNT(*) DESC"
+            return f"{counts} LIMIT {limit}"
+        function = rng.choice(("ROW_NUMBER", "ROW_NUMBER", "RANK", "DENSE_RANK"))
+        partition = rng.choice(("", f"PARTITION BY {key} ", f"PARTITION BY {rng.choice(source.columns)} "))
+        call = f"{function}() OVER ({partition}ORDER BY {order})"
+        if kind == "qualify":
+            return f"SELECT {key} AS k, {value} AS n FROM {source.text} QUALIFY {call} <= {limit}"
+        if kind == "rank":
+            return f"SELECT {key} AS k, {call} AS n FROM {source.text}"
+        alias = self._name_alias()
+        inner = f"SELECT {key} AS p, {value} AS q, {call} AS rn FROM {source.text}"
+        shown = rng.choice(("p AS k, q AS n", "q AS k, p AS n", "p AS k, rn AS n"))
+        test = rng.choice((f"rn <= {limit}", f"rn < {limit + 1}", f"{limit} >= rn", f"rn = {limit}"))
+        return f"SELECT {shown} FROM ({inner}) AS {alias} WHERE {test}"
 
     def _write_item(self, depth: int) -> RelationText:
         if self.rng.random() < 0.6:

@@ -17,7 +17,12 @@ from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import KeyedStreams, build_steady, build_w3, concat_pushes
 
 TINY = core.CoreScale(
-    Grid(ways=(2, 3), windows=(200,), pushes=((50, 3), (200, 2))), rows=1_200, keys=40, seconds=600, rounds=1
+    Grid(ways=(2, 3), windows=(200,), pushes=((50, 3), (200, 2))),
+    rows=1_200,
+    keys=40,
+    seconds=600,
+    rounds=1,
+    tops=(50, 200),
 )
 
 

@@ -12,6 +12,7 @@ from time import perf_counter
 from penstock.lab.core import memory, throughput
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
+from penstock.lab.core.tops import measure_tops
 from penstock.lab.report import Report, ReportRow, Section, check_at_most, check_equals
 from penstock.lab.timing import TurnTimer
 from penstock.lab.workloads import KeyedStreams, PushTables, build_w3, concat_pushes, count_rows
@@ -28,6 +29,8 @@ class CoreScale:
     seconds: int = 6000
     parts: int = 12
     rounds: int = 3
+    tops: tuple[int, int] = (1_000, 100_000)
+    """The smallest and the largest number of rows of a group whose first rows are kept."""
 
     @property
     def w3(self) -> KeyedStreams:
@@ -41,7 +44,7 @@ QUICK = CoreScale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), 
 def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("core", quick)
-    with show_progress("lab core", scale.grid.cases + 3) as step:
+    with show_progress("lab core", scale.grid.cases + 4) as step:
         grid_rows = list(throughput.measure(scale.grid, step))
         report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
         report.figures["core-throughput.png"] = throughput.draw_throughput(grid_rows)
@@ -49,6 +52,8 @@ def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
         _compare_with_duckdb(scale, report)
         step("W3: memory at 1 and 4 times the history")
         _check_memory(scale, report)
+        step("first 10 rows of each group")
+        _check_tops(scale, report)
         step("W3: profile")
         report.sections.append(Section("profile", "W3: functions with the most time", _profile_engine(scale)))
     return report
@@ -123,6 +128,16 @@ def _check_memory(scale: CoreScale, report: Report) -> None:
         check_at_most("rss_4x_over_1x", four_times["peak_mib"] / once["peak_mib"], 1.2, "times the peak"),
         check_at_most("rss_growth_over_history", growth, 0.1, "of the bytes of 3 more histories"),
     ]
+
+
+def _check_tops(scale: CoreScale, report: Report) -> None:
+    """The cost of a change grows as the depth of a tree does: by the logarithm of the rows, not by the rows."""
+    rows = measure_tops(scale.tops, min(20_000, scale.tops[0] * 4))
+    report.sections.append(Section("tops", "First 10 rows of each group: processor time of a change", rows))
+    small, large = (float(row["µs a row"]) for row in rows)
+    growth = round(large / small, 2)
+    name = f"cost of a change of the first 10 of {scale.tops[1]:,} rows, of {scale.tops[0]:,} rows"
+    report.checks.append(check_at_most(name, growth, 5, "times"))
 
 
 def _profile_engine(scale: CoreScale, top: int = 12) -> list[ReportRow]:

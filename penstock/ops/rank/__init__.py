@@ -1,0 +1,1 @@
+"""ROW_NUMBER, RANK and DENSE_RANK over partitions, and ORDER BY ... LIMIT."""
