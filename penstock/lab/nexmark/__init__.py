@@ -1,0 +1,1 @@
+"""The benchmark Nexmark: its events, its queries, and their answers compared with DuckDB."""
