@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cql import secret, secret_file
     from penstock.engine import Engine
     from penstock.spark import sinks
+    from penstock.spark.frames import queries, sql, timed
     from penstock.spark.payloads import Payload
     from penstock.spark.pipeline import Pipeline
 
@@ -33,9 +34,12 @@ __all__ = [
     "ResourceError",
     "UnsupportedError",
     "__version__",
+    "queries",
     "secret",
     "secret_file",
     "sinks",
+    "sql",
+    "timed",
 ]
 
 __version__ = "0.1.0"
@@ -46,9 +50,12 @@ _LAZY_IMPORTS = {
     "Engine": ("penstock.engine", "Engine"),
     "Pipeline": ("penstock.spark.pipeline", "Pipeline"),
     "Payload": ("penstock.spark.payloads", "Payload"),
+    "queries": ("penstock.spark.frames", "queries"),
     "secret": ("penstock.cql", "secret"),
     "secret_file": ("penstock.cql", "secret_file"),
     "sinks": ("penstock.spark.sinks", None),
+    "sql": ("penstock.spark.frames", "sql"),
+    "timed": ("penstock.spark.frames", "timed"),
 }
 
 
@@ -57,7 +64,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Load `Engine`, `Pipeline` and `sinks` at their first use: they load slowly, and some need Spark."""
+    """Load a name at its first use: the modules load slowly, and some need Spark."""
     if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LAZY_IMPORTS[name]

@@ -285,13 +285,18 @@ def require_worker_python(command: str) -> None:
     require([check_worker_python(command)])
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect: the driver is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def require_session(spark: SparkSession) -> None:
     """Check a session that somebody else created: its kind, its version and, on this machine, its workers."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         raise UnsupportedError(
             "SPARK_CONNECT",
-            "a pipeline needs a session in the driver's own process, not Spark Connect; unset SPARK_REMOTE and create "
-            "the session with SparkSession.builder.master(...)",
+            "a pipeline needs a session in the driver's own process, not Spark Connect; use ps.sql, which works over "
+            "Spark Connect, or unset SPARK_REMOTE and create the session with SparkSession.builder.master(...)",
         )
     require_spark()
     require([judge_version(SPARK_PACKAGES[0], spark.version)])

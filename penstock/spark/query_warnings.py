@@ -14,8 +14,11 @@ _CALLER = 4
 """The frame that calls a method of Pipeline or Run, seen from `warn`: through the method and `name_arguments`."""
 
 
-def warn_of_query(name: str, query: Query, tables: Mapping[str, StaticTable]) -> None:
-    """Emit the warnings about the text of a query. Called last: a filter may turn a warning into an exception."""
+def warn_of_query(name: str, query: Query, tables: Mapping[str, StaticTable], caller: int = _CALLER) -> None:
+    """Emit the warnings about the text of a query. Called last: a filter may turn a warning into an exception.
+
+    `caller`: the frame that the warnings are about, seen from `warn`.
+    """
     rows = {table: data.read().num_rows for table, data in tables.items()}
     for warning in list_query_warnings(query, WarningContext(rows)):
-        warn(f"{name}: {warning.format(query.text, query.offset)}", PenstockWarning, stacklevel=_CALLER)
+        warn(f"{name}: {warning.format(query.text, query.offset)}", PenstockWarning, stacklevel=caller)

@@ -43,7 +43,7 @@ class StaticTable:
     def of(cls, table: pa.Table) -> StaticTable:
         """A table that is not stored. Its id depends on columns, types and rows, not on how the rows are divided."""
         digest = _DigestWriter()
-        _write_file(table, digest)
+        write_table_file(table, digest)
         return cls(table.schema, digest.compute_id(), table)
 
     @property
@@ -57,7 +57,7 @@ class StaticTable:
         node that runs tasks.
         """
         if self.file_name not in folder.list_names():
-            folder.write_with(self.file_name, lambda file: _write_file(self.read(), file))
+            folder.write_with(self.file_name, lambda file: write_table_file(self.read(), file))
         path = folder.find_local_path(self.file_name)
         if path is not None:
             return replace(self, path=path)
@@ -122,7 +122,7 @@ class TableCleaner:
             self._done = True
 
 
-def _write_file(table: pa.Table, file: Any) -> None:
+def write_table_file(table: pa.Table, file: Any) -> None:
     """Write an Arrow file of as few record batches as possible."""
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())

@@ -1,4 +1,4 @@
-"""Lab `spark`: small and large micro-batches, packed shuffle against rows as columns, and a restart."""
+"""Lab `spark`: small and large micro-batches, packed shuffle against rows as columns, a restart, and `ps.sql`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from penstock.engine import Engine
 from penstock.lab.join_workloads import JoinWorkload, build_one_key
 from penstock.lab.meters import BatchCosts, create_temp_dir, kill_workers, measure_batches, measure_folder_bytes
 from penstock.lab.report import Report, ReportRow, Section, check_at_most, check_equals
+from penstock.lab.spark.frame_runs import build_frame_workloads, compare_frames
 from penstock.lab.spark_runs import CELLS, run_in_temp_dir, run_penstock, run_spark, start_session
 from penstock.progress import show_progress
 from penstock.spark import sinks
@@ -62,7 +63,8 @@ def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
     scale = scale or (QUICK if quick else SparkScale())
     report = Report("spark", quick)
     rows: list[ReportRow] = []
-    with show_progress("lab spark", 6) as step:
+    workloads = build_frame_workloads(quick)
+    with show_progress("lab spark", 6 + 2 * len(workloads)) as step:
         step("starting Spark")
         spark = start_session()
         small, large = scale.small_workload, scale.large_workload
@@ -78,6 +80,7 @@ def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
             rows.append(_build_row(name, workload, found[name]))
         step("restart")
         restarted = _measure_restart(spark, scale.restart_workload)
+        frame_rows, frame_checks = compare_frames(spark, workloads, step)
     own, theirs = found["penstock, 100 rows"], found["spark's own join, 100 rows"]
     packed, columns = found["penstock"], found["rows as columns"]
     million = large.rows_in_batch * packed.batches / 1e6
@@ -89,9 +92,13 @@ def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
             "checkpoint_vs_base_windows", restarted["state_bytes"] / restarted["base_arrow_bytes"], 1.2, "times"
         ),
         check_equals("cells_rebuilt_from_segments", restarted["cells_rebuilt"], CELLS, "cells"),
+        *frame_checks,
     ]
     report.sections.append(Section("batches", "Micro-batches after warm-up", rows))
     report.sections.append(Section("restart", "Restart of a 5-way join", [restarted]))
+    report.sections.append(
+        Section("frames", "ps.sql and Spark's own joins, written by Spark's Parquet sink", frame_rows)
+    )
     return report
 
 

@@ -1,0 +1,65 @@
+"""A query over streaming DataFrames, as a streaming DataFrame: pack, state stage, unpack.
+
+Law: the rows of all micro-batches together are those results of the query that are certain, each exactly once, also
+after a restart from the user's checkpoint. State: the rows of the query's windows, in Spark's state store.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, lit, when
+from pyspark.sql.functions import sum as sum_values
+
+from penstock.expr import quote_name
+from penstock.spark.frames.frame_cells import FrameProcessor, build_frame_pack_map
+from penstock.spark.frames.inputs import FrameInputs
+from penstock.spark.frames.result_columns import build_unpack_map, number_columns, to_spark_columns
+from penstock.spark.frames.session import move_frame
+from penstock.spark.spec import PipelineSpec
+from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.pack import PACKED_DDL
+from penstock.spark.worker.processor import OUTPUT_TYPE
+
+OBSERVED_NAME = "penstock"
+"""The beginning of the name under which a frame's metrics are in `observedMetrics`."""
+
+
+def build_stream_frame(spark: SparkSession, inputs: FrameInputs, spec: PipelineSpec, schema: pa.Schema) -> DataFrame:
+    """The results of the query of a spec. `spark`: the session of the frame; `schema`: the columns of the results."""
+    packed = [
+        select_numbered(move_frame(inputs.streams[stream.name].frame, spark), stream.schema).mapInArrow(
+            build_frame_pack_map(spec, stream), PACKED_DDL
+        )
+        for stream in spec.streams
+    ]
+    processed = (
+        reduce(DataFrame.unionAll, packed)
+        .groupBy("cell")
+        .transformWithState(FrameProcessor(spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None")
+    )
+    numbered = number_columns(schema)
+    results = _observe(processed, spec).filter(col("kind") == lit(RESULT)).select("data")
+    return results.mapInArrow(build_unpack_map(numbered), to_spark_columns(numbered)).toDF(*schema.names)
+
+
+def select_numbered(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """The columns of a schema, with numbers as names."""
+    columns = [frame[quote_name(name)].alias(f"c{number}") for number, name in enumerate(schema.names)]
+    return frame.select(*columns)
+
+
+def _observe(frame: DataFrame, spec: PipelineSpec) -> DataFrame:
+    """The frame with the numbers of results, late and dead rows as observed metrics.
+
+    The name has the id of the spec, because Spark refuses two observations of one name in a query.
+    """
+    totals = {"results": RESULT, "late": LATE, "dead": DEAD}
+    name = f"{OBSERVED_NAME}-{spec.id[:8]}"
+    return frame.observe(name, *(_count_rows(kind).alias(label) for label, kind in totals.items()))
+
+
+def _count_rows(kind: str) -> Column:
+    return coalesce(sum_values(when(col("kind") == lit(kind), col("rows"))), lit(0))
