@@ -26,5 +26,6 @@ def test_frames_over_spark_connect(tmp_path: Path) -> None:
         "refused SESSION_SETTINGS",
         "refused SPARK_CONNECT",
         "refused SPARK_CONNECT",
+        "refused TABLE_TOO_LARGE",
         "stream ['name', 'v', 'w', '_ts'] 0 0",
     ]

@@ -15,7 +15,7 @@ from penstock.lab.meters import kill_workers
 from penstock.testing import difference, expected, random_case, random_operators_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
-COUNT = int(os.environ.get("PENSTOCK_SPARK_SEEDS", "2"))
+COUNT = int(os.environ.get("PENSTOCK_SPARK_SEEDS", "1"))
 SEEDS = range(FIRST, FIRST + COUNT)
 
 

@@ -36,6 +36,8 @@ def main(folder: Path) -> None:
     show_error(lambda: ps.queries(spark, {"q": TEXT}, r=names, **live).start(folder / "ck", {}))
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDER)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
+    large = pa.table({"k": list(range(100_000)), "name": ["a name"] * 100_000})
+    show_error(lambda: ps.sql(spark, TEXT, r=large, **live))
     frame = ps.sql(spark, TEXT, r=names, **live)
     writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
     query = writer.option("checkpointLocation", str(folder / "ck")).start()

@@ -161,7 +161,8 @@ def _build_frame(
         session, count = choose_session(spark, streams, cells)
     else:
         session, count = spark, cells or count_cores(spark)
-    tables = store_tables(spark, {each: table.collect() for each, table in read.tables.items()})
+    rows = {each: table.collect() for each, table in read.tables.items()}
+    tables = store_tables(spark, rows, streaming=read.is_streaming)
     spec = build_frame_spec(read, name, text, tables, count)
     if read.is_streaming:
         found = build_stream_frame(session, read, spec, query.schema)

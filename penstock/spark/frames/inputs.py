@@ -185,6 +185,6 @@ def _name_errors(name: str) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        if error.message.startswith(name):
+        if error.message.startswith((f"{name}:", f"{name} ", f"{name}.")):
             raise
         raise type(error)(error.condition, f"{name}: {error.message}", **error.parameters) from error
