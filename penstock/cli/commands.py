@@ -316,22 +316,31 @@ def lab(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(labs.LABS)}, or {labs.ALL}.")] = labs.ALL,
     quick: Annotated[bool, typer.Option("--quick", help="Measure less: smaller data and fewer rounds.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the tables and checks to this file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write JSON and figures into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write JSON, figures and a report in HTML into this folder.")] = None,
     _list: Annotated[
         bool, typer.Option("--list", callback=_print_labs, is_eager=True, help="List the labs with a description.")
     ] = False,
 ) -> None:
     """Measure Penstock and its references. The exit code is 1 if a check misses its goal."""
+    from penstock.lab.html_report import build_html  # noqa: PLC0415
     from penstock.lab.report import combine_reports, write_json  # noqa: PLC0415
 
     console = Console()
     reports = []
-    for chosen in labs.select_labs(name):
-        report = labs.run(chosen, quick)
+    chosen = labs.select_labs(name)
+    for number, each in enumerate(chosen, 1):
+        if len(chosen) > 1:
+            print(f"lab {number}/{len(chosen)}: {each}", file=sys.stderr)  # each lab has a progress bar of its own
+        report = labs.run(each, quick)
         report.show(console)
         reports.append(report)
         if out is not None:
             console.print("written:", *report.write(out), highlight=False, soft_wrap=True)
+    if out is not None:
+        command = f"penstock lab {name}{' --quick' if quick else ''} --out {out}"
+        page = out / "report.html"
+        page.write_text(build_html(reports, command), encoding="utf-8")
+        console.print("written:", page, highlight=False, soft_wrap=True)
     if json is not None:
         console.print("written:", write_json(json, combine_reports(reports)), highlight=False, soft_wrap=True)
     if not all(report.ok for report in reports):

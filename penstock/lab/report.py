@@ -146,8 +146,7 @@ def split_columns(rows: Sequence[ReportRow], width: int) -> Iterator[list[str]]:
     names = list(rows[0]) if rows else []
     needed = {name: 3 + _find_longest_word(name, rows) for name in names}
     distinct = (
-        len({tuple(_format_cell(row[name]) for name in names[:count]) for row in rows})
-        for count in range(1, len(names))
+        len({tuple(format_cell(row[name]) for name in names[:count]) for row in rows}) for count in range(1, len(names))
     )
     size = next((count for count, different in enumerate(distinct, 1) if different == len(rows)), 0)
     key, part = names[:size], list[str]()
@@ -163,7 +162,8 @@ _SECONDS_COLUMNS = ("first_batch_s",)
 """Columns in which the suffix `_s` means seconds. In all others it means "per second"."""
 
 
-def _format_heading(name: str) -> str:
+def format_heading(name: str) -> str:
+    """The heading of a column, with its unit."""
     unit = "" if not name.endswith("_s") else " s" if name in _SECONDS_COLUMNS else "/s"
     return (name.removesuffix("_s") if unit else name).replace("_", " ") + unit
 
@@ -173,7 +173,7 @@ def _find_longest_word(name: str, rows: Sequence[ReportRow]) -> int:
     return max(
         (
             len(word)
-            for text in (_format_heading(name), *(_format_cell(row[name]) for row in rows))
+            for text in (format_heading(name), *(format_cell(row[name]) for row in rows))
             for word in text.split()
         ),
         default=0,
@@ -186,13 +186,14 @@ def _build_table(title: str, rows: Sequence[ReportRow], widths: Mapping[str, int
     for name, width in widths.items():
         numeric = all(isinstance(row[name], int | float) for row in rows)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        table.add_column(_format_heading(name), justify=justify, overflow="fold", width=width)
+        table.add_column(format_heading(name), justify=justify, overflow="fold", width=width)
     for row in rows:
-        table.add_row(*(_format_cell(row[name]) for name in widths))
+        table.add_row(*(format_cell(row[name]) for name in widths))
     return table
 
 
-def _format_cell(value: object) -> str:
+def format_cell(value: object) -> str:
+    """A value of a table."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
