@@ -245,9 +245,8 @@ class LeafStore:
 
     def update_sharing(self, plan: LeafPlan, interest: LeafInterest | None, wanted: I32) -> None:
         """Keep other columns, and tuples for other queries. `wanted` are the new codes of the stored rows."""
-        self._update_columns(plan)
-        self.plan, self.interest = plan, interest
-        self._lifetime = plan.source.window.lifetime
+        self.update_plan(plan)
+        self.interest = interest
         ids = self.rows.list_ids()
         born, dies = self.rows.read_lifetimes(ids)
         if self.late_ends is None and not plan.source.is_table:
@@ -257,6 +256,12 @@ class LeafStore:
         if self.late_ends is not None:
             self.late_ends.keep_only(ids[dies > ALWAYS])
         self.expiry.restart(dies)
+
+    def update_plan(self, plan: LeafPlan) -> None:
+        """Keep other columns, and tuples that arrive from now on by another window."""
+        self._update_columns(plan)
+        self.plan = plan
+        self._lifetime = plan.source.window.lifetime
 
     def _update_columns(self, plan: LeafPlan) -> None:
         """Keep the columns of a plan. A new column is NULL in the rows stored so far: see `column_gaps`."""

@@ -30,7 +30,7 @@ from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
 from penstock.join.join_snapshot import SavedJoin, restore_windows, save_join
 from penstock.join.leaf_node import LeafNode
-from penstock.join.running_trees import Migration
+from penstock.join.running_trees import Migration, RunningTrees
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
 from penstock.join.sharing.shared_needs import StartPoint
@@ -71,7 +71,6 @@ class JoinOperator:
         self.state = spec.state
         self.demand = spec.demand
         self.shared_join = SharedJoin(spec.part, first, start, get_policy(spec.state, spec.demand), spec.maintenance)
-        self.trees = self.shared_join.trees
         self.output = JoinOutput(self.shared_join)
         self.inputs = JoinInputs(inputs, strict=spec.strict or bool(self.shared_join.matches.late_ending))
         self.unprobed: Counter[Tree] = Counter()
@@ -87,6 +86,10 @@ class JoinOperator:
             self.tree.rebuild(self.tree.plan)
 
     @property
+    def trees(self) -> RunningTrees:
+        return self.shared_join.trees
+
+    @property
     def tree(self) -> JoinTree:
         return self.trees.tree
 
@@ -98,7 +101,7 @@ class JoinOperator:
     @property
     def shape(self) -> PlanShape:
         """The shape of the tree that runs, or that the join changes to."""
-        return self.trees.plans[-1].tree
+        return self.shared_join.shape
 
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -267,7 +270,8 @@ class JoinOperator:
     @contextmanager
     def _in_sync(self) -> Iterator[None]:
         """Roll an early node back to where the join is while the join is changed; then let it read ahead again."""
-        early, node = self.inputs.early, self.tree.early_node
+        early = self.inputs.early
+        node = None if early is None else self.tree.early_node
         if early is None or node is None:
             yield
             return

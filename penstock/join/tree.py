@@ -196,6 +196,13 @@ class JoinTree:
         for node in self.walk_joins():
             node.drop_unwanted(self._purged_until)
 
+    def add_sharing(self, plan: JoinPlan) -> None:
+        """Continue for more queries, which need none of the stored rows."""
+        if plan != self.plan:
+            for leaf in plan.leaves:
+                self.stores[leaf.alias].update_plan(leaf)
+            self.change_plan(plan)
+
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, until: int = int(FOREVER)) -> JoinRows:

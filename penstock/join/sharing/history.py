@@ -69,7 +69,8 @@ def recode_rows(
 
     `add_history`: the last group, if it is new, needs the stored tuples that pass its filters.
     """
-    kept = [before.index(group) if group in before else None for group in groups]
+    former = {group: place for place, group in enumerate(before)}
+    kept = [former.get(group) for group in groups]
     found = {}
     for alias, store in stores.items():
         ids = store.rows.list_ids()
@@ -77,8 +78,8 @@ def recode_rows(
             found[alias] = np.full(ids.size, interest.encode_groups(range(len(kept))), np.int32)
             continue
         if store.interest is None:
-            old = interest.encode_groups(place for place, former in enumerate(kept) if former is not None)
-            codes = np.where(store.rows.is_freed(ids), NO_INTEREST, old).astype(np.int32)
+            known = interest.encode_groups(place for place, old_place in enumerate(kept) if old_place is not None)
+            codes = np.where(store.rows.is_freed(ids), NO_INTEREST, known).astype(np.int32)
         else:
             codes = interest.recode_from(store.interest.read(ids), store.interest.interest, kept)
         if add_history and kept[-1] is None and groups[-1].reads(alias):

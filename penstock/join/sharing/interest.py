@@ -21,12 +21,11 @@ from operator import or_
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.join.sharing.group_bits import GroupBits
 from penstock.state import FOREVER, I32, I64, SHIPPED, U8, CodeTable, Maintenance, Mask, allocate
 
 NO_INTEREST = 0
 NO_CODES: I32 = np.empty(0, np.int32)
-
-U64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -49,21 +48,29 @@ class Interest:
         self._intersections: NDArray[np.int32] = np.zeros((1, 1), np.int32)
         self._pairs = CodeTable(maintenance.capacity)
         self._pair_intersections: I32 = np.empty(0, np.int32)
+        self._bits = GroupBits(len(self.filter_groups))
         self._longest_windows: dict[str, I64] = {}
         self._membership: dict[int, Mask] = {}
+
+    def add_filter_groups(self, filter_groups: Sequence[GroupWindows]) -> None:
+        """More groups. They are in no set yet: the codes of stored rows stay as they are."""
+        self.filter_groups = (*self.filter_groups, *filter_groups)
+        self._bits.widen(len(self.filter_groups))
+        self._patterns.clear()
 
     # ── codes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode_rows(self, always: int, some: Sequence[tuple[int, Mask]], rows: int) -> I32:
         """The code of each tuple, given the groups that need all tuples, and other groups with the tuples they need."""
         if not some:
-            return np.full(rows, self._encode_set(always), np.int32)
+            return np.full(rows, self.encode_set(always), np.int32)
         pattern = (always, *(groups for groups, _ in some))
         if pattern not in self._patterns:
-            self._patterns[pattern] = _FilterPatterns(always, pattern[1:], self._encode_set, self._maintenance)
+            self._patterns[pattern] = _FilterPatterns(always, pattern[1:], self.encode_set, self._maintenance)
         return self._patterns[pattern].encode_rows([wanted for _, wanted in some])
 
-    def _encode_set(self, groups: int) -> int:
+    def encode_set(self, groups: int) -> int:
+        """The code of a set of groups, given as the bits of a number."""
         code = self._codes.setdefault(groups, len(self.sets))
         if code == len(self.sets):
             self.sets.append(groups)
@@ -71,7 +78,7 @@ class Interest:
 
     def encode_groups(self, groups: Iterable[int]) -> int:
         """The code of a set of groups, given by number."""
-        return self._encode_set(sum(1 << group for group in groups))
+        return self.encode_set(join_bits(groups))
 
     def intersect(self, one: I32, other: I32) -> I32:
         """The codes of the intersections."""
@@ -80,7 +87,7 @@ class Interest:
         pairs = self._pairs.intern((one.astype(np.int64) << 32) | other)
         if self._pairs.code_limit > self._pair_intersections.size:
             keys = self._pairs.values(np.arange(self._pair_intersections.size, self._pairs.code_limit, dtype=np.int32))
-            met = [self._encode_set(self.sets[key >> 32] & self.sets[key & 0xFFFFFFFF]) for key in keys.tolist()]
+            met = [self.encode_set(self.sets[key >> 32] & self.sets[key & 0xFFFFFFFF]) for key in keys.tolist()]
             self._pair_intersections = np.concatenate([self._pair_intersections, np.array(met, np.int32)])
         return self._pair_intersections[pairs]
 
@@ -94,7 +101,7 @@ class Interest:
         while self._intersections.shape[0] < len(self.sets):
             known, count = self._intersections.shape[0], len(self.sets)
             new = [
-                [self._encode_set(self.sets[row] & set_) for set_ in self.sets[:count]] for row in range(known, count)
+                [self.encode_set(self.sets[row] & set_) for set_ in self.sets[:count]] for row in range(known, count)
             ]
             grown = np.empty((count, count), np.int32)
             grown[:known, :known] = self._intersections
@@ -105,7 +112,9 @@ class Interest:
 
     def add_group(self, codes: I32, group: int, needed: Mask) -> I32:
         """The codes with a group added where it needs the tuples."""
-        grown = np.array([self._encode_set(set_ | 1 << group) for set_ in list(self.sets)], np.int32)
+        present = np.unique(codes[needed])
+        grown = np.zeros(len(self.sets), np.int32)
+        grown[present] = [self.encode_set(self.sets[code] | 1 << group) for code in present.tolist()]
         return np.where(needed, grown[codes], codes)
 
     # ── the meaning of a code ─────────────────────────────────────────────────────────────────────────────────────
@@ -114,21 +123,17 @@ class Interest:
         """For each code whether the group is in its set."""
         known = self._membership.get(group, np.empty(0, np.bool_))
         if known.size < len(self.sets):
-            new = [bool(set_ >> group & 1) for set_ in self.sets[known.size :]]
-            known = self._membership[group] = np.concatenate([known, np.array(new)])
+            new = self._bits.read_group(self.sets, group, known.size)
+            known = self._membership[group] = np.concatenate([known, new])
         return known
 
     def is_wanted_by(self, group: int, codes: I32) -> Mask:
         """Which tuples or combinations a group needs."""
         return self.membership(group)[codes]
 
-    def list_codes_with(self, group: int, count: int) -> list[int]:
-        """The codes below `count` of the sets that contain a group."""
-        return [code for code, set_ in enumerate(self.sets[:count]) if set_ >> group & 1]
-
-    def want_same_rows(self, one: int, other: int, codes: I32) -> bool:
-        """Whether two groups need the same of some tuples."""
-        return bool((self.is_wanted_by(one, codes) == self.is_wanted_by(other, codes)).all())
+    def read_groups(self, codes: I64, groups: Sequence[int]) -> list[bytes]:
+        """For each of some groups which of some sets, given by their codes, contain it."""
+        return [row.tobytes() for row in self._bits.read_groups(self.sets, codes, groups)]
 
     def longest_window(self, alias: str, codes: I32) -> I64:
         """By row, the longest window on a stream of the groups in its set; 0 if there is none."""
@@ -138,22 +143,28 @@ class Interest:
         """By code, the longest window on a stream of the groups in its set."""
         known = self._longest_windows.get(alias, np.empty(0, np.int64))
         if known.size < len(self.sets):
-            new = [self._find_longest_window(alias, set_) for set_ in self.sets[known.size :]]
-            known = self._longest_windows[alias] = np.concatenate([known, np.array(new, np.int64)])
+            windows = np.array([group.longest.get(alias, 0) for group in self.filter_groups], np.int64)
+            new = self._bits.find_longest(self.sets, windows, known.size)
+            known = self._longest_windows[alias] = np.concatenate([known, new])
         return known
 
-    def _find_longest_window(self, alias: str, groups: int) -> int:
-        members = (group for place, group in enumerate(self.filter_groups) if groups >> place & 1)
-        return max((group.longest.get(alias, 0) for group in members), default=0)
-
     def recode(self, codes: I32, sets: Sequence[int]) -> I32:
-        """Codes by another list of sets of the same groups, as codes here."""
-        return np.array([self._encode_set(set_) for set_ in sets], np.int32)[codes]
+        """Codes by another list of sets of the same groups, as codes here. Sets without a row get no code."""
+        present = np.unique(codes)
+        found = np.zeros(len(sets), np.int32)
+        found[present] = [self.encode_set(sets[code]) for code in present.tolist()]
+        return found[codes]
 
     def recode_from(self, codes: I32, others: Interest, kept: Sequence[int | None]) -> I32:
         """Codes of `others` as codes here. `kept` is for each group here its place there, None for a new group."""
-        moved = [sum(1 << new for new, old in enumerate(kept) if old is not None and s >> old & 1) for s in others.sets]
-        return self.recode(codes, moved)
+        old = list(range(len(others.filter_groups)))
+        if list(kept[: len(old)]) == old:
+            return self.recode(codes, others.sets)
+        present = np.unique(codes)
+        found = np.zeros(len(others.sets), np.int32)
+        moved = others._bits.move_groups(others.sets, present, kept)
+        found[present] = [self.encode_set(set_) for set_ in moved]
+        return found[codes]
 
 
 class _FilterPatterns:
@@ -203,6 +214,16 @@ class _FilterPatterns:
         """The code of the groups that need a tuple that passes these filters."""
         groups = (set_ for set_, passes in zip(self._sets, passed, strict=True) if passes)
         return self._encode_set(reduce(or_, groups, self._always))
+
+
+def join_bits(places: Iterable[int]) -> int:
+    """The number with bits set at some places."""
+    at = np.fromiter(places, np.int64)
+    if not at.size:
+        return 0
+    bits = np.zeros(int(at.max()) + 1, np.bool_)
+    bits[at] = True
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 def compute_ages(born: I64, since: I64) -> I64:

@@ -98,6 +98,20 @@ def compute_window_ends(born: I64, reach: I64, codes: I32, out: I64) -> None:
 
 
 @compile_kernel
+def find_longest_windows(bits: Any, windows: I64, out: I64) -> None:
+    """For each row of bits the longest window of the groups whose bits are set; 0 without groups."""
+    for row in range(bits.shape[0]):
+        longest = np.int64(0)
+        for place in range(bits.shape[1]):
+            byte = bits[row, place]
+            if byte != 0:
+                for bit in range(min(8, windows.size - 8 * place)):
+                    if byte >> bit & 1 and windows[8 * place + bit] > longest:
+                        longest = windows[8 * place + bit]
+        out[row] = longest
+
+
+@compile_kernel
 def is_ascending(times: I64, after: int) -> bool:
     """Whether times do not decrease, and the first is not before `after`."""
     for i in range(times.size):
@@ -126,14 +140,27 @@ def select_by_age(age: I64, life: int, codes: I32, has: Any, out: I64) -> int:
 
 
 @compile_kernel
+def _find_slice(age: int, windows: I64) -> int:
+    """The number of windows (ascending) that are not above an age."""
+    low, high = 0, windows.size
+    while low < high:
+        middle = (low + high) >> 1
+        if windows[middle] <= age:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compile_kernel
 def count_slices(age: I64, codes: I32, windows: I64, tally: Any) -> None:
-    """Count combinations by code and slice. The slice is the number of windows (ascending) not above their age."""
+    """Count combinations by code and slice; without codes all have the code 0."""
     for i in range(age.size):
-        low, high = 0, windows.size
-        while low < high:
-            middle = (low + high) >> 1
-            if windows[middle] <= age[i]:
-                low = middle + 1
-            else:
-                high = middle
-        tally[codes[i] if codes.size else 0, low] += 1
+        tally[codes[i] if codes.size else 0, _find_slice(age[i], windows)] += 1
+
+
+@compile_kernel
+def find_slice_keys(age: I64, codes: I32, windows: I64, out: I64) -> None:
+    """For each combination its code and slice as one number."""
+    for i in range(age.size):
+        out[i] = (np.int64(codes[i]) if codes.size else 0) * (windows.size + 1) + _find_slice(age[i], windows)

@@ -8,7 +8,7 @@ State: one code per row, see `code_ring`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,10 @@ class LeafInterest:
 
     def read(self, ids: I64) -> I32:
         return self._codes.take(ids)
+
+    def read_needs(self, ids: I64, groups: Sequence[int]) -> list[bytes]:
+        """For each of some groups which of the sets of interest that occur in rows contain it."""
+        return self.interest.read_groups(np.flatnonzero(np.bincount(self.read(ids))), groups)
 
     def list_windows(self) -> I64:
         """By code, the longest window on this stream of the groups in its set."""

@@ -1,56 +1,49 @@
 """Results counted by slice and filter group, for members whose rows are built only when they are read.
 
 Law: `count_emitted` is the number of results found for a member since it was added. Results are added up by code of
-interest and slice; they are distributed to the filter groups only when a count is read or the slices change.
+interest and slice; they are distributed to the filter groups only when the codes get another meaning.
 
 Cost: one compiled pass over the ages of a batch, for any number of members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from penstock.join.match_batch import MatchBatch
 from penstock.join.sharing.interest import NO_CODES, Interest
-from penstock.join.sharing.kernels import count_slices
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.sharing.slice_counts import SliceCounts
+from penstock.join.sharing.slice_tally import SliceTally
+from penstock.state import I64
 
 
 class ResultCounts:
     """The results of one join by slice."""
 
-    def __init__(self, needs: SharedNeeds, get_interest: Callable[[], Interest | None]) -> None:
+    def __init__(self, needs: SharedNeeds) -> None:
         self._needs = needs
-        self._get_interest = get_interest
+        self._interest: Interest | None = None
+        self._places: dict[FilterGroup, int] = {}
+        """The filter groups in the sets of interest."""
+        self._tally = SliceTally(np.empty(0, np.int64))
         self._by_group: dict[FilterGroup, SliceCounts] = {}
-        self._total = SliceCounts(())
-        self._pending = np.zeros((1, 1), np.int64)
-        """Results that are not distributed yet, by code of interest and slice."""
-        self._pending_for: tuple[Interest | None, tuple[FilterGroup, ...]] = (None, ())
-        """The codes and the filter groups that `pending` refers to."""
+        """Results that were distributed to the groups."""
+        self._distributed = SliceCounts(())
         self._slices_current = False
 
     def add(self, matches: MatchBatch) -> None:
         """Count results that are built when they are read."""
-        if not self._slices_current:
-            self._flush()
-        codes, interest = matches.rows.interest, self._get_interest()
-        if interest is not None and len(interest.sets) > len(self._pending):
-            more = np.zeros((len(interest.sets) - len(self._pending), self._pending.shape[1]), np.int64)
-            self._pending = np.concatenate([self._pending, more])
-        count_slices(matches.age, NO_CODES if codes is None else codes, self._total.windows, self._pending)
+        codes, interest = matches.rows.interest, self._interest
+        limit = 1 if codes is None or interest is None else len(interest.sets)
+        self._update_slices().add(matches.age, NO_CODES if codes is None else codes, limit)
 
     def start_member(self, member: Member) -> None:
-        """Results counted so far do not belong to a new member."""
-        if self._by_group:
-            member.counted_before = self._count_within(member)
-
-    def restart_member(self, member: Member) -> None:
-        """As `start_member`, for a member that has changed its filter group."""
+        """Results counted so far do not belong to a new member, or to one that has changed its filter group."""
         member.counted_before = self._count_within(member)
 
     def count_emitted(self, member: Member) -> int:
@@ -60,43 +53,73 @@ class ResultCounts:
         return member.emitted + self._count_within(member) - member.counted_before
 
     def _count_within(self, member: Member) -> int:
-        self._flush()
-        return self._by_group[member.filter_group].count_within(member.need.common_lifetime or 0)
+        group = member.filter_group
+        ends = sorted(group.list_uniform_windows())
+        place = bisect_left(ends, member.need.common_lifetime or 0)
+        counted = self._by_group[group].count_within(ends[place] if ends else 0) if group in self._by_group else 0
+        if group not in self._places:
+            return counted
+        slices, counts = self._list_wanted(group, *self._update_slices().list_entries())
+        last = np.searchsorted(self._tally.windows, ends[place]) if place < len(ends) else self._tally.windows.size
+        return counted + int(counts[slices <= last].sum())
+
+    def _list_wanted(self, group: FilterGroup, codes: I64, slices: I64, counts: I64) -> tuple[I64, I64]:
+        """Of results by code and slice those that a group needs: slices and counts."""
+        if self._interest is None:
+            return slices, counts
+        wanted = self._interest.membership(self._places[group])[codes]
+        return slices[wanted], counts[wanted]
 
     def list_totals(self) -> Iterator[tuple[int, int]]:
         """For each slice, youngest first, the age at which it ends and the results found in it."""
-        self._flush()
-        return zip(self._total.windows.tolist(), self._total.counts.tolist(), strict=False)
+        tally = self._update_slices()
+        total = self._distributed.reslice(tally.windows.tolist())
+        _, slices, counts = tally.list_entries()
+        np.add.at(total.counts, slices, counts)
+        return zip(total.windows.tolist(), total.counts.tolist(), strict=False)
 
     def mark_slices_changed(self) -> None:
-        """Filter groups, their windows or the codes of interest have changed: pending results are distributed first."""
+        """Filter groups or their windows have changed."""
         self._slices_current = False
 
     def clear_groups(self) -> None:
         """The members were divided into other filter groups: their counts start again."""
-        self._by_group, self._slices_current = {}, False
+        self._by_group, self._places = {}, {}
+        self.mark_slices_changed()
 
-    def _flush(self) -> None:
-        """Distribute pending results to the filter groups, and continue with the current slices."""
-        interest, groups = self._pending_for
-        has_pending = bool(self._pending.any())  # counting a thousand members one after the other flushes once
-        for place, group in enumerate(groups if has_pending else ()):
-            if group in self._by_group:
-                count = len(self._pending)
-                codes = list(range(count)) if interest is None else interest.list_codes_with(place, count)
-                self._by_group[group].add_counts(self._total.windows, self._pending[codes].sum(axis=0))
-        self._total.counts += self._pending.sum(axis=0)
+    def set_codes(self, interest: Interest | None, groups: Sequence[FilterGroup]) -> None:
+        """Codes of interest have another meaning from now on: results so far are distributed to their groups."""
+        self.distribute()
+        self._interest, self._places = interest, {group: place for place, group in enumerate(groups)}
+
+    def add_groups(self, groups: Sequence[FilterGroup]) -> None:
+        """There are more groups; the codes of interest keep their meaning."""
+        for place in range(len(self._places), len(groups)):
+            self._places[groups[place]] = place
+
+    def distribute(self) -> None:
+        """Distribute results to the groups that need them."""
+        tally = self._update_slices()
+        codes, slices, counts = tally.list_entries()
+        if not counts.size:
+            return
+        for group in self._needs.filter_groups:
+            if group in self._places:
+                found, part = self._list_wanted(group, codes, slices, counts)
+                sums = np.bincount(found, part, tally.windows.size + 1).astype(np.int64)
+                known = self._by_group.get(group, SliceCounts(()))
+                self._by_group[group] = known.reslice(group.list_uniform_windows())
+                self._by_group[group].add_counts(tally.windows, sums)
+        living = set(self._needs.filter_groups)
+        self._by_group = {group: counted for group, counted in self._by_group.items() if group in living}
+        self._distributed = self._distributed.reslice(tally.windows.tolist())
+        np.add.at(self._distributed.counts, slices, counts)
+        self._tally = SliceTally(tally.windows)
+
+    def _update_slices(self) -> SliceTally:
+        """The current slices, with the results that are not distributed yet."""
         if not self._slices_current:
-            self._reslice()
-        self._pending_for = self._get_interest(), tuple(self._needs.filter_groups)
-        self._pending = np.zeros((1, self._total.windows.size + 1), np.int64)
-
-    def _reslice(self) -> None:
-        known, groups = self._by_group, self._needs.filter_groups
-        windows = {group: group.list_uniform_windows() for group in groups}
-        self._by_group = {
-            group: known[group].reslice(windows[group]) if group in known else SliceCounts(windows[group])
-            for group in groups
-        }
-        self._total = self._total.reslice({window for each in windows.values() for window in each})
-        self._slices_current = True
+            windows = {window for group in self._needs.filter_groups for window in group.list_uniform_windows()}
+            self._tally = self._tally.reslice(np.array(sorted(windows), np.int64))
+            self._slices_current = True
+        return self._tally

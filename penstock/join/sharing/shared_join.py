@@ -3,6 +3,9 @@
 Law: queries are added, removed and merged between two batches. The tree finds every combination that some member needs,
 and each member gets only combinations whose parts it needs. Tuples that only a removed member needed are freed. A new
 member gets the tuples that arrive from then on; with history it also gets the tuples that the windows hold.
+
+Cost: the tree is made to fit other members when it is used next, once for all changes since. A new member that needs no
+stored tuple adds a filter group; the codes of stored tuples stay as they are.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations
 
 from penstock.join.running_trees import RunningTrees
 from penstock.join.sharing.admission import Admission
@@ -24,8 +26,11 @@ from penstock.join.sharing.slices import Slicing, choose_slice_ends
 from penstock.join.state_policy import StatePolicy
 from penstock.join.tree import JoinTree
 from penstock.ops import Expirations
-from penstock.plan import JoinPart, JoinRequirement
+from penstock.plan import JoinPart, JoinRequirement, PlanShape
 from penstock.state import ALWAYS, FOREVER, I64, Maintenance
+
+_OLDEST_ROWS = 64
+"""How many of the oldest tuples are compared first to tell filter groups apart."""
 
 
 class SharedJoin:
@@ -37,26 +42,49 @@ class SharedJoin:
         self.members: list[Member] = []
         self.writers: list[WritingMember] = []
         """The members that write their rows at once; the rows of the others are built when they are read."""
+        self._maintenance = maintenance
         self.needs = SharedNeeds(host, maintenance)
         self.slicing: Slicing = "mem-opt"
-        self.slice_ends: tuple[int, ...] = ()
-        """The ages at which slices end, where there are several."""
+        self._slice_ends: tuple[int, ...] = ()
         self._late_ending = [s.alias for s in host.sources if s.window.ends_late]
-        self.counts = ResultCounts(self.needs, lambda: self.interest)
+        self.counts = ResultCounts(self.needs)
         self._pull_members: Counter[frozenset[str] | None] = Counter()
         self._register(first, start, start.drained_until)
-        self.trees = RunningTrees(JoinTree(self.needs.build_plan(host.plan.tree), policy, maintenance))
-        self.matches = MatchBuilder(self.trees, self._late_ending)
+        self._trees = RunningTrees(JoinTree(self.needs.build_plan(host.plan.tree), policy, maintenance))
+        self._settled = list(self.needs.filter_groups)
+        """The filter groups that the tree works for."""
+        self._has_changes = False
+        self.counts.set_codes(None, self._settled)
+        self.matches = MatchBuilder(self._trees, self._late_ending)
         self._update_summary()
+
+    # ── the trees ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def trees(self) -> RunningTrees:
+        """The trees, for the current members."""
+        self._settle()
+        return self._trees
 
     @property
     def tree(self) -> JoinTree:
         return self.trees.tree
 
     @property
+    def shape(self) -> PlanShape:
+        """The shape of the tree that runs, or that the join changes to."""
+        return self._trees.plans[-1].tree
+
+    @property
+    def slice_ends(self) -> tuple[int, ...]:
+        """The ages at which slices end, where there are several."""
+        self._settle()
+        return self._slice_ends
+
+    @property
     def interest(self) -> Interest | None:
         """The codes for sets of filter groups, while the members' needs differ."""
-        rows = self.tree.context.interest
+        rows = self._trees.tree.context.interest
         return None if rows is None else rows.interest
 
     @property
@@ -76,7 +104,7 @@ class SharedJoin:
     @property
     def has_failed_filters(self) -> bool:
         """Whether a filter could not be evaluated; members that pull their rows fail when these are read."""
-        return any(group.failure for group in self.needs.filter_groups)
+        return self.admission.has_failures
 
     def find_freshness(self) -> dict[str, int]:
         """By stream, the largest age of a tuple that all members accept."""
@@ -93,10 +121,12 @@ class SharedJoin:
 
         `done` is the time up to which all results are known.
         """
-        before, stores = list(self.needs.filter_groups), self.tree.stores
-        reach = {group: dict(group.longest_windows) for group in before}
-        missing_until, reads_history = start.drained_until, history and can_read_history(member, self.needs, stores)
+        missing_until, reads_history = start.drained_until, False
+        if history:
+            stores = self.tree.stores
+            reads_history = can_read_history(member, self.needs, stores)
         if reads_history:
+            reach = {group: dict(group.longest_windows) for group in self.needs.filter_groups}
             gap_end = find_gap_end(member.need, stores)
             missing_until = max(gap_end, find_missing_until(member.need, self.needs, start, done))
             start = StartPoint(tuple((alias, 0) for alias, _ in start.first_numbers), gap_end)
@@ -104,8 +134,20 @@ class SharedJoin:
         self.counts.start_member(member)
         if reads_history:
             member.complete_since = max(member.complete_since, _add_time(done, 1))
-        reaches_back = reads_history and reach.get(member.filter_group) != member.filter_group.longest_windows
-        self._update_tree(before, reaches_back=reaches_back)
+            self._update_tree(reaches_back=reach.get(member.filter_group) != member.filter_group.longest_windows)
+        else:
+            self._defer_update()
+
+    def _defer_update(self) -> None:
+        """Let the tree fit the members when it is used next, or now if queries read an early node of it."""
+        self._has_changes = True
+        if self.needs.early_aliases is not None or self._trees.tree.early_aliases is not None:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make the tree fit the current members."""
+        if self._has_changes:
+            self._update_tree()
 
     def _register(self, member: Member, start: StartPoint, missing_until: int) -> None:
         """`missing_until`: a time up to which tuples are missing that the member needs."""
@@ -124,7 +166,6 @@ class SharedJoin:
 
     def remove_member(self, member: Member) -> None:
         """Remove a query; tuples that only it needed are freed."""
-        before = list(self.needs.filter_groups)
         self.members.remove(member)
         if isinstance(member, WritingMember):
             self.writers.remove(member)
@@ -133,7 +174,7 @@ class SharedJoin:
         self.needs.remove_query(member.need, member.filter_group)
         self.counts.mark_slices_changed()
         if self.members:
-            self._update_tree(before)
+            self._defer_update()
 
     def assign_filter_groups(
         self,
@@ -150,10 +191,11 @@ class SharedJoin:
         for member, group in zip(self.members, groups, strict=True):
             member.filter_group, member.counted_before, member.complete_since = group, 0, complete[member.name]
         self.counts.clear_groups()
-        self._update_tree([])
+        self._settled = []
+        self._update_tree()
 
     def _read_expirations(self, alias: str, ids: I64) -> I64:
-        return self.tree.stores[alias].rows.read_expirations(ids)
+        return self._trees.tree.stores[alias].rows.read_expirations(ids)
 
     def _find_longest_life(self, need: JoinRequirement) -> int:
         """The longest time a tuple lives; FOREVER in ROWS windows, where it is not known."""
@@ -164,34 +206,61 @@ class SharedJoin:
     def reslice(self, slicing: Slicing) -> None:
         """Keep tuples by other slices: the fewest tuples (Mem-Opt), or the least work (CPU-Opt)."""
         self.slicing = slicing
-        self._update_tree(list(self.needs.filter_groups))
+        self._update_tree()
 
     @property
     def can_merge_groups(self) -> bool:
         """Whether two filter groups have the same filters."""
-        groups = self.needs.filter_groups
-        return self.interest is not None and len({(each.filters, each.scope) for each in groups}) < len(groups)
+        return self.needs.has_groups_alike and self.interest is not None
 
     def merge_groups(self, done: int) -> None:
         """Merge filter groups with the same filters, once no tuple is left that only one of them needs."""
-        before = list(self.needs.filter_groups)
-        for later, earlier in combinations(reversed(before), 2):
-            drained = max(later.start.drained_until, earlier.start.drained_until) < done
-            alike = (later.filters, later.scope) == (earlier.filters, earlier.scope)
-            pending = alike and drained and later in self.needs.filter_groups
-            if pending and self._need_same_rows(before.index(later), before.index(earlier)):
-                self._merge_group(later, earlier)
-        if before != self.needs.filter_groups:
-            self._update_tree(before)
+        merged = self._find_mergeable(done)
+        if not merged:
+            return
+        self.counts.distribute()
+        moving: dict[FilterGroup, list[Member]] = {group: [] for group in merged}
+        for member in self.members:
+            if member.filter_group in moving:
+                moving[member.filter_group].append(member)
+        for group, into in merged.items():
+            self._merge_group(group, into, moving[group])
+        self._update_tree()
 
-    def _need_same_rows(self, one: int, other: int) -> bool:
-        """Whether two filter groups, given by their places, need the same of the stored tuples."""
-        streams = (store for store in self.tree.stores.values() if not store.plan.source.is_table)
-        leaves = ((store.interest, store.rows.list_ids()) for store in streams if store.interest is not None)
-        return all(leaf.interest.want_same_rows(one, other, leaf.read(ids)) for leaf, ids in leaves)
+    def _find_mergeable(self, done: int) -> dict[FilterGroup, FilterGroup]:
+        """The groups to merge, latest first, each with the first group that needs the same tuples.
 
-    def _merge_group(self, group: FilterGroup, into: FilterGroup) -> None:
-        moving = [member for member in self.members if member.filter_group is group]
+        Groups that start at different times differ in the oldest tuples, so these are compared first.
+        """
+        groups: dict[object, list[int]] = {}
+        for place, group in enumerate(self.needs.filter_groups):
+            if group.start.drained_until < done:
+                groups.setdefault((group.filters, group.scope), []).append(place)
+        alike = [places for places in groups.values() if len(places) > 1]
+        for oldest_only in (True, False):
+            alike = self._divide_by_rows(alike, oldest_only=oldest_only) if alike else []
+        listed = self.needs.filter_groups
+        found = {place: places[0] for places in alike for place in places[1:]}
+        return {listed[place]: listed[found[place]] for place in sorted(found, reverse=True)}
+
+    def _divide_by_rows(self, alike: Sequence[Sequence[int]], *, oldest_only: bool) -> list[list[int]]:
+        """Divide sets of groups, given by their places, into those that need the same of the stored tuples."""
+        places = [place for each in alike for place in each]
+        rows: dict[int, list[bytes]] = {place: [] for place in places}
+        for store in self.tree.stores.values():
+            if store.interest is None or store.plan.source.is_table:
+                continue
+            ids = store.rows.list_ids()
+            needed = store.interest.read_needs(ids[:_OLDEST_ROWS] if oldest_only else ids, places)
+            for place, bits in zip(places, needed, strict=True):
+                rows[place].append(bits)
+        divided: dict[object, list[int]] = {}
+        for number, each in enumerate(alike):
+            for place in each:
+                divided.setdefault((number, *rows[place]), []).append(place)
+        return [each for each in divided.values() if len(each) > 1]
+
+    def _merge_group(self, group: FilterGroup, into: FilterGroup, moving: Sequence[Member]) -> None:
         for member in moving:
             member.emitted = self.counts.count_emitted(member)
         self.needs.merge(group, into)
@@ -199,32 +268,46 @@ class SharedJoin:
         self.matches.merge_count += 1
         for member in moving:
             member.change_filter_group(into, self.matches.merge_count)
-            self.counts.restart_member(member)
+            self.counts.start_member(member)
 
-    def _update_tree(self, before: Sequence[FilterGroup], *, reaches_back: bool = False) -> None:
+    def _update_tree(self, *, reaches_back: bool = False) -> None:
         """Make the tree fit the current members. Interest is kept while a tuple may be needed by some of them only.
 
         `reaches_back`: a member needs stored tuples for longer than any did, so that combinations may be missing.
         """
-        groups, tree = self.needs.filter_groups, self.tree
-        self.slice_ends = choose_slice_ends(self.slicing, self.needs, tree)
-        plan, interest = self.needs.build_plan(self.trees.drop_track()), self.needs.build_interest(self.slice_ends)
+        self._has_changes = False
+        before, groups, tree = self._settled, self.needs.filter_groups, self._trees.tree
+        self._settled = list(groups)
+        self._slice_ends = choose_slice_ends(self.slicing, self.needs, tree)
+        plan, interest = self.needs.build_plan(self._trees.drop_track()), self.needs.build_interest(self._slice_ends)
         self._update_summary()
-        same_reach = not self.needs.divided or (
-            self.interest is not None and self.interest.filter_groups == interest.filter_groups
-        )
+        known = self.interest
+        same_reach = not self.needs.divided or (known is not None and known.filter_groups == interest.filter_groups)
         if plan == tree.plan and groups == before and same_reach:
+            return
+        if known is not None and not reaches_back and self._only_adds_groups(before, known, interest):
+            known.add_filter_groups(interest.filter_groups[len(before) :])
+            self.counts.add_groups(groups)
+            tree.add_sharing(plan)
             return
         codes = recode_rows(tree.stores, groups, before, interest, add_history=reaches_back)
         readers = self.encode_readers(interest, early=False), self.encode_readers(interest, early=True)
         shared = interest if self.needs.divided else None
+        self.counts.set_codes(shared, groups)
         tree.update_sharing(plan, shared, codes, readers, self.needs.early_aliases)
-        self.counts.mark_slices_changed()  # codes of interest have a new meaning
         if reaches_back:
             tree.restart()
         upkeep, tight = tree.maintenance, len(groups) > 1 and len(tree.stores) == 2
         for store in tree.stores.values():
             store.expiry.max_dead_ratio = upkeep.dead_per_living_shared if tight else upkeep.dead_per_living
+
+    def _only_adds_groups(self, before: Sequence[FilterGroup], known: Interest, interest: Interest) -> bool:
+        """Whether the groups from before need what they needed, and new groups need no stored row."""
+        tree = self._trees.tree
+        early = self.needs.early_aliases is not None or tree.early_aliases is not None
+        tables = any(store.plan.source.is_table for store in tree.stores.values())
+        same = self.needs.filter_groups[: len(before)] == before
+        return same and not early and not tables and interest.filter_groups[: len(before)] == known.filter_groups
 
     def encode_readers(self, interest: Interest, *, early: bool) -> int:
         """The code of the groups that read the early node, or of those that read the root."""
@@ -233,7 +316,7 @@ class SharedJoin:
 
     def _update_summary(self) -> None:
         """Compute what all members together read of tuples and of results."""
-        self.admission = Admission(self.needs.filter_groups)
+        self.admission = Admission(self.needs.filter_groups, self._maintenance)
         freshness_aliases = (alias for member in self.writers for alias, _ in member.need.freshness_checks)
         self.matches.update(self.needs, freshness_aliases)
 

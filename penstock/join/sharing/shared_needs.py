@@ -79,6 +79,9 @@ class SharedNeeds:
         self.host = host
         self._maintenance = maintenance
         self.filter_groups: list[FilterGroup] = []
+        self._by_condition: dict[object, FilterGroup] = {}
+        self._alike: Counter[object] = Counter()
+        self._longest_windows: dict[str, int] | None = None
         self._columns: Counter[tuple[str, str]] = Counter()
         self._shown: Counter[tuple[str, str]] = Counter()
         self._residuals: Counter[Expr] = Counter()
@@ -87,7 +90,7 @@ class SharedNeeds:
     @property
     def early_aliases(self) -> frozenset[str] | None:
         """The aliases that queries read that do not read all; None if all queries do."""
-        return next((group.scope for group in self.filter_groups if group.scope is not None), None)
+        return next((scope for scope in self._queries if scope is not None), None)
 
     @property
     def divided(self) -> bool:
@@ -96,19 +99,37 @@ class SharedNeeds:
 
     def add_query(self, need: JoinRequirement, start: StartPoint) -> FilterGroup:
         """Add a query; returns its filter group."""
-        same = (p for p in self.filter_groups if (p.filters, p.start, p.scope) == (need.filters, start, need.scope))
-        group = next(same, None)
+        group = self._by_condition.get((need.filters, start, need.scope))
         if group is None:
             group = FilterGroup(need.filters, start, need.scope)
             self.filter_groups.append(group)
+            self._list_group(group)
         self._count_need(need, group, 1)
+        if self._longest_windows is not None:
+            for alias, life in need.lifetimes:
+                self._longest_windows[alias] = max(life, self._longest_windows.get(alias, 0))
         return group
+
+    def _list_group(self, group: FilterGroup) -> None:
+        self._by_condition[group.filters, group.start, group.scope] = group
+        self._alike[group.filters, group.scope] += 1
+
+    def _remove_group(self, group: FilterGroup) -> None:
+        self.filter_groups.remove(group)
+        self._by_condition.pop((group.filters, group.start, group.scope), None)
+        _add_counts(self._alike, [(group.filters, group.scope)], -1)
+
+    @property
+    def has_groups_alike(self) -> bool:
+        """Whether two filter groups have the same filters."""
+        return len(self._alike) < len(self.filter_groups)
 
     def remove_query(self, need: JoinRequirement, filter_group: FilterGroup) -> None:
         """Remove a query."""
         self._count_need(need, filter_group, -1)
+        self._longest_windows = None
         if not filter_group.window_counts:
-            self.filter_groups.remove(filter_group)
+            self._remove_group(filter_group)
 
     def assign_filter_groups(
         self,
@@ -125,11 +146,14 @@ class SharedNeeds:
         ]
         for need, place in zip(needs, places, strict=True):
             self.filter_groups[place].count_windows(need.lifetimes, 1)
+        self._by_condition, self._alike, self._longest_windows = {}, Counter(), None
+        for group in self.filter_groups:
+            self._list_group(group)
         return [self.filter_groups[place] for place in places]
 
     def merge(self, filter_group: FilterGroup, into: FilterGroup) -> None:
         """Move the queries of one filter group to another."""
-        self.filter_groups.remove(filter_group)
+        self._remove_group(filter_group)
         into.missing_until = max(into.missing_until, filter_group.missing_until)
         for lives, queries in filter_group.window_counts.items():
             into.count_windows(lives, queries)
@@ -175,11 +199,13 @@ class SharedNeeds:
 
     def find_longest_windows(self) -> dict[str, int]:
         """The longest window on every stream that has windows in time."""
-        found: dict[str, int] = {}
-        for group in self.filter_groups:
-            for alias, life in group.longest_windows.items():
-                found[alias] = max(life, found.get(alias, 0))
-        return found
+        if self._longest_windows is None:
+            found: dict[str, int] = {}
+            for group in self.filter_groups:
+                for alias, life in group.longest_windows.items():
+                    found[alias] = max(life, found.get(alias, 0))
+            self._longest_windows = found
+        return dict(self._longest_windows)
 
     def build_interest(self, slice_ends: Sequence[int]) -> Interest:
         """The interest of the filter groups. A tuple is kept to the end of the slice in which its last window ends.
