@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from penstock.expr import Column
 from penstock.join.expiry_order import ExpiryOrder
+from penstock.join.range_probes import ProbeRanges, read_numbers
 from penstock.join.sharing.kernels import probe_with_interest
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.join.stored_rows import StoredRows
-from penstock.plan import Key
+from penstock.plan import Key, StoredRange
 from penstock.state import (
-    F64,
     I32,
     I64,
     NO_AGE_LIMIT,
@@ -31,7 +30,6 @@ from penstock.state import (
     ProbeTarget,
     SortedIndex,
     probe_chain,
-    to_floats,
 )
 
 _NO_FRESH_MARKS = np.empty(0, np.uint8)
@@ -51,7 +49,7 @@ class LeafIndexes:
         self._keys = keys
         self._expiry = expiry
         self._chains: dict[Key, ChainIndex] = {}
-        self._sorted: dict[str, SortedIndex] = {}
+        self._sorted: dict[StoredRange, SortedIndex] = {}
 
     @property
     def nbytes(self) -> int:
@@ -63,8 +61,8 @@ class LeafIndexes:
         """Enter the rows from `first` on into every index."""
         for key, index in self._chains.items():
             self._chain_rows(key, index, first)
-        for name, ordered in self._sorted.items():
-            self._sort_rows(name, ordered, first)
+        for by, ordered in self._sorted.items():
+            self._sort_rows(by, ordered, first)
 
     def retract(self, end: int) -> None:
         """Remove the newest rows, from `end` on; sorted indexes are built again at the next probe."""
@@ -100,9 +98,10 @@ class LeafIndexes:
         codes = self.encode_keys(key, np.arange(first, self._rows.end))
         index.append(first, codes, self._keys.code_limit(key))
 
-    def _sort_rows(self, name: str, ordered: SortedIndex, first: int) -> None:
+    def _sort_rows(self, by: StoredRange, ordered: SortedIndex, first: int) -> None:
         ids = np.arange(first, self._rows.end)
-        ordered.add(to_floats(self._rows.take(name, ids)), ids, lambda old: old >= self._rows.base)
+        numbers = read_numbers(by, lambda column: self._rows.take(column.name, ids))
+        ordered.add(numbers[0], ids, lambda old: old >= self._rows.base, *numbers[1:])
 
     # ── probes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,14 +157,15 @@ class LeafIndexes:
         )  # fmt: skip
 
     def probe_range(
-        self, column: Column, lows: F64, highs: F64, born: I64, dies: I64, id_range: IdRange, scratch: ProbeBuffer
+        self, by: StoredRange, ranges: ProbeRanges, born: I64, dies: I64, id_range: IdRange, scratch: ProbeBuffer
     ) -> Iterator[PairBlock]:
-        """Blocks of (probe, row id) where the row's column lies in the probe's range of numbers."""
-        ordered = self._sorted.get(column.name)
+        """Blocks of (probe, row id) where the row's numbers lie in the probe's ranges."""
+        ordered = self._sorted.get(by)
         if ordered is None:
-            ordered = self._sorted[column.name] = SortedIndex()
-            self._sort_rows(column.name, ordered, self._rows.base)
-        return ordered.probe(lows, highs, born, dies, self._make_target(id_range), scratch)
+            ordered = self._sorted[by] = SortedIndex()
+            self._sort_rows(by, ordered, self._rows.base)
+        target = self._make_target(id_range)
+        return ordered.probe(ranges.lows, ranges.highs, born, dies, target, scratch, ranges.least)
 
     def _make_target(self, id_range: IdRange) -> ProbeTarget:
         rows = self._rows

@@ -13,7 +13,7 @@ from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_store import LeafStore
 from penstock.join.probes import ProbeResult, Probes
 from penstock.join.tree_context import TreeContext
-from penstock.plan import LeafPlan, RangeCondition
+from penstock.plan import LeafPlan, StoredRange
 from penstock.state import I32, I64
 
 
@@ -25,7 +25,7 @@ class LeafNode:
         self.store = store
         self.gate: Gate | None = None
         self.gates: tuple[Gate, ...] = ()
-        self.ordered_by: RangeCondition | None = None
+        self.ordered_by: StoredRange | None = None
         self.suppressed: Counter[str] = Counter()
         self.probes = self.sought = 0
         self._context = context
@@ -63,8 +63,7 @@ class LeafNode:
         span = self.store.id_range(self._context.first_row(self.plan.alias), old_only=probes.old_only)
         key_codes, born, dies = probes.key_codes, probes.born, probes.dies
         if probes.ranges is not None and self.ordered_by is not None:
-            column = self.ordered_by.left if self.ordered_by.left.alias == self.plan.alias else self.ordered_by.right
-            blocks = indexes.probe_range(column, *probes.ranges, born, dies, span, scratch)
+            blocks = indexes.probe_range(self.ordered_by, probes.ranges, born, dies, span, scratch)
         elif probes.interests is not None:
             blocks = indexes.probe_with_interest(key_codes, born, dies, span, scratch, probes.interests)
         else:

@@ -29,7 +29,7 @@ from penstock.join.pair_join import PairJoin
 from penstock.join.probes import ProbeResult, Probes, make_full_intervals
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.tree_context import TreeContext
-from penstock.plan import Key, NodePlan, RangeCondition
+from penstock.plan import Key, NodePlan, StoredRange
 from penstock.state import I32, I64, Renumbering
 
 
@@ -53,7 +53,7 @@ class JoinNode:
         self.gates: tuple[Gate, ...] = ()
         self.pending: PendingRows | None = None
         """If queries read the node early: its rows that the tree above has not taken yet."""
-        self.ordered_by: RangeCondition | None = None
+        self.ordered_by: StoredRange | None = None
         self.built = self.completed = self.resumed = self.probes = 0
         self.suppressed: Counter[str] = Counter()
         self._context = context

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
 from penstock.join.node_reader import NodeReader
 from penstock.join.probes import ProbeResult, Probes
+from penstock.join.range_probes import read_numbers
 from penstock.join.row_table import RowTable
 from penstock.join.tree_context import TreeContext
-from penstock.plan import Key, NodePlan, RangeCondition
-from penstock.state import F64, I32, CodeSet, Mask, Renumbering, to_floats
+from penstock.plan import Key, NodePlan, StoredRange
+from penstock.state import F64, I32, CodeSet, Mask, Renumbering
 
 
 class NodeState:
@@ -67,20 +67,12 @@ class NodeState:
         """All rows, dead rows that are not purged yet included."""
         return self._reader.refresh_expirations(self.table.rows())
 
-    def probe(self, probes: Probes, ordered_by: RangeCondition | None) -> Iterator[ProbeResult]:
+    def probe(self, probes: Probes, ordered_by: StoredRange | None) -> Iterator[ProbeResult]:
         """The rows that match probes by the key, or by the number that a range condition compares."""
         table, scratch = self.table, self._context.probe_buffer
         if probes.ranges is not None and ordered_by is not None:
-            column = ordered_by.left if ordered_by.left.alias in self._plan.aliases else ordered_by.right
-            blocks = table.probe_range(
-                *probes.ranges,
-                probes.born,
-                probes.dies,
-                probes.old_only,
-                column,
-                self._make_number_reader(column),
-                scratch,
-            )
+            read, old_only = self._make_number_reader(ordered_by), probes.old_only
+            blocks = table.probe_range(probes.ranges, probes.born, probes.dies, old_only, ordered_by, read, scratch)
         else:
             parts = [probes.key_codes[id_] for id_ in self.key]
             codes = self._context.keys.encode(self.key, parts, len(probes), insert=False)
@@ -94,9 +86,9 @@ class NodeState:
             else:
                 yield ProbeResult(block.probe, rows)
 
-    def _make_number_reader(self, column: Column) -> Callable[[JoinRows], F64]:
+    def _make_number_reader(self, by: StoredRange) -> Callable[[JoinRows], list[F64]]:
         """Read the numbers that the sibling's range condition compares."""
-        return lambda rows: to_floats(self._context.make_reader(self._plan, rows)(column))
+        return lambda rows: read_numbers(by, self._context.make_reader(self._plan, rows))
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,9 +19,10 @@ from penstock.expr import compute_mask
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
 from penstock.join.probes import ProbeResult, Probes
+from penstock.join.range_probes import compute_probe_ranges
 from penstock.join.tree_context import TreeContext
-from penstock.plan import NodePlan, RangeCondition, find_range_condition
-from penstock.state import F64, I32, I64, compute_ranges, concat_arrays, find_equal_pairs, gather, to_floats
+from penstock.plan import NodePlan, find_range_condition, orient_range
+from penstock.state import I32, I64, concat_arrays, find_equal_pairs, gather
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode
@@ -37,7 +38,7 @@ class PairJoin:
         self._context = context
         self._range = None if plan.key else find_range_condition(plan)
         for child in (left, right):
-            child.ordered_by = self._range
+            child.ordered_by = None if self._range is None else orient_range(self._range, child.plan.aliases)
 
     def extend(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[JoinRows]:
         """Rows of one child with their partners in the other."""
@@ -45,7 +46,10 @@ class PairJoin:
             return
         other = self._right if side is self._left else self._left
         key_codes = {id_: side.codes(id_, rows) for id_ in self._plan.key}
-        ranges = None if self._range is None else self._compute_ranges(self._range, side, rows)
+        ranges = None
+        if self._range is not None:
+            read = self._context.make_reader(side.plan, rows)
+            ranges = compute_probe_ranges(self._range, other.plan.aliases, read)
         interest = self._context.find_interest(self._plan)
         interests = born_after = None
         if interest is not None:
@@ -86,13 +90,6 @@ class PairJoin:
             for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):
                 rows = self._combine(first, gather(partial.ids, partner.probe), partner.rows)
                 yield self._filter_matches(found.probe[partner.probe], rows)
-
-    def _compute_ranges(self, condition: RangeCondition, side: TreeNode, rows: JoinRows) -> tuple[F64, F64]:
-        """The ranges of the partners' numbers: low <= left - right <= high."""
-        read = self._context.make_reader(side.plan, rows)
-        if side is self._left:
-            return compute_ranges(to_floats(read(condition.left)), -condition.high, -condition.low)
-        return compute_ranges(to_floats(read(condition.right)), condition.low, condition.high)
 
     def _combine(
         self, side: TreeNode, ids: NDArray[np.int64], partner: JoinRows, interest: I32 | None = None

@@ -8,8 +8,9 @@ import numpy as np
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.range_probes import ProbeRanges
 from penstock.join.sharing.leaf_interest import LeafInterest
-from penstock.state import ALWAYS, F64, FOREVER, I32, I64
+from penstock.state import ALWAYS, FOREVER, I32, I64
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Probes:
     dies: I64
     old_only: bool = False
     """Match only rows without a tuple of the current batch."""
-    ranges: tuple[F64, F64] | None = None
+    ranges: ProbeRanges | None = None
     born_after: I64 | None = None
     """Match only rows born after this time."""
     interests: tuple[I32, LeafInterest, LeafInterest] | None = None

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
+from penstock.join.range_probes import ProbeRanges
 from penstock.join.row_set import RowSet
+from penstock.plan import StoredRange
 from penstock.state import (
     F64,
     I32,
@@ -61,7 +62,7 @@ class RowTable:
         self._head: I64 = np.full(capacity, NONE, np.int64)
         self._row_set = RowSet()
         self._sorted_index: SortedIndex | None = None
-        self._sorted_by: Column | None = None
+        self._sorted_by: StoredRange | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -108,18 +109,19 @@ class RowTable:
         return ProbeTarget(_NO_RING, 0, self.size, self._born, self._dies, fresh)
 
     def probe_range(
-        self, lows: F64, highs: F64, born: I64, dies: I64, old_only: bool, column: Column,
-        read_numbers: Callable[[JoinRows], F64], scratch: ProbeBuffer,
+        self, ranges: ProbeRanges, born: I64, dies: I64, old_only: bool, by: StoredRange,
+        read_numbers: Callable[[JoinRows], list[F64]], scratch: ProbeBuffer,
     ) -> Iterator[PairBlock]:  # fmt: skip
-        """Blocks of (probe, position) where the row's number in `column` lies in the probe's range."""
-        if self._sorted_index is None or self._sorted_by != column:
-            self._sorted_index, self._sorted_by, self._sorted_until = SortedIndex(), column, 0
+        """Blocks of (probe, position) where the row's numbers, see `read_numbers`, lie in the probe's ranges."""
+        if self._sorted_index is None or self._sorted_by != by:
+            self._sorted_index, self._sorted_by, self._sorted_until = SortedIndex(), by, 0
         if self._sorted_until < self.size:
-            new = self._read_slice(self._sorted_until)
+            first, *second = read_numbers(self._read_slice(self._sorted_until))
             positions = np.arange(self._sorted_until, self.size)
-            self._sorted_index.add(read_numbers(new), positions, lambda old: np.ones(old.size, np.bool_))
+            self._sorted_index.add(first, positions, lambda old: np.ones(old.size, np.bool_), *second)
             self._sorted_until = self.size
-        return self._sorted_index.probe(lows, highs, born, dies, self._make_target(old_only), scratch)
+        target = self._make_target(old_only)
+        return self._sorted_index.probe(ranges.lows, ranges.highs, born, dies, target, scratch, ranges.least)
 
     def read_ids(self, positions: I64) -> NDArray[np.int64]:
         if self._lines is None:

@@ -37,7 +37,7 @@ from penstock.plan.query import (
     list_join_parts,
     list_planned_joins,
 )
-from penstock.plan.ranges import RangeCondition, find_range_condition
+from penstock.plan.ranges import RangeCondition, StoredRange, find_range_condition, orient_range
 from penstock.plan.routing import EddyRoute, choose_route
 from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
 from penstock.plan.rules import PlanningContext, plan_body
@@ -112,6 +112,7 @@ __all__ = [
     "SliceChain",
     "SortColumn",
     "Statistics",
+    "StoredRange",
     "SubPlan",
     "TimeWindow",
     "Tree",
@@ -154,6 +155,7 @@ __all__ = [
     "list_script_warnings",
     "list_states",
     "match_equality",
+    "orient_range",
     "parse_tree",
     "plan_body",
     "plan_join",

@@ -2,13 +2,15 @@
 
 `a.v < b.v`, `ABS(a.v - b.v) < c` and `a.v BETWEEN b.v - 1 AND b.v + 1` all bound `left - right`. A join without
 equality looks up partners in that range and then tests the predicates, so the bounds only have to be wide enough.
+Two-sided ranges and overlaps (`b.i BETWEEN a.lo AND a.hi`, `a.lo < b.hi AND b.lo < a.hi`) bound two differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import combinations
 from math import inf
 
 import pyarrow as pa
@@ -25,10 +27,41 @@ class RangeCondition:
     right: Column
     low: float
     high: float
+    second: RangeCondition | None = None
+    """Another range, open on one side, of the other end of an interval."""
+
+    @property
+    def open_above(self) -> bool:
+        return self.high == inf
+
+
+@dataclass(frozen=True)
+class StoredRange:
+    """A range condition as one side stores its rows: by `column`, and by the other end of their interval if any."""
+
+    column: Column
+    second: Column | None
+    mirrored: bool
+    """Whether the second number has a largest value, not a smallest."""
+
+
+def orient_range(condition: RangeCondition, aliases: Collection[str]) -> StoredRange:
+    """How the side with these aliases stores its rows."""
+    is_left = condition.left.alias in aliases
+    column, second = (condition.left if is_left else condition.right), condition.second
+    if second is None:
+        return StoredRange(column, None, mirrored=False)
+    other = second.left if is_left else second.right
+    if other == column:
+        return StoredRange(column, None, mirrored=False)
+    return StoredRange(column, other, mirrored=second.open_above != is_left)
 
 
 def find_range_condition(node: NodePlan) -> RangeCondition | None:
-    """The tightest range that the predicates of a node give for a pair of columns; None if there is none."""
+    """The tightest range that the predicates of a node give for a pair of columns; None if there is none.
+
+    Without a range that is bounded on both sides, two ranges that are open on different sides are taken together.
+    """
     found: dict[tuple[Column, Column], tuple[float, float]] = {}
     for predicate in node.residuals:
         for x, y, low, high in _list_differences(predicate):
@@ -36,10 +69,14 @@ def find_range_condition(node: NodePlan) -> RangeCondition | None:
             pair, bounds = ((y, x), (-high, -low)) if mirrored else ((x, y), (low, high))
             known = found.get(pair, (-inf, inf))
             found[pair] = (max(known[0], bounds[0]), min(known[1], bounds[1]))
-    closed = [pair for pair, (low, high) in found.items() if low > -inf and high < inf]
-    for left, right in closed or found:
-        return RangeCondition(left, right, *found[left, right])
-    return None
+    for (left, right), (low, high) in found.items():
+        if low > -inf and high < inf:
+            return RangeCondition(left, right, low, high)
+    conditions = [RangeCondition(*pair, *bounds) for pair, bounds in found.items()]
+    for first, second in combinations(conditions, 2):
+        if first.open_above != second.open_above:
+            return replace(first, second=second)
+    return next(iter(conditions), None)
 
 
 def _list_differences(predicate: Expr) -> Iterator[tuple[Column, Column, float, float]]:

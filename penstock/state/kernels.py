@@ -246,10 +246,16 @@ def text_gather(starts: I64, lengths: I32, pool: U8, mask: int, ids: I64, valid:
 @compile_kernel
 def probe_sorted(
     lows: Any, highs: Any, born: I64, dies: I64, at: int, place: int,
-    keys: Any, rows: I64, mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
+    keys: Any, rows: I64, least: Any, maxima: Any, levels: I64,
+    mask: int, base: int, limit: int, row_born: I64, row_dies: I64, fresh: U8,
     out_probe: I64, out_row: I64, out_born: I64, out_dies: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """As `probe_chain`, over a sorted run: the rows whose key lies in the probe's [low, high]."""
+    """As `probe_chain`, over a sorted run: the rows whose key lies in the probe's [low, high].
+
+    Unless `least` is empty, a row's second key must also be at least the probe's. `maxima` holds the second keys, then
+    the maximum of every 16 of them, then of every 256 and so on; `levels` is where each of these levels begins. Blocks
+    whose maximum is too small are skipped.
+    """
     n = 0
     room = out_probe.size
     while at < born.size:
@@ -257,6 +263,17 @@ def probe_sorted(
             place = np.searchsorted(keys, lows[at])
         b, d, high = born[at], dies[at], highs[at]
         while place < keys.size and keys[place] <= high:
+            if least.size:
+                level = 0
+                while (
+                    level + 1 < levels.size
+                    and place & ((16 << 4 * level) - 1) == 0
+                    and maxima[levels[level + 1] + (place >> 4 * (level + 1))] < least[at]
+                ):
+                    level += 1
+                if level > 0 or maxima[place] < least[at]:
+                    place += 1 << 4 * level
+                    continue
             row = rows[place]
             if base <= row < limit and (fresh.size == 0 or not fresh[row]):
                 slot = row & mask

@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import law_support
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from law_support import CHUNKS, check_fails, list_seeds
-from sharing_mutants import SHARING_MUTANTS, Mutant
+from sharing_mutants import FREED_MUTANT, SHARING_MUTANTS, Mutant
 from sharing_runs import (
     SharingRun,
     build_engine,
+    check_freed_tuples,
     check_rows_window_sharing,
     check_sharing,
     draw_sharing_run,
     run_queries,
 )
 
+from penstock.state import SHIPPED
 from penstock.testing import difference
 
 REGRESSIONS = {
@@ -46,6 +49,17 @@ def test_sharing_regressions(seed: int) -> None:
 def test_sharing_mutant_is_detected(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     assert any(check_fails(check_sharing, seed) for seed in mutant.seeds)
+
+
+def test_freed_tuples_stay_freed() -> None:
+    check_freed_tuples()
+
+
+def test_freed_mutant_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law_support, "MAINTENANCE", SHIPPED)  # the smallest thresholds remove the tuples at once
+    FREED_MUTANT.apply(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_freed_tuples()
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

@@ -205,6 +205,25 @@ def test_sorted_index_range_lookup(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_sorted_index_of_intervals(seed: int) -> None:
+    """Rows with a second number: those with a key up to the probe's and a second number from the probe's on."""
+    rng, index = RANDOM(seed), SortedIndex()
+    keys, seconds = rng.integers(0, 500, 3000).astype(float), rng.integers(0, 500, 3000).astype(float)
+    keys[rng.random(3000) < 0.05] = np.nan
+    seconds[rng.random(3000) < 0.05] = np.nan
+    for part in np.split(np.arange(3000), [1, 2, 50, 700, 2900]):
+        index.add(keys[part], part, lambda rows: rows >= 30, seconds[part])
+    zeros, ends = np.zeros(3000, np.int64), np.full(3000, 9)
+    highs, least = rng.integers(-1, 501, 60).astype(float), rng.integers(300, 502, 60).astype(float)
+    store = ProbeTarget(-1, 30, 2950, zeros, ends, np.empty(0, np.uint8))
+    lows = np.full(60, -np.inf)
+    blocks = index.probe(lows, highs, zeros[:60], ends[:60], store, ProbeBuffer(64), least)
+    found = [(i, row) for block in blocks for i, row in zip(block.probe.tolist(), block.row.tolist(), strict=True)]
+    wanted = (keys <= highs[:, np.newaxis]) & (seconds >= least[:, np.newaxis])
+    assert sorted(found) == [(i, row) for i, row in np.argwhere(wanted).tolist() if 30 <= row < 2950]
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_equal_pairs_in_blocks(seed: int) -> None:
     rng = RANDOM(seed)
     left, right = (rng.integers(0, 6, rng.integers(0, 40)).astype(np.int32) for _ in range(2))

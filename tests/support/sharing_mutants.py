@@ -34,10 +34,12 @@ _SHARING_SEEDS = (1048, 111, 122, 0, 1, 2, 3)
 
 SHARING_MUTANTS = (
     Mutant(Interest, "membership", lambda self, _group: np.ones(len(self.sets), np.bool_), _SHARING_SEEDS),
-    Mutant(StoredRows, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_), _SHARING_SEEDS),
     Mutant(Member, "_find_group_at", lambda self, _matches: self.filter_group, _SHARING_SEEDS),
     Mutant(JoinNode, "drop_unwanted", lambda _self, _bound: None, _SHARING_SEEDS),
 )
+
+FREED_MUTANT = Mutant(StoredRows, "is_freed", lambda _self, ids: np.zeros(ids.size, np.bool_), ())
+"""Detected by `sharing_runs.check_freed_tuples`: queries are rarely dropped and added in this order."""
 
 EARLY_READER_MUTANTS = (
     Mutant(PendingRows, "clear", lambda _self: None, (6, 23)),

@@ -232,3 +232,18 @@ def _check_sharing_run(seed: int, run: SharingRun) -> None:
     for name, answer in run_each_alone(run):
         fault = difference(together[name], answer)
         assert fault is None, f"seed {seed}, {options}, {name}: {run.texts[name]}\n{fault}"
+
+
+def check_freed_tuples() -> None:
+    """Tuples that were freed with a query stay freed when the next filter group is added, some batches later."""
+    run = SharingRun(random.Random(1))
+    for step in range(6):
+        rows = pa.table({"ts": [10 * step] * 6, "x": [0, 1, 2, 3, 4, 0], "y": [0] * 6})
+        run.pushes.append({"A": rows, "B": rows})
+    for name, where, added, dropped in (("p", "a.x > 1", 0, 6), ("q", "a.x < 9", 0, 1), ("r", "a.x > 0", 4, 6)):
+        run.texts[name] = f"SELECT a.x, b.ts FROM A [RANGE 90] AS a, B [RANGE 90] AS b WHERE a.x = b.x AND {where}"
+        run.added_at[name], run.dropped_at[name] = added, dropped
+    together = run_queries(build_engine(), run, list(run.texts))
+    for name, answer in run_each_alone(run):
+        fault = difference(together[name], answer)
+        assert fault is None, f"{name}: {fault}"
