@@ -32,7 +32,7 @@ def draw_filter(rng: random.Random, column: Column, constants: list[Any]) -> Exp
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("type_", [INT, DOUBLE], ids=str)
 def test_index_agrees_with_filters(seed: int, type_: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predicate_index, "_BLOCK_CELLS", 40)
+    monkeypatch.setattr(predicate_index, "BLOCK_CELLS", 40)
     rng, column = random.Random(seed), Column("a", "v", type_)
     constants = list(range(-3, 9)) if type_ == INT else [-INF, -1.5, -0.0, 0.0, 2.0, 2.5, 7.0, INF]
     filters = [[draw_filter(rng, column, constants) for _ in range(rng.randint(1, 3))] for _ in range(20)]
@@ -87,7 +87,7 @@ def test_bits_of_sets(groups: int) -> None:
 
 @pytest.mark.parametrize("cells", [0, 1 << 16], ids=["pairs", "matrix"])
 def test_tally_of_slices(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_tally, "_DENSE_CELLS", cells)
+    monkeypatch.setattr(slice_tally, "DENSE_CELLS", cells)
     rng, windows = np.random.default_rng(1), np.array([3, 5, 9])
     tally, seen = SliceTally(windows), np.zeros((6, 4), np.int64)
     for _ in range(3):

@@ -21,7 +21,7 @@ from penstock.expr import DOUBLE, INT, Call, Column, Expr, Literal
 from penstock.state import I32, I64, NONE, Mask
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
-_BLOCK_CELLS = 1 << 23
+BLOCK_CELLS = 1 << 23
 """The most pairs of a position and a comparison that are tested at a time."""
 
 
@@ -108,7 +108,7 @@ class PredicateIndex:
 
     def _add_codes(self, positions: I64) -> None:
         """Find the groups that need the values at some positions."""
-        block = max(1, _BLOCK_CELLS // max(1, self._lows.size))
+        block = max(1, BLOCK_CELLS // max(1, self._lows.size))
         for first in range(0, positions.size, block):
             some = positions[first : first + block, np.newaxis]
             held = np.zeros((len(some), self._group_count), np.bool_)

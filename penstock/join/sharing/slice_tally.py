@@ -11,7 +11,7 @@ import numpy as np
 from penstock.join.sharing.kernels import count_slices, find_slice_keys
 from penstock.state import I32, I64, CodeTable
 
-_DENSE_CELLS = 1 << 16
+DENSE_CELLS = 1 << 16
 """The most pairs of a code and a slice that are kept as a matrix."""
 
 
@@ -27,7 +27,7 @@ class SliceTally:
 
     def add(self, age: I64, codes: I32, code_limit: int) -> None:
         """Count results by their ages and codes, which are below `code_limit`; no codes: all have the code 0."""
-        if code_limit * self._slices <= _DENSE_CELLS:
+        if code_limit * self._slices <= DENSE_CELLS:
             more = code_limit - len(self._matrix)
             if more > 0:
                 self._matrix = np.concatenate([self._matrix, np.zeros((more, self._slices), np.int64)])
