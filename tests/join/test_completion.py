@@ -10,7 +10,9 @@ from inspect_engine import joins_of
 import penstock as ps
 from penstock.expr import Column
 from penstock.join.join_rows import JoinRows
+from penstock.join.range_probes import ProbeRanges
 from penstock.join.row_table import RowTable
+from penstock.plan import StoredRange
 from penstock.state import SHIPPED, ProbeBuffer
 from penstock.state.maintenance import SMALLEST, Maintenance
 
@@ -139,8 +141,9 @@ def test_reordered_table_equals_rebuilt_table() -> None:
         [
             (block.probe.tolist(), block.row.tolist())
             for block in each.probe_range(
-                np.array([1.0]), np.array([2.0]), np.array([0]), np.array([99]), False, Column("a", "n", pa.int64()),
-                lambda rows: rows.ids[0].astype(np.float64), ProbeBuffer(64),
+                ProbeRanges(np.array([1.0]), np.array([2.0]), np.empty(0)), np.array([0]), np.array([99]), False,
+                StoredRange(Column("a", "n", pa.int64()), None, mirrored=False),
+                lambda rows: [rows.ids[0].astype(np.float64)], ProbeBuffer(64),
             )
         ]
         for each in (table, other)
