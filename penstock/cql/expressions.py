@@ -21,8 +21,10 @@ from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
 from penstock.errors import QueryError
 from penstock.expr import (
+    AGGREGATE_SYNONYMS,
     AGGREGATES,
     BOOL,
+    BOOLEAN_AGGREGATES,
     FUNCTIONS,
     INT,
     INTERVAL,
@@ -259,9 +261,11 @@ class ExpressionBinder:
             return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
         if name in AGGREGATES or name in self.user_aggregates:
             return self._bind_aggregate(name, node)
+        if name in AGGREGATE_SYNONYMS:
+            return self._bind_synonym(name, node)
         if name in advice.FUNCTIONS:
             raise self.typer.unsupported_error(node, *advice.FUNCTIONS[name])
-        near = list_similar(name, [*AGGREGATES, *NAMED_FUNCTIONS, "cast", *self.user_aggregates])
+        near = list_similar(name, [*AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, "cast", *self.user_aggregates])
         hint = f"did you mean {' or '.join(each.upper() for each in near)}?" if near else "docs/functions.md lists all"
         raise self.typer.error("UNKNOWN_FUNCTION", f"unknown function {node.name}; {hint}", node)
 
@@ -297,6 +301,20 @@ class ExpressionBinder:
             result = to_arrow_type(str(getattr(self.user_aggregates[name], "type", "double")))
             return Aggregate(name, tuple(operand.expr for operand in operands), distinct, result)
         return self.typer.aggregate(built_in, operands, distinct=distinct)
+
+    def _bind_synonym(self, name: str, node: exp.Expr) -> Expr:
+        """An aggregate that another one computes."""
+        self._check_arguments(node, 1, 1)
+        aggregate = self._bind_aggregate(AGGREGATE_SYNONYMS[name], node)
+        if not isinstance(aggregate, Aggregate) or not aggregate.args:
+            raise self.typer.error("SYNTAX_ERROR", f"{name.upper()} needs a column or an expression", node)
+        (value,) = aggregate.args
+        if name in BOOLEAN_AGGREGATES:
+            value = self.typer.require_boolean(Operand(node.expressions[0], value), name.upper())
+        if name == "count_if":
+            value = Call("case", (value, Literal(1, INT), Literal(None, INT)), INT)
+        distinct = aggregate.distinct or name == "approx_count_distinct"
+        return Aggregate(aggregate.function, (value,), distinct, aggregate.type)
 
     def _bind_filter(self, node: exp.Expr) -> Expr:
         """FILTER (WHERE condition): the aggregate of values that are NULL, and so ignored, where it is not true."""

@@ -1,6 +1,6 @@
 """Typed expressions: nodes, the registries of functions and aggregates, vectorised evaluation and SQL text."""
 
-from penstock.expr.aggregates import AGGREGATES, AggregateFunction
+from penstock.expr.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BOOLEAN_AGGREGATES, AggregateFunction
 from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.function import Function
@@ -34,7 +34,9 @@ from penstock.expr.types import MAX_PRECISION, NULL, classify_type, find_common_
 
 __all__ = [
     "AGGREGATES",
+    "AGGREGATE_SYNONYMS",
     "BOOL",
+    "BOOLEAN_AGGREGATES",
     "COMPARISONS",
     "DOUBLE",
     "FUNCTIONS",

@@ -31,4 +31,16 @@ _ENTRIES = (
     AggregateFunction("max", type_extreme),
 )
 
+AGGREGATE_SYNONYMS = {
+    "bool_and": "min",
+    "every": "min",
+    "bool_or": "max",
+    "any_value": "min",
+    "count_if": "count",
+    "approx_count_distinct": "count",
+}
+"""Aggregates that others compute: of booleans, FALSE is the smallest; a count of distinct values is always exact."""
+BOOLEAN_AGGREGATES = frozenset({"bool_and", "every", "bool_or", "count_if"})
+"""The synonyms whose argument is a boolean."""
+
 AGGREGATES: dict[str, AggregateFunction] = {entry.name: entry for entry in _ENTRIES}

@@ -230,3 +230,24 @@ def test_invalid_aggregate_refused() -> None:
         made.aggregate("TOTAL", Total)
     with pytest.raises(ps.QueryError, match="MISSING_AGGREGATES"):
         ps.Engine.restore(made.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("call", "values"),
+    [
+        ("BOOL_AND(x > 1)", [False, False, False]),
+        ("EVERY(x > 0)", [True, True, True]),
+        ("BOOL_OR(x > 2)", [False, True, True]),
+        ("COUNT_IF(x = 1)", [1, 1, 2]),
+        ("ANY_VALUE(x)", [1, 1, 1]),
+        ("APPROX_COUNT_DISTINCT(x)", [1, 2, 2]),
+    ],
+)
+def test_aggregates_that_others_compute(call: str, values: list[object]) -> None:
+    engine = ps.Engine()
+    engine.stream("s", {"ts": "bigint", "x": "bigint"}, time="ts")
+    engine.query("q", f"RSTREAM (SELECT {call} AS v FROM s)")
+    outs = [engine.push({"s": {"ts": [1, 2, 3], "x": [1, 3, 1]}}), engine.flush()]
+    last = {row["_ts"]: row["v"] for out in outs for row in out["q"].to_pylist()}
+    found = [last[max(time for time in last if time <= now)] for now in (1, 2, 3)]
+    assert found == values

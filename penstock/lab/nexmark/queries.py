@@ -171,6 +171,21 @@ FROM (SELECT DISTINCT id, name, {_bucket(10)} AS starttime FROM person) P
 JOIN (SELECT DISTINCT seller, {_bucket(10)} AS starttime FROM auction) A
 ON P.id = A.seller AND P.starttime = A.starttime""",
     ),
+    NexmarkQuery(
+        "q9", "winning bids",
+        """SELECT id, itemName, description, initialBid, reserve, dateTime, expires, seller, category, extra,
+       auction, bidder, price, bid_dateTime, bid_extra
+FROM (
+    SELECT A.id, A.itemName, A.description, A.initialBid, A.reserve, A.dateTime, A.expires, A.seller, A.category,
+           A.extra, B.auction, B.bidder, B.price, B.dateTime AS bid_dateTime, B.extra AS bid_extra,
+           ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime ASC) AS rownum
+    FROM auction A, bid B
+    WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+)
+WHERE rownum <= 1""",
+        "answer",
+        note="columns are named one by one instead of A.*",
+    ),
     NexmarkQuery("q10", "log to file system", _Q10, duckdb=_to_duckdb_dates(_Q10), note="the sink is not measured"),
     NexmarkQuery(
         "q11", "user sessions",
@@ -214,11 +229,22 @@ FROM bid B JOIN side_input S ON MOD(B.auction, 10000) = S.key""",
     NexmarkQuery(
         "q18", "find last bid",
         """SELECT auction, bidder, price, channel, url, dateTime, extra
-FROM bid [PARTITION BY bidder, auction ROWS 1]""",
+FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) AS rank_number
+    FROM bid
+)
+WHERE rank_number <= 1""",
         "answer",
-        """SELECT auction, bidder, price, channel, url, dateTime, extra FROM bid
-QUALIFY ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) = 1""",
-        note="a window of one row instead of ROW_NUMBER() OVER (PARTITION BY bidder, auction ...) = 1",
+    ),
+    NexmarkQuery(
+        "q19", "auction top 10",
+        """SELECT *
+FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number
+    FROM bid
+)
+WHERE rank_number <= 10""",
+        "answer",
     ),
     NexmarkQuery(
         "q20", "expand bid with auction",
@@ -240,11 +266,7 @@ FROM bid""",
     ),
 )  # fmt: skip
 
-MISSING = {
-    "q6": "AVG OVER of the last ten rows of a partition",
-    "q9": "ROW_NUMBER",
-    "q19": "ROW_NUMBER",
-}
+MISSING = {"q6": "an aggregate OVER the last ten rows of a partition of a relation"}
 """The queries that are not there, with what they need."""
 
 
