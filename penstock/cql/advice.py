@@ -30,9 +30,10 @@ SESSION = (
     "GROUP BY session_window(ts, '10 minutes'), k"
 )
 CLOCK = "a continuous query has no current time; for the last 5 minutes write FROM s [RANGE 5 MINUTES]"
-EMIT = (
-    "write FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] for one report about each interval, or EMIT CHANGES for every "
-    "change of the answer"
+EMIT = "write EMIT ON WINDOW CLOSE for one report about each window, or EMIT CHANGES for every change of the answer"
+EMIT_ON_CLOSE = (
+    "it is for rows of streams and their inner joins, and for FROM TUMBLE(...), HOP(...) or SESSION(...) with GROUP BY "
+    "window_start, window_end; write EMIT CHANGES for every change of the answer"
 )
 ASOF_JOIN = "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a"
 UNION = (

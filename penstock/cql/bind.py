@@ -43,6 +43,7 @@ from penstock.cql.syntax import (
 )
 from penstock.cql.types import find_time_column, format_type, parse_column_type, split_not_null
 from penstock.cql.updating import make_changes, name_changes, write_table_query
+from penstock.cql.window_close import bind_window_close
 from penstock.errors import QueryError, UnsupportedError
 
 _EXPLICIT_ISTREAM = re.compile(r"istream\s*\(", re.IGNORECASE)
@@ -107,7 +108,10 @@ def _bind_query_syntax(syntax: QuerySyntax, catalog: Catalog, origin: Origin) ->
     if syntax.emit == "changes" and any(item.name.casefold() == "_op" for item in body.items):
         message = "_op is the column of EMIT CHANGES; give the column of SELECT another name with AS"
         raise origin.error("RESERVED_NAME", message, syntax.span)
-    return Query(origin.text[slice(*syntax.span)], syntax.emit, body, syntax.span[0])
+    emit = syntax.emit
+    if emit == "close":
+        emit, body = bind_window_close(body, syntax.span, origin)
+    return Query(origin.text[slice(*syntax.span)], emit, body, syntax.span[0])
 
 
 def _bind_statement(syntax: StatementSyntax, catalog: Catalog, origin: Origin) -> Statement:

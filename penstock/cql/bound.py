@@ -17,7 +17,7 @@ from penstock.cql.types import find_common_time_type
 from penstock.cql.windows import Window
 from penstock.expr import Column, Expr
 
-Emit = Literal["istream", "dstream", "rstream", "changes"]
+Emit = Literal["istream", "dstream", "rstream", "changes", "close"]
 SeqMode = Literal["recent", "chronicle"]
 
 
@@ -234,7 +234,8 @@ class Query:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the result, `_ts` last, and before it `_op` if changes are emitted."""
-        fields = [pa.field(item.name, item.expr.type) for item in self.body.items]
+        shown = self.body.items[:-1] if self.emit == "close" else self.body.items
+        fields = [pa.field(item.name, item.expr.type) for item in shown]
         if self.emit == "changes":
             fields.append(pa.field("_op", pa.string()))
         return pa.schema([*fields, pa.field("_ts", self.time_type)])

@@ -64,6 +64,8 @@ class QueryParser(FromParser):
         else:
             body = self.read_body()
             emit = "changes" if self._match_text_seq("EMIT", "CHANGES") else "istream"
+            if self._match_text_seq("EMIT", "ON", "WINDOW", "CLOSE"):
+                emit = "close"
         return QuerySyntax(emit, body, self.span_since(first))
 
     def read_body(self) -> BodySyntax:
@@ -201,7 +203,8 @@ class QueryParser(FromParser):
                     clauses.freshness = self.read_list(self._read_freshness)
             seen.append(clause)
         clauses.top = self._read_top(distinct_on=distinct_on)
-        if self.is_at_emit() and not self.is_next("EMIT", "CHANGES"):
+        known = self.is_next("EMIT", "CHANGES") or self.is_next("EMIT", "ON", "WINDOW", "CLOSE")
+        if self.is_at_emit() and not known:
             raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
         self.refuse_clause()
         return clauses

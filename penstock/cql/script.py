@@ -106,7 +106,7 @@ class Script:
         for sink in self.sinks:
             yield "sink", sink.name, _format_connector("to", sink.connector).removeprefix("; ")
         for name, query in self.queries.items():
-            names = ", ".join(item.name for item in query.body.items)
+            names = ", ".join(query.schema.names[:-1])
             sources = ", ".join(_format_source(source) for source in query.body.inputs)
             if name in self.views:
                 yield "view", name, f"{names} from {sources}"

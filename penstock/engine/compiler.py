@@ -53,6 +53,7 @@ from penstock.ops import (
     UnionOperator,
     ViewOperator,
     ViewReaderOperator,
+    WindowCloseOperator,
     WindowOperator,
 )
 from penstock.plan import (
@@ -78,6 +79,7 @@ _EMIT_OPERATORS: Mapping[Emit, Callable[[str, Reader, Buffer], PartOperator]] = 
     "dstream": DStreamOperator,
     "rstream": RStreamOperator,
     "changes": EmitChangesOperator,
+    "close": WindowCloseOperator,
 }
 MakeOperator = Callable[[str, list[Reader], Buffer], PartOperator]
 """Creates an operator, given its name in the graph, the readers of its inputs and its outlet."""

@@ -11,6 +11,7 @@ from penstock.ops.emit import (
     EmitChangesOperator,
     IStreamOperator,
     RStreamOperator,
+    WindowCloseOperator,
 )
 from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
@@ -100,6 +101,7 @@ __all__ = [
     "UnionOperator",
     "ViewOperator",
     "ViewReaderOperator",
+    "WindowCloseOperator",
     "WindowOperator",
     "apply_changes",
     "as_batch",

@@ -1,7 +1,8 @@
 """From a changing answer to a stream: ISTREAM, DSTREAM, RSTREAM, EMIT CHANGES, and derived streams.
 
 Law: ISTREAM writes each row when it enters the answer, DSTREAM when it leaves it. EMIT CHANGES writes both; of one
-instant, rows that leave come first. RSTREAM writes, at every instant at
+instant, rows that leave come first. EMIT ON WINDOW CLOSE writes the row that a group has until the end of its window,
+at that end. RSTREAM writes, at every instant at
 which a row enters or leaves, all rows of the answer at that instant. All read changes in temporal order; RSTREAM needs
 whole instants. A query that writes no ends needs no ISTREAM. A derived stream has the rows of its query with their
 times in the column `_ts`, numbered in the order in which they become certain.
@@ -89,6 +90,17 @@ class EmitChangesOperator(BatchMapper):
         changes = changes.take(np.lexsort((changes.signs, changes.times)))
         signs = pa.DictionaryArray.from_arrays(pa.array((changes.signs < 0).astype(np.int8)), ["+", "-"])
         return Batch(changes.times, {**changes.columns, "_op": signs.dictionary_decode()})
+
+
+class WindowCloseOperator(BatchMapper):
+    """Rows that leave the answer at the end of their window, which is their last column."""
+
+    def _map_batch(self, batch: Batch) -> Batch:
+        changes = as_changes(batch)
+        *names, close = changes.columns
+        ends = changes.columns[close].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        rows = changes.take(np.flatnonzero((changes.signs < 0) & (changes.times == ends)))
+        return Batch(rows.times, {name: rows.columns[name] for name in names})
 
 
 class RStreamOperator(BatchMapper):

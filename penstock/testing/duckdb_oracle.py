@@ -384,6 +384,8 @@ def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:
             f"SELECT {listed}, '+' AS op, {BORN} AS instant FROM {rows} WHERE {BORN} > {MIN_TIME} UNION ALL "
             f"SELECT {listed}, '-', {DIES} FROM {rows} WHERE {DIES} < {MAX_TIME}"
         )
+    if emit == "close":
+        return f"SELECT {', '.join(columns[:-1])}, {DIES} AS instant FROM {rows} WHERE {columns[-1]} = {DIES}"
     if emit == "dstream":
         return f"SELECT {listed}, {DIES} AS instant FROM {rows} WHERE {DIES} < {MAX_TIME}"
     return f"""

@@ -398,6 +398,8 @@ def _emit_rows(answer: list[ValidRow], how: Emit) -> Iterator[EmittedRow]:
     elif how == "changes":
         yield from (EmittedRow((*row.values, "+"), int(row.born)) for row in answer if row.born != ALWAYS)
         yield from (EmittedRow((*row.values, "-"), int(row.dies)) for row in answer if row.dies != FOREVER)
+    elif how == "close":
+        yield from (EmittedRow(row.values[:-1], int(row.dies)) for row in answer if row.values[-1] == row.dies)
     elif how == "dstream":
         yield from (EmittedRow(row.values, int(row.dies)) for row in answer if row.dies != FOREVER)
     else:

@@ -38,7 +38,10 @@ def random_windows_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: 
 
 def random_windows_text(rng: random.Random, streams: Sequence[Stream], depth: int = 1) -> str:
     """The text of a query over the streams of a generated case."""
-    text = WindowWriter(rng, streams).write_query(depth)
+    writer = WindowWriter(rng, streams)
+    if rng.random() < 0.15:
+        return f"{writer.write_closing()} EMIT ON WINDOW CLOSE"
+    text = writer.write_query(depth)
     how = rng.choice(("", "", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
     return f"{how} ({text})" if how.endswith("STREAM") else text + how
 
@@ -113,14 +116,20 @@ class WindowWriter(RelationWriter):
     def _write_amount(self, number: int) -> str:
         return f"{number} {self.unit}" if self.unit else f"{number}"
 
-    def _write_window_group(self) -> str:
+    def write_closing(self) -> str:
+        """A query for EMIT ON WINDOW CLOSE: an aggregate of each window, or rows of streams."""
+        if self.rng.random() < 0.8:
+            return self._write_window_group(("JOIN",))
+        return self._write_select(self._write_windowed(self._name_alias()))
+
+    def _write_window_group(self, kinds: Sequence[str] = ("JOIN", "LEFT JOIN", "FULL JOIN")) -> str:
         """An aggregate of each window, over one windowed stream or a join of two in the same window."""
         rng, alias = self.rng, self._name_alias()
         item = self._write_windowed(alias)
         if rng.random() < 0.4:
             other = self._name_alias()
             right = replace_alias(item, alias, other)
-            kind = rng.choice(("JOIN", "LEFT JOIN", "FULL JOIN"))
+            kind = rng.choice(kinds)
             text = f"{item.text} {kind} {right.text} ON {alias}.window_start = {other}.window_start"
             text += f" AND {alias}.window_end = {other}.window_end AND {alias}.x = {other}.x"
             item = RelationText(text, (*item.columns, *right.columns))

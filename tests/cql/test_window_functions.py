@@ -76,6 +76,27 @@ def test_aggregate_with_filter() -> None:
     assert (rows[-1]["n"], rows[-1]["m"]) == (4, 6)
 
 
+def test_windows_are_reported_when_they_close() -> None:
+    windows = "TUMBLE(s, ts, INTERVAL '10' MINUTES) GROUP BY window_start, window_end EMIT ON WINDOW CLOSE"
+    assert run(f"SELECT COUNT(*) AS n FROM {windows}") == [
+        {"n": 3, "_ts": minute(10)}, {"n": 2, "_ts": minute(20)}, {"n": 1, "_ts": minute(40)},
+    ]  # fmt: skip
+    rows = run("SELECT x FROM s [RANGE 5 MINUTES] WHERE x > 3 EMIT ON WINDOW CLOSE")
+    assert rows == [{"x": 4, "_ts": minute(12)}, {"x": 5, "_ts": minute(31)}]
+
+
+@pytest.mark.parametrize("text", [
+    "SELECT a.x FROM s [NOW] AS a LEFT JOIN s [NOW] AS b ON a.k = b.k",
+    "SELECT k, COUNT(*) AS n FROM s [RANGE 5 MINUTES] GROUP BY k",
+    "SELECT DISTINCT k FROM s [RANGE 5 MINUTES]",
+    "SELECT k FROM s [RANGE 5 MINUTES] ORDER BY k LIMIT 1",
+])  # fmt: skip
+def test_no_final_rows(text: str) -> None:
+    with pytest.raises(ps.QueryError, match="EMIT CHANGES") as caught:
+        make_engine().query("q", f"{text} EMIT ON WINDOW CLOSE")
+    assert caught.value.condition == "UNSUPPORTED_EMIT_ON_WINDOW_CLOSE"
+
+
 @pytest.mark.parametrize(
     ("text", "condition", "says"),
     [
