@@ -131,7 +131,9 @@ def _describe(snapshot: Snapshot, writer: _TableWriter) -> dict[str, Any]:
 
 
 def _describe_source(source: SavedSource, writer: _TableWriter) -> dict[str, Any]:
-    declared = {key: value for key, value in asdict(source.stream).items() if key not in ("schema", "connector")}
+    declared = {
+        key: value for key, value in asdict(source.stream).items() if key not in ("schema", "connector", "rejects")
+    }
     return {
         "stream": declared,
         "schema": writer.add(source.stream.schema.empty_table()),
@@ -161,6 +163,7 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
     def source(entry: Mapping[str, Any]) -> SavedSource:
         declared = {**entry["stream"], "required": tuple(entry["stream"].get("required", ()))}
         declared["key"] = tuple(entry["stream"].get("key", ()))
+        declared.pop("rejects", None)  # only a pipeline on Spark has them
         stream = Stream(schema=tables[entry["schema"]].schema, **declared)
         return SavedSource(stream, state(entry["state"]), state(entry["outlet"]), entry["run_settings"])
 

@@ -120,7 +120,9 @@ class WindowWriter(RelationWriter):
         """A query for EMIT ON WINDOW CLOSE: an aggregate of each window, or rows of streams."""
         if self.rng.random() < 0.8:
             return self._write_window_group(("JOIN",))
-        return self._write_select(self._write_windowed(self._name_alias()))
+        item = self._write_windowed(self._name_alias())
+        key, value = self._draw_columns(item)
+        return f"SELECT {key} AS k, {value} AS n FROM {item.text} WHERE {key} > 0"
 
     def _write_window_group(self, kinds: Sequence[str] = ("JOIN", "LEFT JOIN", "FULL JOIN")) -> str:
         """An aggregate of each window, over one windowed stream or a join of two in the same window."""
