@@ -35,7 +35,8 @@ class Broker:
 
     def send(self, topic: str, payloads: Iterable[bytes | str]) -> None:
         rows = [(each.encode() if isinstance(each, str) else each,) for each in payloads]
-        frame = self.spark.createDataFrame(rows, "value binary").coalesce(1)
+        # one partition: records of a topic are read in the order in which they were sent
+        frame = self.spark.createDataFrame(rows, "value binary").coalesce(1).selectExpr("value", "0 as partition")
         self._set(frame.write).option("topic", self.name(topic)).save()
 
     def send_rows(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> None:
