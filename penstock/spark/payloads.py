@@ -31,7 +31,7 @@ RECORD_COLUMNS = ("value", "key", "topic", "partition", "offset", "timestamp", "
 REJECT_COLUMNS = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()),
                             ("_payload", pa.binary()), ("_reason", pa.string())])  # fmt: skip
 """Columns of the dead letters of such a stream, after its own."""
-_FORMATS = ("json", "csv", "avro", "arrow")
+_FORMATS = ("json", "csv", "avro", "arrow", "debezium")
 _SPARE = 16
 """A text is read as one block of a few bytes more: blocks of a fixed size cost more than small texts."""
 _CONFLUENT_HEADER = 5
@@ -79,10 +79,13 @@ class Payload:
         parts = dict(self.columns)
         fields = pa.schema([field for field in stream.schema if field.name not in parts])
         values = _flatten(records.column("value"))
-        if self.format == "json":  # a line end within a text is written \\n, so others are spaces
+        if self.format in ("json", "debezium"):  # a line end within a text is written \\n, so others are spaces
             values = pc.replace_substring(values, b"\n", b" ")
         bad: dict[int, str] = dict.fromkeys(_find_empty(values, self.format), "the payload is empty")
-        rows, numbers = _parse(self._choose_parser(fields), values, _without(len(values), bad), bad)
+        chosen = _without(len(values), bad)
+        if self.format == "debezium":  # a record without a value follows a deletion, for the compaction of the topic
+            bad = {number: reason for number, reason in bad.items() if values[number].is_valid}
+        rows, numbers = _parse(self._choose_parser(fields), values, chosen, bad)
         taken = records.take(numbers)
         columns = [
             _cast_part(taken.column(parts[field.name]), field.type) if field.name in parts else rows.column(field.name)
@@ -96,7 +99,7 @@ class Payload:
             return lambda values, chosen: _parse_arrow(values, chosen, fields)
         if self.format == "avro":
             return lambda values, chosen: _parse_avro(values, chosen, fields, self)
-        read = self._read_csv if self.format == "csv" else _read_json
+        read = {"csv": self._read_csv, "json": _read_json, "debezium": _read_debezium}[self.format]
         return lambda values, chosen: _parse_lines(values, chosen, fields, read)
 
     def _read_csv(self, text: pa.Buffer, fields: pa.Schema) -> pa.Table:
@@ -168,6 +171,38 @@ def _read_json(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
         io.BytesIO(text), pa_json.ReadOptions(use_threads=False, block_size=len(text) + _SPARE), options
     )
     return found.select(fields.names)
+
+
+def _read_debezium(text: pa.Buffer, fields: pa.Schema) -> pa.Table:
+    """Change records of Debezium, with or without their schema: the row after a change, or before a deletion.
+
+    The columns `_op` and `ts_ms` are those of the record: '-' for a deletion, and the time of the change.
+    """
+    row = pa.struct([field for field in fields if field.name not in ("_op", "ts_ms")])
+    envelope = pa.schema([("before", row), ("after", row), ("op", pa.string()), ("ts_ms", pa.int64())])
+    found = _read_json(text, pa.schema([*envelope, ("payload", pa.struct(list(envelope)))])).combine_chunks()
+    plain = {name: _flatten_chunks(found.column(name)) for name in envelope.names}
+    nested = _flatten_chunks(found.column("payload"))
+    # `payload` is NULL in records without a schema, so one of both has the value
+    parts = {name: _choose(each, pc.struct_field(nested, name)) for name, each in plain.items()}
+    operations = parts["op"]
+    if pc.any(pc.invert(pc.is_in(operations, pa.array(["c", "u", "d", "r"])))).as_py():
+        raise ValueError("the payload has no operation c, u, d or r")
+    deleted = pc.equal(operations, "d")
+    rows = pc.if_else(deleted, parts["before"], parts["after"])
+    if rows.null_count:
+        raise ValueError("the payload has no row")
+    own = {"_op": pc.if_else(deleted, "-", "+"), "ts_ms": parts["ts_ms"]}
+    columns = [own[each.name] if each.name in own else pc.struct_field(rows, each.name) for each in fields]
+    return pa.table([each.cast(field.type) for each, field in zip(columns, fields, strict=True)], schema=fields)
+
+
+def _flatten_chunks(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks)
+
+
+def _choose(one: pa.Array, other: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_valid(one), one, other)
 
 
 def _parse_arrow(values: pa.Array, chosen: list[int], fields: pa.Schema) -> Parsed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -81,12 +82,12 @@ def test_driver_killed_twice_and_server_restarted(spark: Any, tmp_path: Path, da
     text = ""
     for name in "abc":
         broker.send_rows(name, make_rows(name))
-        text += STREAM.format(name=name, servers=broker.servers, topic=broker.name(name), limit=max(1, ROWS // 12))
+        text += STREAM.format(name=name, servers=broker.servers, topic=broker.name(name), limit=max(1, ROWS // 6))
     text += SINKS.format(folder=tmp_path, port=database.options["port"], schema=database.schema,
                          servers=broker.servers, out=broker.name("out"), text=TEXT)  # fmt: skip
     script = tmp_path / "script.cql"
     script.write_text(text)
-    for commits in (2, 3):
+    for commits in (1, 2):
         driver = start_driver(script, database)
         wait_for_commits(driver, tmp_path, commits)
         driver.send_signal(signal.SIGKILL)
@@ -135,3 +136,50 @@ def test_shipments_example(spark: Any, tmp_path: Path, database: Database) -> No
     parcels = dict(database.read("lorries", "lorry, parcels"))
     assert parcels == {name: sum(at % 2 == int(name[-1]) and minute < 58 for minute, at in late) for name in parcels}
     assert len(parcels) == 2
+
+
+UPDATING = """CREATE TABLE prices (ts_ms BIGINT, item BIGINT, price DOUBLE, PRIMARY KEY (item)) TIMESTAMP BY ts_ms
+    FROM kafka OPTIONS (kafka.bootstrap.servers '{servers}', subscribe '{prices}', startingOffsets 'earliest',
+        payload 'debezium');
+CREATE STREAM orders (ts BIGINT, item BIGINT, id BIGINT) TIMESTAMP BY ts FROM kafka OPTIONS (
+    kafka.bootstrap.servers '{servers}', subscribe '{orders}', startingOffsets 'earliest', payload 'json');
+CREATE SINK priced TO delta OPTIONS (path '{folder}/priced');
+INSERT INTO priced SELECT o.id, p.price FROM orders [NOW] AS o JOIN prices AS p ON o.item = p.item;
+"""
+
+
+def draw_prices(size: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Changes of prices, as rows with `_op` and as records of Debezium."""
+    rng, present = random.Random(7), {}
+    for at in range(size):
+        item = rng.randrange(5)
+        before = present.get(item)
+        if before and rng.random() < 0.3:
+            del present[item]
+            row, record = {**before, "_op": "-"}, {"before": before, "after": None, "op": "d", "ts_ms": at}
+        else:
+            present[item] = {"item": item, "price": float(rng.randrange(9))}
+            row = {**present[item], "_op": "+"}
+            record = {"before": before, "after": present[item], "op": "u" if before else "c", "ts_ms": at}
+        yield {**row, "ts_ms": at}, json.dumps(record).encode()
+
+
+def test_updating_table_from_debezium(spark: Any, tmp_path: Path, database: Database) -> None:
+    broker = Broker(spark)
+    changes = list(draw_prices(60))
+    orders = [{"ts": at, "item": at % 5, "id": at} for at in range(60)]
+    broker.send("prices", [record for _, record in changes])
+    broker.send_rows("orders", orders)
+    names = {name: broker.name(name) for name in ("prices", "orders")}
+    script = tmp_path / "script.cql"
+    script.write_text(UPDATING.format(servers=broker.servers, folder=tmp_path, **names))
+    assert start_driver(script, database, "--once").wait(timeout=500) == 0, (tmp_path / "log").read_text()[-3000:]
+    engine = ps.Engine()
+    engine.table("prices", {"ts_ms": "bigint", "item": "bigint", "price": "double"}, key="item", time="ts_ms")
+    engine.stream("orders", {"ts": "bigint", "item": "bigint", "id": "bigint"}, time="ts")
+    engine.query("q", "SELECT o.id, p.price FROM orders [NOW] AS o JOIN prices AS p ON o.item = p.item")
+    pushed = {"prices": pa.Table.from_pylist([row for row, _ in changes]), "orders": pa.Table.from_pylist(orders)}
+    expected = engine.push(pushed)["q"].to_pylist()
+    found = DeltaTable(tmp_path / "priced").to_pyarrow_table().to_pylist()
+    assert len(found) > 20
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))

@@ -86,6 +86,22 @@ def test_avro_payloads() -> None:
     assert set(dead) == {1, 2, 3}
 
 
+def test_debezium_payloads() -> None:
+    stream = describe_stream("s", {"ts_ms": "bigint", "k": "bigint", "v": "string", "_op": "string"}, "ts_ms")
+    changes = [
+        {"before": None, "after": {"k": 1, "v": "a"}, "op": "c", "ts_ms": 5, "source": {"lsn": 3}},
+        {"schema": {"type": "struct"}, "payload": {"before": {"k": 1, "v": "a"}, "after": None, "op": "d", "ts_ms": 6}},
+        {"before": {"k": 2}, "after": {"k": 2, "v": None}, "op": "u", "ts_ms": 7},
+        {"before": None, "after": None, "op": "d", "ts_ms": 7},
+        {"after": {"k": 3}, "op": "x", "ts_ms": 8},
+        {"k": 3},
+    ]
+    records = make_records([*(json.dumps(each).encode() for each in changes), None, b"broken"])
+    rows, dead = Payload("debezium").decode(records, stream)
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [(5, 1, "a", "+"), (6, 1, "a", "-"), (7, 2, None, "+")]
+    assert [row["_offset"] for row in dead.to_pylist()] == [3, 4, 5, 7]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_bad_records_do_not_affect_others(seed: int) -> None:
     rng = random.Random(seed)
