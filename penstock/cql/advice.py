@@ -36,14 +36,6 @@ EMIT_ON_CLOSE = (
     "window_start, window_end; write EMIT CHANGES for every change of the answer"
 )
 ASOF_JOIN = "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a"
-UNION = (
-    "UNION removes duplicates and UNION ALL keeps them. To remove them write SELECT DISTINCT k FROM (SELECT k FROM a "
-    "[...] UNION ALL SELECT k FROM b [...])"
-)
-INTERSECT = (
-    "write SELECT DISTINCT a.k FROM a [...] SEMI JOIN b [...] ON a.k = b.k, which leaves out rows with NULL in k"
-)
-EXCEPT_ALL = "EXCEPT ALL counts duplicates; EXCEPT has each row once"
 ORDER_BY = "remove it: results leave in temporal order; ORDER BY x LIMIT n has the first n rows"
 LIMIT = "write ORDER BY x LIMIT n for the first n rows; s [ROWS n] keeps the last n rows"
 PRIMARY_KEY = (

@@ -108,11 +108,14 @@ class Select:
         return tuple(base for source in self.sources for base in source.base_sources)
 
 
+SetKind = Literal["union all", "union", "except", "except all", "intersect", "intersect all"]
+
+
 @dataclass(frozen=True)
 class SetOperation:
-    """UNION ALL or EXCEPT of two queries with columns of the same types; the left one gives their names."""
+    """A set operation of two queries with columns of the same types; the left one gives their names."""
 
-    kind: Literal["union all", "except"]
+    kind: SetKind
     left: QueryBody
     right: QueryBody
 

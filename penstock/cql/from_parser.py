@@ -142,6 +142,13 @@ class FromParser(ScalarParser):
             if after != TokenType.R_PAREN:
                 return after in (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
             place += 1
+        if self._get_type(place) in (TokenType.VAR, TokenType.IDENTIFIER):  # (X [ROWS 5] UNION Y)
+            place += 1
+            if self._get_type(place) == TokenType.L_BRACKET:
+                while self._get_type(place) not in (TokenType.R_BRACKET, None):
+                    place += 1
+                place += 1
+            return self._get_type(place) in (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
         return self._get_type(place) in (TokenType.SELECT, TokenType.WITH)
 
     def _find_end(self, place: int) -> int:
@@ -271,6 +278,14 @@ class FromParser(ScalarParser):
         self.expect_words("]")
         return WindowSyntax(form, self.span_since(first))
 
+    def _read_partition_column(self) -> Name:
+        """A column, with the name of the stream before it or not."""
+        name = self.read_name("a column")
+        if not self._match(TokenType.DOT):
+            return name
+        column = self.read_name("a column")
+        return Name(column.text, (name.span[0], column.span[1]), qualifier=name.text)
+
     def _read_window_form(self) -> WindowForm:
         """The text between the brackets of a window."""
         if self._match_text_seq("NOW"):
@@ -284,7 +299,7 @@ class FromParser(ScalarParser):
             return RangeSyntax(size, slide)
         partition: tuple[Name, ...] = ()
         if self._match(TokenType.PARTITION_BY):
-            partition = self.read_list(lambda: self.read_name("a column"))
+            partition = self.read_list(self._read_partition_column)
             self.expect_words("ROWS")
         elif not self._match_text_seq("ROWS"):
             raise self.expected_error("RANGE, ROWS, PARTITION BY, NOW or UNBOUNDED, such as [RANGE 5 MINUTES]")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql import advice
-from penstock.cql.bound import Emit, SeqMode
+from penstock.cql.bound import Emit, SeqMode, SetKind
 from penstock.cql.dialect import find_span
 from penstock.cql.from_parser import SEQUENCE_ADVICE, UNSUPPORTED_CLAUSES, FromParser
 from penstock.cql.syntax import (
@@ -18,7 +19,6 @@ from penstock.cql.syntax import (
     Name,
     QuerySyntax,
     SelectSyntax,
-    SetKind,
     SetSyntax,
     SourceSyntax,
     TopSyntax,
@@ -26,6 +26,15 @@ from penstock.cql.syntax import (
 )
 
 _EMITS: dict[str, Emit] = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}
+_SET_TOKENS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ALL, TokenType.DISTINCT)
+_SET_KINDS: dict[tuple[str, bool], SetKind] = {
+    ("union", True): "union all",
+    ("union", False): "union",
+    ("except", True): "except all",
+    ("except", False): "except",
+    ("intersect", True): "intersect all",
+    ("intersect", False): "intersect",
+}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
 # Each clause after FROM, and the clauses that must not come before it.
 _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
@@ -96,27 +105,30 @@ class QueryParser(FromParser):
         return name, body
 
     def _read_set(self) -> BodySyntax:
-        left = self._read_term()
-        while self.is_at(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT):
-            operator = self._curr
-            self._advance()
-            everything = self._match(TokenType.ALL)
-            distinct = not everything and self._match(TokenType.DISTINCT)
-            if operator.token_type == TokenType.INTERSECT:
-                raise self.unsupported_error("INTERSECT", self.span_since(operator), advice.INTERSECT)
-            if operator.token_type == TokenType.UNION and not everything:
-                written = "UNION DISTINCT" if distinct else "UNION"
-                raise self.unsupported_error(written, self.span_since(operator), advice.UNION)
-            if operator.token_type == TokenType.EXCEPT and everything:
-                raise self.unsupported_error("EXCEPT ALL", self.span_since(operator), advice.EXCEPT_ALL)
-            first = self._curr
-            right = self._read_term()
-            for side in (left, right):
-                if isinstance(side, SelectSyntax) and side.top is not None and side.span[1] == side.top.span[1]:
-                    self._refuse_top_of_set(side.top, first, right)
-            kind: SetKind = "union all" if operator.token_type == TokenType.UNION else "except"
-            left = SetSyntax(kind, left, right, self.span_since(first))
+        """Terms with UNION and EXCEPT between them, from left to right; INTERSECT binds more strongly."""
+        left = self._read_intersection()
+        while self.is_at(TokenType.UNION, TokenType.EXCEPT):
+            left = self._read_operation(left, self._read_intersection)
         return left
+
+    def _read_intersection(self) -> BodySyntax:
+        left = self._read_term()
+        while self.is_at(TokenType.INTERSECT):
+            left = self._read_operation(left, self._read_term)
+        return left
+
+    def _read_operation(self, left: BodySyntax, read_right: Callable[[], BodySyntax]) -> SetSyntax:
+        word = self._curr.text.casefold()
+        self._advance()
+        everything = self._match(TokenType.ALL)
+        if not everything:
+            self._match(TokenType.DISTINCT)
+        first = self._curr
+        right = read_right()
+        for side in (left, right):
+            if isinstance(side, SelectSyntax) and side.top is not None and side.span[1] == side.top.span[1]:
+                self._refuse_top_of_set(side.top, first, right)
+        return SetSyntax(_SET_KINDS[word, bool(everything)], left, right, self.span_since(first))
 
     def _refuse_top_of_set(self, top: TopSyntax, first: Token, right: BodySyntax) -> None:
         """ORDER BY ... LIMIT belongs to one SELECT in parentheses; behind a set operation it would belong to all."""
@@ -134,7 +146,28 @@ class QueryParser(FromParser):
             raise self.unsupported_error(
                 f"nested {written}", self.locate_token(), f"{written} must enclose the whole query"
             )
+        if self.is_at_relation():
+            return self._read_relation()
         return self._read_select()
+
+    def is_at_relation(self) -> bool:
+        """Whether the name of a relation stands for all of its rows: X [ROWS 5] UNION Y."""
+        if not self.is_at(TokenType.VAR, TokenType.IDENTIFIER):
+            return False
+        if self._index > 0 and self._tokens[self._index - 1].token_type in _SET_TOKENS:
+            return True
+        return self._next.token_type in (*_SET_TOKENS, TokenType.L_BRACKET)
+
+    def _read_relation(self) -> SelectSyntax:
+        first = self._curr
+        source = self.read_source()
+        span = self.span_since(first)
+        star = exp.Star()
+        star.meta.update(start=span[0], end=span[1] - 1)
+        return SelectSyntax(
+            span=span, distinct=False, items=(star,), from_items=(source,), sequence=None, where=None, window=None,
+            group_by=None, having=None, qualify=None, top=None, distinct_on=(), freshness=(),
+        )  # fmt: skip
 
     def _read_select(self) -> SelectSyntax:
         first = self.expect_words("SELECT")

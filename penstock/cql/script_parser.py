@@ -75,6 +75,8 @@ class ScriptParser(QueryParser):
             return self.read_query()
         if self._curr.text.upper() in ("ISTREAM", "DSTREAM", "RSTREAM"):
             return self.read_query()
+        if self.is_at_relation():
+            return self.read_query()
         raise self.expected_error("CREATE, INSERT INTO, SELECT, ISTREAM, DSTREAM or RSTREAM")
 
     def _read_create(self) -> StatementSyntax | CreateUpdatingTableSyntax:

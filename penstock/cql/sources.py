@@ -103,7 +103,7 @@ def bind_source(syntax: SourceSyntax, shorthand: Amount | None, names: Names, bi
             raise origin.error("WINDOW_ON_TABLE", message, syntax.window.span)
         return Source(alias, relation, STATIC, span=span)
     if syntax.window:
-        return Source(alias, relation, _bind_window(syntax.window.form, relation, origin), span=span)
+        return Source(alias, relation, _bind_window(syntax.window.form, relation, alias, origin), span=span)
     if shorthand:
         window = Range(convert_amount(shorthand, relation.time_type, origin))
         return Source(alias, relation, window, span=span)
@@ -134,7 +134,7 @@ def check_time_types(parts: Iterable[tuple[Source | QueryBody, Span]], origin: O
                 raise origin.error("TIME_TYPES_DIFFER", f"{message}; {counted}", span)
 
 
-def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:
+def _bind_window(syntax: WindowForm, stream: Stream, alias: str, origin: Origin) -> Window:
     match syntax:
         case Window():
             return syntax
@@ -143,7 +143,7 @@ def _bind_window(syntax: WindowForm, stream: Stream, origin: Origin) -> Window:
             return Range(convert_amount(syntax.size, stream.time_type, origin), slide)
         case RowsSyntax():
             count = _parse_row_count(syntax.count, origin)
-            by = resolve_partition(syntax.partition, stream, origin)
+            by = resolve_partition(syntax.partition, stream, origin, alias)
             return PartitionedRows(count, by) if by else Rows(count)
 
 
@@ -155,10 +155,18 @@ def _parse_row_count(amount: Amount, origin: Origin) -> int:
     return int(amount.number)
 
 
-def resolve_partition(names: tuple[Name, ...], stream: Stream, origin: Origin) -> tuple[str, ...]:
-    """The columns of PARTITION BY, as the stream spells them."""
+def resolve_partition(
+    names: tuple[Name, ...], stream: Stream, origin: Origin, alias: str | None = None
+) -> tuple[str, ...]:
+    """The columns of PARTITION BY, as the stream spells them. They can be qualified by its name or its alias."""
     spelling = {column.casefold(): column for column in stream.schema.names}
+    known_as = (stream.name.casefold(), (alias or stream.name).casefold())
     for name in names:
+        if name.qualifier is not None and name.qualifier.casefold() not in known_as:
+            message = (
+                f"PARTITION BY names a column of {name.qualifier}, but the window is that of {alias or stream.name}"
+            )
+            raise origin.error("UNKNOWN_ALIAS", message, name.span, alias=name.qualifier)
         if name.text.casefold() not in spelling:
             known = ", ".join(stream.schema.names)
             hint = suggest_similar(name.text, stream.schema.names)

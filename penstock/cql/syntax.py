@@ -11,18 +11,17 @@ from typing import Literal
 
 from sqlglot import exp
 
-from penstock.cql.bound import Emit, SeqMode, WindowKind
+from penstock.cql.bound import Emit, SeqMode, SetKind, WindowKind
 from penstock.cql.catalog import Timestamps
 from penstock.cql.errors import Span
 from penstock.cql.windows import Window
-
-SetKind = Literal["union all", "except"]
 
 
 @dataclass(frozen=True)
 class Name:
     text: str
     span: Span
+    qualifier: str | None = None
 
 
 @dataclass(frozen=True)

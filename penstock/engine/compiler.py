@@ -49,6 +49,7 @@ from penstock.ops import (
     SequenceInput,
     SequenceOperator,
     SessionOperator,
+    SetOperationOperator,
     SlidingAggregateOperator,
     UnionOperator,
     ViewOperator,
@@ -68,6 +69,7 @@ from penstock.plan import (
     RankPart,
     RelationPart,
     SequencePart,
+    SetOperationPart,
     UnionPart,
     ViewPart,
     WindowPart,
@@ -178,6 +180,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_difference(part), mode)
             case OuterJoinPart():
                 return self._compile_inserts(self._compile_outer_join(part), mode)
+            case SetOperationPart():
+                return self._compile_inserts(self._compile_set_operation(part), mode)
             case DistinctPart():
                 return self._compile_inserts(self._compile_distinct(part), mode)
             case GroupPart():
@@ -221,6 +225,14 @@ class Compiler:
             return operator
 
         return self._append_operator("except", sides, make)
+
+    def _compile_set_operation(self, part: SetOperationPart) -> ReadablePart:
+        kind, columns = part.kind, dict(part.columns)
+        return self._append_operator(
+            kind,
+            [self._compile_part(side, CHANGES) for side in part.inputs],
+            lambda id_, arcs, outlet: SetOperationOperator(id_, arcs, outlet, kind, columns, self.maintenance),
+        )
 
     def _compile_outer_join(self, part: OuterJoinPart) -> ReadablePart:
         return self._append_operator(

@@ -51,6 +51,7 @@ from penstock.ops.protocol import (
 )
 from penstock.ops.rank.operator import RankOperator
 from penstock.ops.sequence.operator import SequenceInput, SequenceOperator
+from penstock.ops.set_operation import SetOperationOperator
 from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, compute_clock_frontier
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.ops.time_window.hopping import WindowOperator
@@ -93,6 +94,7 @@ __all__ = [
     "SequenceInput",
     "SequenceOperator",
     "SessionOperator",
+    "SetOperationOperator",
     "SlidingAggregateOperator",
     "SourceOperator",
     "SplitRows",

@@ -69,7 +69,7 @@ def estimate_rows(source: Source, context: WarningContext) -> float:
 def _estimate_answer(body: QueryBody, context: WarningContext) -> float:
     """Rows in the answer of a query in FROM; conditions are assumed to leave as many as the largest input has."""
     match body:
-        case SetOperation(kind="union all"):
+        case SetOperation(kind="union all" | "union"):
             return _estimate_answer(body.left, context) + _estimate_answer(body.right, context)
         case SetOperation():
             return _estimate_answer(body.left, context)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
@@ -296,6 +296,26 @@ class DifferencePart(PlanPart):
             order.append(place)
             left.remove(place)
         return replace(self, sides=tuple(sides), order=tuple(order))
+
+
+@dataclass(frozen=True)
+class SetOperationPart(PlanPart):
+    """INTERSECT, INTERSECT ALL or EXCEPT ALL of two parts."""
+
+    distorted_as = "a set operation"
+    kind: Literal["intersect", "intersect all", "except all"]
+    sides: tuple[PlanPart, ...]
+    columns: tuple[tuple[str, pa.DataType], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return self.sides
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, sides=tuple(inputs))
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        return ExplainNode(self.kind, (), inputs)
 
 
 # ── walks ────────────────────────────────────────────────────────────────────────────────────────────────────────────

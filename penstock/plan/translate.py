@@ -34,6 +34,7 @@ from penstock.plan.query import (
     JoinPart,
     Outputs,
     PlanPart,
+    SetOperationPart,
     UnionPart,
 )
 from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
@@ -98,7 +99,14 @@ class Translation:
     def _translate_set(self, body: SetOperation) -> PlanPart:
         columns = tuple((item.name, item.expr.type) for item in body.items)
         sides = self.translate(body.left), self.translate(body.right)
-        return DifferencePart(sides, columns, (1,)) if body.kind == "except" else UnionPart(sides, columns)
+        match body.kind:
+            case "except":
+                return DifferencePart(sides, columns, (1,))
+            case "union all":
+                return UnionPart(sides, columns)
+            case "union":
+                return DistinctPart(UnionPart(sides, columns), columns)
+        return SetOperationPart(body.kind, sides, columns)
 
     def _translate_rows(self, select: Select, outputs: Outputs) -> PlanPart:
         """The rows of FROM and WHERE."""

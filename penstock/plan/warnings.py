@@ -207,7 +207,7 @@ def list_parts(body: QueryBody, reader: str | None = None) -> Iterator[JoinScope
     """The parts of a body, those of queries in FROM included. `reader` is what keeps the rows of its answer."""
     if isinstance(body, SetOperation):
         for side in (body.left, body.right):
-            yield from list_parts(side, "EXCEPT" if body.kind == "except" else reader)
+            yield from list_parts(side, reader if body.kind == "union all" else body.kind.upper())
         return
     part = JoinScope(body, _find_keeper(body, reader), reader)
     yield part

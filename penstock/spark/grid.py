@@ -57,7 +57,10 @@ def list_select_streams(body: Select) -> list[Source]:
 
 
 def has_except(body: QueryBody) -> bool:
-    return isinstance(body, SetOperation) and (body.kind == "except" or has_except(body.left) or has_except(body.right))
+    """Whether the query compares whole rows: it has a set operation other than UNION ALL."""
+    return isinstance(body, SetOperation) and (
+        body.kind != "union all" or has_except(body.left) or has_except(body.right)
+    )
 
 
 def reads_subqueries(body: QueryBody) -> bool:

@@ -110,7 +110,7 @@ def find_pin_reason(query: Query) -> str | None:
         if why is not None:
             return why
     if has_except(query.body) and find_except_dimensions(sides) is None:
-        return "EXCEPT compares whole rows, and no column of them is of one stream on every side"
+        return "a set operation compares whole rows, and no column of them is of one stream on every side"
     return None
 
 

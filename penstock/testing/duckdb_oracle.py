@@ -124,7 +124,7 @@ class _DuckDBOracle:
         if body.kind == "union all":
             both = ", ".join([*columns, BORN, DIES])
             return self.store(f"SELECT {both} FROM {left} UNION ALL SELECT {both} FROM {right}")
-        return self.store(_format_except(left, right, columns))
+        return self.store(_format_counted(left, right, columns, _COPIES[body.kind]))
 
     def store_select(self, select: Select) -> str:
         clause, resolve, born, dies = (
@@ -136,7 +136,7 @@ class _DuckDBOracle:
             shown = [f"{to_duckdb(item.expr, resolve)} AS c{place}" for place, item in enumerate(select.items)]
             rows = self.store_limited(f"SELECT {', '.join(shown)}, {born} AS {BORN}, {dies} AS {DIES} {clause}")
         if select.distinct:
-            rows = self.store(_format_except(rows, None, [f"c{place}" for place in range(len(select.items))]))
+            rows = self.store(_format_counted(rows, None, [f"c{place}" for place in range(len(select.items))]))
         return rows
 
     # ── rows below a SELECT ──────────────────────────────────────────────────────────────────────────────────────
@@ -208,9 +208,9 @@ class _DuckDBOracle:
             kept = self.store(f"SELECT {shown}, {BORN}, {DIES} FROM {numbered[side.alias]} AS {quote(side.alias)}")
             matched = self.store(f"SELECT {shown}, {interval} FROM {joined} ON {on}")
             if body.kind == "semi":
-                found = _format_except(matched, None, [*columns, '" n"'])
+                found = _format_counted(matched, None, [*columns, '" n"'])
             else:
-                found = _format_except(kept, matched, [*columns, '" n"'])
+                found = _format_counted(kept, matched, [*columns, '" n"'], _COPIES["except"])
             parts.append(f"SELECT {', '.join([*columns, BORN, DIES])} FROM ({found})")
         return self.store(" UNION ALL ".join(parts))
 
@@ -350,8 +350,18 @@ def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:
         FROM runs GROUP BY g, run ORDER BY {BORN}, {listed}"""
 
 
-def _format_except(left: str, right: str | None, columns: Sequence[str]) -> str:
-    """Each value of the left once, while a row of the left and none of the right has it; DISTINCT has no right."""
+_COPIES = {
+    "union": "CASE WHEN here + gone > 0 THEN 1 ELSE 0 END",
+    "except": "CASE WHEN here > 0 AND gone = 0 THEN 1 ELSE 0 END",
+    "except all": "greatest(here - gone, 0)",
+    "intersect": "CASE WHEN here > 0 AND gone > 0 THEN 1 ELSE 0 END",
+    "intersect all": "least(here, gone)",
+}
+"""How often a value is in the answer, if the left has it `here` times and the right `gone` times."""
+
+
+def _format_counted(left: str, right: str | None, columns: Sequence[str], copies: str = _COPIES["union"]) -> str:
+    """Each value with its copies numbered, while there are so many; DISTINCT has no right."""
     listed = ", ".join(columns)
     sides = [(left, 1, 0)] + ([(right, 0, 1)] if right is not None else [])
     events = " UNION ALL ".join(
@@ -366,13 +376,15 @@ def _format_except(left: str, right: str | None, columns: Sequence[str]) -> str:
             SELECT {listed}, instant, coalesce(lead(instant) OVER w, {MAX_TIME}) AS until,
                 sum(l) OVER w AS here, sum(r) OVER w AS gone
             FROM changes WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
+        ), copies AS (
+            SELECT *, unnest(range(CAST({copies} AS BIGINT))) AS copy FROM states
         ), marked AS (
             SELECT *, CASE WHEN lag(until) OVER w IS NOT DISTINCT FROM instant THEN 0 ELSE 1 END AS fresh
-            FROM states WHERE here > 0 AND gone = 0 WINDOW w AS (PARTITION BY {listed} ORDER BY instant)
+            FROM copies WINDOW w AS (PARTITION BY {listed}, copy ORDER BY instant)
         ), runs AS (
-            SELECT *, sum(fresh) OVER (PARTITION BY {listed} ORDER BY instant) AS run FROM marked
+            SELECT *, sum(fresh) OVER (PARTITION BY {listed}, copy ORDER BY instant) AS run FROM marked
         )
-        SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, run"""
+        SELECT {listed}, min(instant) AS {BORN}, max(until) AS {DIES} FROM runs GROUP BY {listed}, copy, run"""
 
 
 def _format_emit(rows: str, columns: Sequence[str], emit: Emit) -> str:

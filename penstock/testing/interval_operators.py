@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -51,17 +52,33 @@ def compute_distinct(rows: list[ValidRow]) -> list[ValidRow]:
     return evaluate_over_time(rows, lambda valid: {to_identity(row.values): row.values for row in valid})
 
 
-def compute_except(left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow]:
-    """Each value of the left once, while a row of the left and none of the right has it."""
+def compute_set_operation(kind: str, left: list[ValidRow], right: list[ValidRow]) -> list[ValidRow]:
+    """EXCEPT, INTERSECT and their ALL forms: each value as often as SQL says, with its copies numbered."""
     sides = [ValidRow((0, row.values), row.born, row.dies) for row in left]
     sides += [ValidRow((1, row.values), row.born, row.dies) for row in right]
 
     def at_an_instant(valid: list[ValidRow]) -> dict[Hashable, tuple[Any, ...]]:
-        gone = {to_identity(row.values[1]) for row in valid if row.values[0] == 1}
-        here = {to_identity(row.values[1]): row.values[1] for row in valid if row.values[0] == 0}
-        return {name: row for name, row in here.items() if name not in gone}
+        counts = [Counter(to_identity(row.values[1]) for row in valid if row.values[0] == side) for side in (0, 1)]
+        values = {to_identity(row.values[1]): row.values[1] for row in valid}
+        return {
+            (name, copy): row
+            for name, row in values.items()
+            for copy in range(count_copies(kind, counts[0][name], counts[1][name]))
+        }
 
     return evaluate_over_time(sides, at_an_instant)
+
+
+def count_copies(kind: str, left: int, right: int) -> int:
+    """How often a value is in the answer of a set operation."""
+    match kind:
+        case "except":
+            return int(left > 0 and not right)
+        case "except all":
+            return max(left - right, 0)
+        case "intersect":
+            return int(left > 0 and right > 0)
+    return min(left, right)
 
 
 def compute_groups(

@@ -41,8 +41,8 @@ from penstock.testing.interval_operators import (
     FOREVER,
     ValidRow,
     compute_distinct,
-    compute_except,
     compute_groups,
+    compute_set_operation,
     list_change_times,
 )
 from penstock.testing.row_evaluator import Env, Evaluator, Row, compile_expr, from_plain, to_comparison_key, to_plain
@@ -137,7 +137,12 @@ def _compute_answer(
         pool = _list_valid_tuples(body.source, given, limit, classes)
         return transform_rows(body, [ValidRow((each.row,), each.born, each.dies) for each in pool])
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
-    return left + right if body.kind == "union all" else compute_except(left, right)
+    match body.kind:
+        case "union all":
+            return left + right
+        case "union":
+            return compute_distinct(left + right)
+    return compute_set_operation(body.kind, left, right)
 
 
 def _compute_outer_join(

@@ -16,6 +16,7 @@ from penstock.testing.oracle import TooManyRows, expected
 from penstock.testing.query_text import random_window
 
 JOINS = ("JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN")
+SET_OPERATIONS = ("UNION ALL", "EXCEPT", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT ALL")
 ATTEMPTS = 15
 NUMBERS = ("x", "y", "z", "id")
 """The columns of every generated stream that are integers."""
@@ -137,10 +138,10 @@ class RelationWriter:
 
     def _write_body(self, depth: int) -> str:
         rng = self.rng
-        kind = rng.choice(("select", "select", "select", "group", "distinct", "union", "except"))
-        if kind in ("union", "except"):
+        kind = rng.choice(("select", "select", "select", "group", "distinct", "set", "set"))
+        if kind == "set":
             left, right = (self._write_select(self._write_from(depth)) for _ in range(2))
-            return f"{left} {'UNION ALL' if kind == 'union' else 'EXCEPT'} {right}"
+            return f"{left} {rng.choice(SET_OPERATIONS)} {right}"
         source = self._write_from(depth)
         if kind == "group":
             return self._write_group(source)
