@@ -161,7 +161,8 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
         return SavedState(entry["values"], {name: tables[number] for name, number in entry["tables"].items()})
 
     def source(entry: Mapping[str, Any]) -> SavedSource:
-        declared = {**entry["stream"], "required": tuple(entry["stream"].get("required", ()))}
+        declared: dict[str, Any] = dict(entry["stream"])
+        declared |= {name: tuple(value) for name, value in declared.items() if isinstance(value, list)}
         declared["key"] = tuple(entry["stream"].get("key", ()))
         declared.pop("rejects", None)  # only a pipeline on Spark has them
         stream = Stream(schema=tables[entry["schema"]].schema, **declared)
