@@ -29,7 +29,8 @@ class EqualityClass:
 
     @property
     def type(self) -> pa.DataType:
-        return self.terms[0][1].type
+        """The widest type of the terms: they may be integers, or floats, of different widths."""
+        return max((term.type for _, term in self.terms), key=_measure_width)
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,10 @@ def match_equality(predicate: Expr) -> tuple[Term, Term] | None:
     if any(len(owner) != 1 for owner in owners) or owners[0] == owners[1]:
         return None
     return (next(iter(owners[0])), left), (next(iter(owners[1])), right)
+
+
+def _measure_width(type_: pa.DataType) -> int:
+    return int(type_.bit_width) if pa.types.is_integer(type_) or pa.types.is_floating(type_) else 0
 
 
 def _strip_casts(term: Expr) -> Expr:

@@ -248,3 +248,16 @@ def test_full_join_tells_rows_of_both_sides_apart() -> None:
     none = pa.table({"ts": [1], "k": [1], "v": pa.array([None], pa.int64())})
     found = [eng.push({"A": none, "B": none}), eng.flush()]
     assert sum(out["q"].num_rows for out in found) == 2
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("int", "bigint"), ("smallint", "int"), ("float", "double")])
+def test_snapshot_of_keys_of_different_widths(narrow: str, wide: str) -> None:
+    """A class of join terms had the type of its first term: a snapshot failed on values of the others."""
+    eng = make_engine()
+    large: Any = {"bigint": 2**62, "int": 2**31 - 1, "double": 1e300}[wide]
+    eng.stream("A", {"ts": "bigint", "k": narrow}, time="ts")
+    eng.stream("B", {"ts": "bigint", "k": wide}, time="ts")
+    eng.query("q", "SELECT A.ts AS a, B.ts AS b FROM A [RANGE 9], B [RANGE 9] WHERE A.k = B.k")
+    eng.push({"A": [{"ts": 1, "k": 1}], "B": [{"ts": 1, "k": large}, {"ts": 2, "k": 1}]})
+    eng = type(eng).restore(eng.snapshot())
+    assert eng.flush()["q"].to_pylist() == [{"a": 1, "b": 2, "_ts": 2}]
