@@ -183,4 +183,6 @@ def test_every_condition_is_documented() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/*.cql")), ids=lambda path: path.name)
 def test_examples_have_no_warnings(path: Path) -> None:
-    assert list_script_warnings(read_script(path)) == ()
+    """Nexmark's texts join and group streams without a window."""
+    expected = {"UNBOUNDED_STATE"} if path.name == "nexmark.cql" else set()
+    assert {warning.condition for warning in list_script_warnings(read_script(path))} == expected
