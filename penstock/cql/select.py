@@ -324,6 +324,8 @@ class _SelectBinder:
         binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases)
 
         def bind(node: exp.Expr) -> Expr:
+            if isinstance(node, exp.Column) and not node.table and node.name.casefold() in aliases:
+                return aliases[node.name.casefold()]  # as in SQL, an output column hides those of FROM
             key = binder.bind_value(node)
             if isinstance(node, exp.Literal) and isinstance(key, Literal) and isinstance(key.value, int):
                 if not 1 <= key.value <= len(items):

@@ -51,6 +51,11 @@ def test_limit_with_offset() -> None:
     assert run("SELECT x FROM s ORDER BY x DESC FETCH FIRST 1 ROWS ONLY") == [(10, 1), (30, 2)]
 
 
+def test_order_by_an_output_column_that_hides_one_of_from() -> None:
+    assert run("SELECT -x AS x FROM s WHERE k = 1 ORDER BY x LIMIT 1") == [(-10, 1), (-30, 2)]
+    assert run("SELECT DISTINCT -x AS x FROM s WHERE k = 1 ORDER BY x LIMIT 1") == [(-10, 1), (-30, 2)]
+
+
 def test_explain_names_the_kept_ranks() -> None:
     engine = make_engine()
     engine.query("q", f"SELECT k FROM (SELECT *, {RANK} AS rn FROM s) WHERE rn <= 10")
