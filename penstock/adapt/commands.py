@@ -362,6 +362,8 @@ StartCommand = AddQuery | DeriveStream
 QueryCommand = (
     StartCommand | AlterQuery | DropQuery | Migrate | SetPolicy | ShedLoad | SetBudget | SetSchedule | Reslice
 )
+EngineCommand = Migrate | SetPolicy | ShedLoad | SetBudget | SetSchedule | Reslice
+"""The commands that change engines alone: neither which rows a query reads nor where they go."""
 TimeCommand = Begin | AdvanceStream | EndStreams
 Command = QueryCommand | TimeCommand
 AdaptCommand = Migrate | SetPolicy | Reslice | ShedLoad

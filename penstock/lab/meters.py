@@ -21,6 +21,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS = 900
+_EXECUTOR_ID = b"--executor-id"
 
 
 class MeteredQuery(Protocol):
@@ -96,6 +97,21 @@ def kill_workers() -> None:
                 os.kill(pid, signal.SIGKILL)
         except OSError:
             continue
+
+
+def kill_executor() -> int:
+    """Kill the executor with the smallest id of this process's local cluster, which starts another; returns its id."""
+    found: dict[int, int] = {}
+    for pid in _list_descendants():
+        try:
+            command = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if _EXECUTOR_ID in command:
+            found[int(command[command.index(_EXECUTOR_ID) + 1])] = pid
+    number = min(found)
+    os.kill(found[number], signal.SIGKILL)
+    return number
 
 
 def _list_descendants() -> dict[int, _Process]:

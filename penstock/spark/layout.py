@@ -14,11 +14,13 @@ from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql import Query, QueryBody, RowTransform, Select, SetOperation, Source, Stream, Subquery, Window
-from penstock.errors import InternalError, UnsupportedError
+from penstock.cql import Query, Select, Source, Stream, Window
+from penstock.errors import InternalError
 from penstock.expr import Expr, find_columns
 from penstock.plan import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
+from penstock.spark.derived_copies import complete_copies
+from penstock.spark.from_items import map_sources
 from penstock.spark.grid import count_items, list_selects
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.placement import Placement
@@ -83,10 +85,12 @@ class StreamInlet:
 class Layout:
     """Placements and inlets of a spec, computed from it alone.
 
-    The queries of its spec have the numbers of their inlets: those that the given spec has, and new ones for others.
+    The queries of its spec have the numbers of their inlets: those that the given spec has, and new ones for others. It
+    has the copies of derived streams that queries need; see `derived_copies`.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
+        spec = complete_copies(spec)
         self.spec = spec
         self.placements: dict[str, Placement] = place_queries(spec.bound_queries, spec.derived_streams, spec.cells)
         self._derived_readers = self._find_readers()
@@ -103,17 +107,11 @@ class Layout:
 
     def _find_readers(self) -> dict[str, list[tuple[str, Source]]]:
         """For every derived stream, the queries that read it and their FROM items."""
-        since = {query.name: query.since for query in self.spec.queries}
         found: dict[str, list[tuple[str, Source]]] = {name: [] for name in self.spec.derived_streams}
         for name, query in self.spec.bound_queries.items():
             for source in query.body.inputs:
                 stream = source.relation.name
                 if stream in found:
-                    if since[name] != since[stream]:
-                        message = (
-                            f"{name} reads the derived stream {stream}, which began earlier; declare both together"
-                        )
-                        raise UnsupportedError("DERIVED_EARLIER", message, stream=stream)
                     found[stream].append((name, source))
         return found
 
@@ -227,28 +225,6 @@ def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozense
     return frozenset(column.name for expr in exprs for column in find_columns(expr) if column.alias == alias)
 
 
-def map_sources(body: QueryBody, change: Callable[[Source], Source]) -> QueryBody:
-    """A query body with every FROM item changed, in the order of the text."""
-    if isinstance(body, SetOperation):
-        left = map_sources(body.left, change)
-        return replace(body, left=left, right=map_sources(body.right, change))
-    if isinstance(body, RowTransform):
-        return replace(body, source=change(_map_subquery(body.source, change)))
-    sources = body.sources if isinstance(body, Select) else (body.left, body.right)
-    below = [_map_subquery(source, change) for source in sources]
-    changed = tuple(map(change, below))
-    if isinstance(body, Select):
-        return replace(body, sources=changed)
-    return replace(body, left=changed[0], right=changed[1])
-
-
-def _map_subquery(source: Source, change: Callable[[Source], Source]) -> Source:
-    relation = source.relation
-    if not isinstance(relation, Subquery):
-        return source
-    return replace(source, relation=replace(relation, body=map_sources(relation.body, change)))
-
-
 def number_inlets(layout: Layout, config: PipelineConfig, key: Callable[[StreamScan], Hashable]) -> PipelineConfig:
     """A config with the queries of a layout; those without inlets get new ones. FROM items of one `key` share one."""
     used = {number for query in config.queries for number in query.inlets}
@@ -272,8 +248,9 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 def get_layout(spec: PipelineSpec) -> Layout:
-    """The layout of a spec, computed once in a worker for the present spec."""
+    """The layout of a spec; a worker keeps the last two, because commands change that of a micro-batch."""
     if spec.id not in _LAYOUTS:
-        _LAYOUTS.clear()
+        for old in list(_LAYOUTS)[:-1]:
+            del _LAYOUTS[old]
         _LAYOUTS[spec.id] = Layout(spec)
     return _LAYOUTS[spec.id]

@@ -36,6 +36,7 @@ from penstock.cql import (
     Query,
     Stream,
     Timestamps,
+    bind_query,
     build_schema,
     describe_changes,
     describe_stream,
@@ -299,6 +300,11 @@ class Pipeline:
             return command
         catalog = self._build_spec(1, self._config).catalog
         return replace(command, text=self._views.inline(command.text, catalog))
+
+    def bind(self, text: str) -> Query:
+        """A query text with its names resolved, those of views and derived streams too."""
+        catalog = self._build_spec(1, self._config).catalog
+        return bind_query(self._views.inline(text, catalog), catalog)
 
     def _bind_query(self, name: str) -> Query:
         return self._build_spec(1, self._config).bound_queries[name]

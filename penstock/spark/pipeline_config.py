@@ -56,6 +56,8 @@ class QuerySpec:
     """Whether it was added while running: a later start continues it, although the pipeline does not declare it."""
     sink: Connector | None = None
     """The sink of a query that was added while running, if it can be made again from a description."""
+    copy_of: str | None = None
+    """The derived stream that it derives again, for queries that began later; see `derived_copies`."""
 
     @property
     def budget(self) -> SetBudget | None:
@@ -79,6 +81,11 @@ class QuerySpec:
         if self.budget != old.budget:
             found += [ShedLoad(self.name, None), *([] if self.budget is None else [self.budget])]
         return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Without `copy_of` if it is no copy: so most checkpoints are readable by versions that have no copies."""
+        entry = asdict(self)
+        return entry if self.copy_of is not None else {key: entry[key] for key in entry if key != "copy_of"}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> QuerySpec:
@@ -119,7 +126,10 @@ class PipelineConfig:
         return replace(self, queries=(*self.queries, new))
 
     def alter_query(self, name: str, text: str, plan: str | None, *, since: int) -> PipelineConfig:
-        """With another text for a query. It is a new query for the cells: its windows begin empty."""
+        """With another text for a query. It is a new query for the cells: its windows begin empty.
+
+        The driver keeps its windows where it can; see `driver.query_comparison.alter_query`.
+        """
         old = self.find_query(name)
         if old.derived:
             message = f"{old.name} is a stream that other queries may read; stop the run and declare it again"
@@ -159,7 +169,7 @@ class PipelineConfig:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "queries": [asdict(query) for query in self.queries],
+            "queries": [query.as_json() for query in self.queries],
             "orders": [list(encode_command(order)) for order in self.orders],
             "next_inlet": self.next_inlet,
         }

@@ -150,7 +150,7 @@ def _read_state(spark: SparkSession, place: str, record: PipelineRecord) -> tupl
             continue
         headers.append(StateHeader.decode(parts[key, *HEADER_KEY]))
         for item in headers[-1].segments:
-            for inlet, blob in split_blobs(parts[key, item.first, item.last]).items():
+            for inlet, blob in split_blobs(parts[key, *item.key]).items():
                 if inlet in record.inlets and record.inlets[inlet].is_owner(number):
                     rows.setdefault(inlet, []).append(decode_table(blob).select(list(record.inlets[inlet].columns)))
     return headers, {inlet: pa.concat_tables(tables).combine_chunks() for inlet, tables in rows.items()}

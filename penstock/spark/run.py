@@ -82,7 +82,8 @@ class Run(QueryHandle, RunCommands):
 
         - `budgets`: the queries that shed work.
         - `notices`: streams that hold others back, late rows, units of time; see docs/troubleshooting.md.
-        - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was.
+        - `evolved`: a sentence for each part of the checkpoint that this start did not continue as it was, and for
+          each query that `alter` changed: whether it keeps its windows.
         - `heartbeat`: heartbeats sent, failed attempts and the last error; None if no stream is advanced by a clock.
         - `rejected_commands`: files in the checkpoint that were not commands when the run started.
         """
@@ -90,7 +91,7 @@ class Run(QueryHandle, RunCommands):
             **super().status,
             "budgets": self._batch_sink.list_budgets(),
             "notices": self._batch_sink.list_notices(),
-            "evolved": list(self._started.notes),
+            "evolved": [*self._started.notes, *self._batch_sink.list_notes()],
             "heartbeat": None if self._heartbeat is None else self._heartbeat.report(),
             "rejected_commands": self._started.command_log.rejected,
         }

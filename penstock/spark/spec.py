@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.adapt import EngineOrder
-from penstock.cql import Catalog, Query, Stream, Table, bind_query, build_schema, format_type
+from penstock.cql import Catalog, Query, Source, Stream, Table, bind_query, build_schema, format_type
+from penstock.spark.from_items import map_sources
 from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.static_tables import StaticTable
@@ -69,7 +70,7 @@ class PipelineSpec:
         for name, table in self.tables.items():
             catalog.relations.add(Table(name, table.schema))
         for query in self.queries:
-            if query.derived:
+            if query.derived and query.copy_of is None:
                 catalog.relations.add(Stream(query.name, bind_query(query.text, catalog).schema, "_ts"))
         return catalog
 
@@ -80,7 +81,20 @@ class PipelineSpec:
 
     @cached_property
     def bound_queries(self) -> dict[str, Query]:
-        return {query.name: bind_query(query.text, self.catalog) for query in self.queries}
+        return {query.name: self.bind(query) for query in self.queries}
+
+    def bind(self, query: QuerySpec) -> Query:
+        """A query with its names resolved. In place of derived streams it reads the copies that began with it."""
+        copies = {each.copy_of: each.name for each in self.queries if each.copy_of and each.since == query.since}
+
+        def read_copy(source: Source) -> Source:
+            relation = source.relation
+            if not isinstance(relation, Stream) or relation.name not in copies:
+                return source
+            return replace(source, relation=replace(relation, name=copies[relation.name]))
+
+        bound = bind_query(query.text, self.catalog)
+        return replace(bound, body=map_sources(bound.body, read_copy)) if copies else bound
 
     def describe(self) -> dict[str, Any]:
         """The declarations that must not change within a checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from cell_runs import (
@@ -137,6 +138,26 @@ def test_segments_have_a_size_limit() -> None:
     assert len(segments) < 30
     assert most < 2 * limit
     assert sum(segment.rows for segment in segments) == 2 * 6000
+
+
+def test_large_micro_batch_is_stored_in_parts() -> None:
+    """No value in Spark's state is much larger than the limit, and a cell that is rebuilt from the parts is exact."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    query = "SELECT A.ts AS a, B.ts AS b FROM A [ROWS 700], B [RANGE 50000] WHERE A.k = B.k"
+    rng = np.random.default_rng(1)
+    steps = [Push({name: pa.table([range(at, at + 2000), rng.integers(0, 900, 2000)], schema=schema) for name in "AB"})
+             for at in range(0, 12_000, 2000)]  # fmt: skip
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, query, "", tuple(steps))
+    limit = 10_000
+    maintenance = replace(SHIPPED, segment_bytes=limit, newest_segments=0, lineage=4)
+    cluster = Cluster(replace(build_spec(case, {"q": query}, 1), maintenance=maintenance), workers=3)
+    outputs = [row for at, step in enumerate(steps) for row in cluster.push(step, lambda at=at: (0, 1, 0, 1, 2, 2)[at])]
+    check(0, case, cluster, outputs, {"q": query})
+    assert cluster.cache_outcomes == ["new", "rebuild", "catch-up", "catch-up", "rebuild", "hit"]
+    header = StateHeader.decode(*cluster.states[0].map[HEADER_KEY])
+    assert len({segment.key for segment in header.segments}) == len(header.segments) > 20
+    assert {segment.key for segment in header.segments} == cluster.states[0].map.keys() - {HEADER_KEY}
+    assert max(len(value) for (value,) in cluster.states[0].map.values()) < 2 * limit
 
 
 def test_cut_rows_keeps_order_and_limit() -> None:

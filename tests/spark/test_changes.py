@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_support import build_pipeline, merge_pushes, run_embedded, write_case
+from spark_support import build_pipeline, drain, merge_pushes, read_stream, run_embedded, write_case, write_file
 
 import penstock as ps
 from penstock.spark import sinks
@@ -104,3 +104,32 @@ def test_plan_and_commands_survive_restart(spark: Any, tmp_path: Path) -> None:
     assert [(query.name, query.plan) for query in ledger.schedule.last.queries] == [("Q", case.plan)]
     assert [order.key for order in ledger.schedule.last.orders] == ["schedule"]
     assert difference(pa.concat_tables([answers["q"].table(), more["Q"].table()]), case.expected) is None
+
+
+def test_altered_query_looks_back(spark: Any, tmp_path: Path) -> None:
+    """A shorter window keeps its rows, in engines that restart too; a longer one starts empty and says so."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    pipe, answers = ps.Pipeline(spark), sinks.memory()
+    pipe.stream("s", read_stream(spark, schema, tmp_path / "s"), "ts")
+    text = "SELECT a.ts AS x, b.ts AS y FROM s [RANGE {0}] AS a, s [RANGE {0}] AS b WHERE a.k = b.k AND a.ts < b.ts"
+    pipe.query("q", text.format(9), sink=answers)
+    pipe.view("counts", "SELECT k, COUNT(*) AS n FROM s [RANGE 5] GROUP BY k")
+    run = pipe.start(tmp_path / "ck", cells=2)
+    try:
+        for number, (time, window) in enumerate(((0, 9), (4, 5), (8, 7))):
+            if number:
+                run.alter("Q", text.format(window))
+            write_file(tmp_path / "s" / f"{number}.parquet", pa.table([[time], [1]], schema=schema), number)
+            run.processAllAvailable()
+        assert run.queries["q"].text == text.format(7)
+        totals = sinks.memory()
+        run.add("totals", "SELECT n FROM counts EMIT CHANGES", sink=totals)
+        write_file(tmp_path / "s" / "3.parquet", pa.table([[30], [1]], schema=schema), 3)
+        run.processAllAvailable()
+        assert [note.partition(": ")[0] for note in run.status["evolved"]] == [
+            "query q is changed and keeps its windows", "query q is changed and starts with empty windows"
+        ]  # fmt: skip
+    finally:
+        drain(run, finish=True)
+    assert [(row["x"], row["y"]) for row in answers.table().to_pylist()] == [(0, 4)]
+    assert [(row["n"], row["_op"], row["_ts"]) for row in totals.table().to_pylist()] == [(1, "+", 30), (1, "-", 35)]

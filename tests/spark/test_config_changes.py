@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow as pa
 import pytest
-from cell_runs import list_pushes, push_until_committed
+from cell_runs import check, list_pushes, push_until_committed
 from cell_support import Cluster, build_spec
 from spark_support import merge_pushes, run_embedded
 
@@ -24,6 +26,8 @@ from penstock.adapt import (
 )
 from penstock.adapt.commands import Reslice
 from penstock.cql import Stream
+from penstock.spark.control_command import ControlCommand
+from penstock.spark.driver.query_comparison import alter_query
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig, QuerySpec
 from penstock.spark.worker.cell_state import CellCache, OutputRow
@@ -134,6 +138,112 @@ def test_query_budget_separates_shared_join(order: tuple[str, str]) -> None:
     assert ways[3] == "rebuild"  # a change in place would have limited both
     assert ways[6] == ways[13] == "rebuild"
     assert ways.count("rebuild") == 3
+
+
+def test_cells_obey_commands_to_engines_at_once() -> None:
+    """A budget counts in the micro-batch that holds it; a command after an added query waits for that query."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    text = "SELECT A.k FROM A [RANGE 5], B [RANGE 5] WHERE A.k = B.k"
+    case = Case(0, tuple(Stream(name, schema, "ts") for name in "AB"), {}, text, "", ())
+    cluster = Cluster(build_spec(case, {"q": text}, 2))
+    inbox: dict[int, list[QueryCommand]] = {
+        8: [SetBudget(4.0)], 11: [SetBudget(None), Migrate("q", "(B A)"), SetPolicy("q", "jit"), SetSchedule("rr")],
+        14: [AddQuery("late", text), SetBudget(4.0)],
+    }  # fmt: skip
+    counts, last = [], -1
+    for number in range(18):
+        commands = [ControlCommand(last + place, each) for place, each in enumerate(inbox.get(number, []), 1)]
+        last += len(commands)
+        rows = pa.table({"ts": [number] * 40, "k": [at % 10 for at in range(40)]}, schema=schema)
+        out = cluster.push(Push({"A": rows, "B": rows}), commands=commands)
+        counts.append(sum(table.num_rows for table in cluster.decode_tables(out, "result", "q")))
+        spec = cluster.layout.spec  # what the driver does at the end of the micro-batch
+        config = reduce(lambda config, each: each.command.configure(config, number), commands, spec.config)
+        cluster.layout = Layout(spec.with_config(config))
+    full = counts[7]
+    assert all(count < full for count in counts[8:11])
+    assert counts[11:15] == [full] * 4
+    assert all(count < full for count in counts[15:])
+    assert cluster.cache_outcomes == ["new"] * 2 + ["hit"] * 34
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_engine_commands_under_faults(seed: int) -> None:
+    """Commands in micro-batches that fail and are repeated change no result, also where engines are rebuilt."""
+    rng = random.Random(seed)
+    case = merge_pushes(random_case(seed, limit=400, late=False), 10)
+    queries = {"q": case.query, "q0": another_query(case, 10 * seed)}
+    cluster = Cluster(build_spec(case, queries, rng.choice((1, 2, 3))), workers=2)
+    outputs: list[OutputRow] = []
+    for number, step in enumerate(list_pushes(case)):
+        policy, strategy = rng.choice(("eager", "lazy", "jit", "none")), rng.choice(("dfs", "bfs", "rr"))
+        chosen: list[QueryCommand] = rng.sample(
+            [SetPolicy("q0", policy), SetSchedule(strategy), Migrate("q", case.plan)], rng.randrange(3)
+        )
+        commands = [ControlCommand(10 * number + place, each) for place, each in enumerate(chosen)]
+        outputs += push_until_committed(cluster, step, rng, commands)
+        spec = cluster.layout.spec
+        config = reduce(lambda config, command: command.configure(config, number), chosen, spec.config)
+        cluster.layout = Layout(spec.with_config(config))
+    check(seed, case, cluster, outputs, queries)
+
+
+ALTERED = (
+    ("SELECT A.k, A.n FROM A [RANGE 9], B [RANGE 7] WHERE A.k = B.k", "keeps its windows"),
+    ("SELECT A.k, B.n FROM A [RANGE 9], B [RANGE 9] WHERE A.k = B.k AND B.n > 2", "keeps its windows"),
+    ("SELECT b.k, a.n FROM A [RANGE 5] AS a, B [NOW] AS b WHERE b.k = a.k AND a.n < 6", "keeps its windows"),
+    ("SELECT A.k, COUNT(*) AS n FROM A [RANGE 9], B [RANGE 9] WHERE A.k = B.k GROUP BY A.k", "keeps its windows"),
+    ("SELECT A.k, A.n FROM A [RANGE 9], B [RANGE 10] WHERE A.k = B.k", "holds more rows"),
+    ("SELECT A.k, A.n FROM A [RANGE 9], B [ROWS 3] WHERE A.k = B.k", "starts with empty windows"),
+    ("SELECT B.k, B.n FROM B [RANGE 9]", "reads other streams"),
+)
+
+
+@pytest.mark.parametrize("number", range(len(ALTERED)))
+def test_altered_query_keeps_windows_that_suffice(number: int) -> None:
+    """Results that become certain later are those of the new text over all rows, or over those from the change on."""
+    rng = random.Random(number)
+    old = "SELECT A.k, A.n + B.n AS n FROM A [RANGE 9], B [RANGE 9] WHERE A.k = B.k"
+    text, outcome = ALTERED[number]
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("n", pa.int64())])
+
+    def draw(at: int) -> pa.Table:
+        ts = sorted(at * 5 + rng.randrange(8) for _ in range(10))
+        return pa.table({"ts": ts, "k": rng.choices(range(4), k=10), "n": rng.choices(range(9), k=10)}, schema=schema)
+
+    steps = tuple(Push({"A": draw(at), "B": draw(at)}) for at in range(14))
+    case = Case(0, tuple(Stream(name, schema, "ts", 4) for name in "AB"), {}, old, "", steps)
+    cluster = Cluster(build_spec(case, {"q": old, "other": old}, rng.choice((1, 2, 3))), workers=2)
+    parts: list[list[OutputRow]] = []
+    for at, step in enumerate(steps):
+        if at == 7:
+            config, note = alter_query(cluster.layout, AlterQuery("q", text), 1)
+            assert outcome in note
+            cluster.layout = Layout(cluster.layout.spec.with_config(config))
+        parts.append(push_until_committed(cluster, step, rng))
+    wanted = [_list_results(case, old, steps, 7), _list_results(case, text, steps, 7)]
+    if outcome != "keeps its windows":
+        wanted[1] = _list_results(case, text, steps[7:], 0)
+    for found, table in zip((parts[:7], parts[7:]), (wanted[0][0], wanted[1][1]), strict=True):
+        flat = [row for part in found for row in part]
+        tables = [table.slice(0, 0), *cluster.decode_tables(flat, "result", "q")]
+        assert difference(pa.concat_tables(tables), table) is None
+    whole = [row for part in parts for row in part]
+    before, after = wanted[0]
+    assert difference(
+        pa.concat_tables(cluster.decode_tables(whole, "result", "other")), pa.concat_tables([before, after])
+    ) is None  # fmt: skip
+
+
+def _list_results(case: Case, text: str, steps: Sequence[Push], change: int) -> tuple[pa.Table, pa.Table]:
+    """The results of a text over the steps: those before a step, and those from it on."""
+    engine = ps.Engine()
+    for stream in case.declarations:
+        engine.declare(stream)
+    engine.query("q", text)
+    tables = [engine.push(step.batches)["q"] for step in steps]
+    empty = tables[0].slice(0, 0)
+    return pa.concat_tables([empty, *tables[:change]]), pa.concat_tables([empty, *tables[change:]])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -13,7 +13,7 @@ import pytest
 from spark_support import drain, read_stream, wait_until, write_file
 
 import penstock as ps
-from penstock.adapt import AdvanceStream, Begin, EndStreams
+from penstock.adapt import AdvanceStream, Begin, DropQuery, EndStreams, SetSchedule
 from penstock.spark import sinks
 from penstock.spark.control_command import ControlCommand
 from penstock.spark.control_source import ControlReader
@@ -67,6 +67,16 @@ def test_uncommitted_commands_are_repeated_after_restart(tmp_path: Path) -> None
     assert reader.latestOffset({"logOffset": 3}) == {"command": 7}
     with pytest.raises(ps.InternalError, match="COMMAND_MISSING"):
         reader.partitions({"command": 7}, {"command": 8})
+
+
+def test_query_commands_of_an_ended_run_have_no_effect(tmp_path: Path) -> None:
+    log = CommandLog(Folder(str(tmp_path)))
+    for command in (SetSchedule("bfs"), AdvanceStream("s", 5), DropQuery("q")):
+        log.append(command)
+    again = CommandLog(Folder(str(tmp_path)))
+    found = read_commands(ControlReader(str(again.spool), (7,)), -1, 3)
+    assert [each.command for each in found] == [Begin(), Begin(), AdvanceStream("s", 5), Begin()]
+    assert again.rejected == 0
 
 
 def test_numbers_go_on_when_all_commands_are_done(tmp_path: Path) -> None:

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cell_runs import push_until_committed
 from cell_support import Cluster
 from spark_support import read_stream, write_file
 
 import penstock as ps
+from penstock.adapt import AddQuery, AlterQuery, DropQuery
 from penstock.cql import Stream
 from penstock.spark import sinks
+from penstock.spark.driver.query_comparison import alter_query
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
-from penstock.spark.worker.cell_state import HEADER_KEY, StateHeader
+from penstock.spark.worker.cell_state import HEADER_KEY, OutputRow, StateHeader
 from penstock.testing import Push, difference
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("id", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
@@ -87,6 +90,37 @@ def test_derived_streams_exact_under_faults(seed: int) -> None:
     assert {"hit", "rebuild"} <= set(cluster.cache_outcomes)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_added_readers_see_what_is_derived_later(seed: int) -> None:
+    """A query added while running reads what is derived from rows that come later, also in rebuilt cells."""
+    rng = random.Random(seed)
+    first, late, altered = rng.sample(sorted(set(READERS) - {"alone"}), 3)
+    made, given = build_spec([first, late, altered], rng.choice((1, 2, 3, 4))), draw_pushes(seed)
+    text = made.config.find_query(altered).text
+    old = made.config.drop_query(late).drop_query(altered).add_query(altered, text, None, None, since=0, derived=False)
+    cluster = Cluster(made.with_config(old), workers=2)
+    parts: list[list[OutputRow]] = []
+    for at, step in enumerate(given):
+        config = cluster.layout.spec.config
+        if at == 4:
+            config = AddQuery(late, READERS[late]).configure(config, 1)
+        if at == 6:
+            config, note = alter_query(cluster.layout, AlterQuery(altered, READERS[altered]), 2)
+            assert "starts with empty windows: it reads a derived stream" in note
+        if at == 11:
+            config = DropQuery(late).configure(config, 3)
+        cluster.layout = Layout(cluster.layout.spec.with_config(config))
+        parts.append(push_until_committed(cluster, step, rng))
+    wanted = {first: [given], late: [given[4:11]], altered: [given[:6], given[6:]]}
+    for name, runs in wanted.items():
+        tables = [run_embedded(made, run)[name] for run in runs]
+        found = [tables[0].slice(0, 0), *cluster.decode_tables([row for part in parts for row in part], "result", name)]
+        fault = difference(pa.concat_tables(found), pa.concat_tables(tables))
+        assert fault is None, f"seed {seed}, {made.cells} cells, {name}\n{fault}"
+    copies = {(query.copy_of, query.since) for query in cluster.layout.spec.queries if query.copy_of}
+    assert {since for _, since in copies} == {2}
+
+
 def describe_placement(*readers: str) -> dict[str, str]:
     return {name: str(placement) for name, placement in Layout(build_spec(list(readers), 4)).placements.items()}
 
@@ -120,12 +154,17 @@ def test_inputs_of_derived_stream_are_freed(readers: list[str], most: int) -> No
 
 
 def test_pipeline_with_derived_stream(spark: Any, tmp_path: Path) -> None:
-    given = draw_pushes(5, 3)
+    given = draw_pushes(5, 5)
     pipe = ps.Pipeline(spark)
     for stream in STREAMS:
         pipe.stream(stream.name, read_stream(spark, SCHEMA, tmp_path / stream.name), "ts")
-        for number, step in enumerate(given):
-            write_file(tmp_path / stream.name / f"{number}.parquet", step.batches[stream.name], number)
+
+    def write_step(step: Push, number: int) -> None:
+        for name, table in step.batches.items():
+            write_file(tmp_path / name / f"{number}.parquet", table, number)
+
+    for number in range(2):
+        write_step(given[number], number)
     pipe.derive("pairs", PAIRS)
     with pytest.raises(ps.QueryError, match="DUPLICATE_NAME"):
         pipe.table("Pairs", pa.table({"x": [1]}))
@@ -138,14 +177,25 @@ def test_pipeline_with_derived_stream(spark: Any, tmp_path: Path) -> None:
     run = pipe.start(tmp_path / "ck", cells=2)
     try:
         run.processAllAvailable()
-        with pytest.raises(ps.UnsupportedError, match="DERIVED_EARLIER"):
-            run.add("ends", READERS["ends"])
+        run.add("ends", READERS["ends"], sink=sinks.parquet(str(tmp_path / "ends")))
+        write_step(given[2], 2)
+        run.processAllAvailable()
         with pytest.raises(ps.QueryError, match="DERIVED_STREAM"):
             run.drop("pairs")
         metrics = run.metrics()["queries"]
     finally:
         run.stop()
+    for number in (3, 4):  # the stream that the added query reads continues after a restart
+        write_step(given[number], number)
+    run = pipe.start(tmp_path / "ck")
+    try:
+        run.processAllAvailable()
+        assert not run.status["evolved"]
+    finally:
+        run.stop()
     wanted = run_embedded(build_spec(["rows", "joined"], 2), given)
+    later = run_embedded(build_spec(["ends"], 2), given[2:])["ends"]
+    assert difference(pq.read_table(tmp_path / "ends"), later) is None
     for name, sink in answers.items():
         assert difference(sink.table(), wanted[name]) is None
     assert metrics["pairs"]["emitted"] >= metrics["rows"]["emitted"] > 0

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inspect_spark import list_local_properties
 from notebook import show_html
 from spark_support import write_file
 
@@ -131,3 +132,37 @@ def test_with_block_stops_after_errors(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ps.PenstockError, match="the sink is full"):
         use(None)
     assert not any(run.isActive for run in runs)
+
+
+def test_session_is_left_as_it_was(spark: Any, tmp_path: Path) -> None:
+    """Settings and local properties of the session are the user's own after a start and after a stop."""
+    write_rows(tmp_path)
+    mine = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7",
+            "spark.sql.streaming.metricsEnabled": "true"}  # fmt: skip
+    before = {key: spark.conf.get(key, None) for key in mine}
+    for key, value in mine.items():
+        spark.conf.set(key, value)
+    context = spark.sparkContext
+    context.setLocalProperty("spark.job.description", "mine")
+    try:
+        settings, properties = spark.conf.getAll, list_local_properties(spark)
+        pipe = build_pipeline(spark, tmp_path)
+        with pipe.start(tmp_path / "ck", cells=3) as run:
+            assert (spark.conf.getAll, list_local_properties(spark)) == (settings, properties)
+            run.processAllAvailable()
+            run.add("more", "SELECT x FROM z [NOW]", sink=ps.sinks.memory())
+            assert (spark.conf.getAll, list_local_properties(spark)) == (settings, properties)
+        assert (spark.conf.getAll, list_local_properties(spark)) == (settings, properties)
+        with pytest.raises(ps.PenstockError):
+            pipe.start(tmp_path / "ck", {"processingTime": "soon"})
+        assert (spark.conf.getAll, list_local_properties(spark)) == (settings, properties)
+        assert context.defaultParallelism != 3
+        with pipe.start(tmp_path / "ck") as run:
+            assert run.cells == 3  # those of the checkpoint
+    finally:
+        context.setLocalProperty("spark.job.description", None)
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)

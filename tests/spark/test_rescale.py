@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from penstock.spark.rescale import rescale
 from penstock.spark.run import Run
 from penstock.testing import another_query, difference, random_case
 
+SEEDS = range(int(os.environ.get("PENSTOCK_SPARK_SEEDS", "1")))
 
-@pytest.mark.parametrize("seed", range(3))
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_rescaled_run_continues(spark: Any, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     case = merge_pushes(random_case(20 + seed, limit=1000, full=True), 4)

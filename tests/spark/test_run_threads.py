@@ -17,13 +17,14 @@ from inspect_spark import deliver_to_waiting_batch, last_command_number
 
 import penstock as ps
 from penstock.adapt import AdaptCommand, Decision, DropQuery, Migrate, QueryCommand, Rules
-from penstock.cql import Stream
+from penstock.cql import Query as BoundQuery
+from penstock.cql import Stream, bind_query
 from penstock.spark.driver.adaptive import AdaptiveRun, BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink, describe_batch
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.driver.started_pipeline import StartedPipeline
-from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.run import Run
 from penstock.spark.sinks import Sink
 from penstock.spark.spec import PipelineSpec
@@ -60,8 +61,12 @@ class Query:
 class Declared:
     """The part of a pipeline that a run uses."""
 
-    def __init__(self, plan: PipelineConfig) -> None:
-        self.plan = plan
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.plan = spec.config
+        self.catalog = spec.catalog
+
+    def bind(self, text: str) -> BoundQuery:
+        return bind_query(text, self.catalog)
 
     def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand:
         del sink, cells
@@ -110,7 +115,7 @@ class Batches:
         self.desk = CommandLog(place)
         self.query = Query()
         launched = StartedPipeline(self.query, self.outlets, self.desk, str(folder), None)  # type: ignore[arg-type]
-        self.run = Run(Declared(spec.config), launched)
+        self.run = Run(Declared(spec), launched)
         self.number = 0
 
     def collect(self) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock.join import JoinOperator, JoinTree, LeafStore, Member
 from penstock.join.match_batch import PayloadView
 from penstock.join.sharing.result_counts import ResultCounts
 from penstock.ops import SourceOperator
+from penstock.spark.control_command import ControlCommand
 from penstock.spark.worker.cell_state import CellCache, OutputRow
 from penstock.state import SHIPPED, Maintenance
 from penstock.state.maintenance import SMALLEST
@@ -56,7 +57,9 @@ def draw_case(seed: int, most: int) -> tuple[Case, dict[str, str], random.Random
     return case, {"q": case.query, **{f"q{i}": another_query(case, 10 * seed + i) for i in range(2)}}, rng
 
 
-def push_until_committed(cluster: Cluster, step: Push, rng: random.Random) -> list[OutputRow]:
+def push_until_committed(
+    cluster: Cluster, step: Push, rng: random.Random, commands: Sequence[ControlCommand] = ()
+) -> list[OutputRow]:
     """Repeat a micro-batch until it commits; attempts fail at random stages, on workers that change and lose caches."""
     while True:
         fault = (rng.choice(("ready", "mutated", "stored", "published")), rng.randrange(3), rng.random() < 0.3)
@@ -69,7 +72,7 @@ def push_until_committed(cluster: Cluster, step: Push, rng: random.Random) -> li
         if rng.random() < 0.1:
             cluster.caches[rng.randrange(2)] = CellCache()
         try:
-            return cluster.push(step, lambda: rng.randrange(2), passed)
+            return cluster.push(step, lambda: rng.randrange(2), passed, commands)
         except InjectedError:
             continue
 

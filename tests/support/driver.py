@@ -1,6 +1,7 @@
-"""A driver in a separate process: python driver.py SEED FOLDER MASTER [jvm|commit].
+"""A driver in a separate process: python driver.py SEED FOLDER MASTER [jvm|commit|executors].
 
-`jvm` kills its Java process in a task, `commit` kills both of its processes in a commit.
+`jvm` kills its Java process in a task, `commit` kills both of its processes in a commit, `executors` kills executors of
+a local cluster between micro-batches.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from fault_cases import FaultCase
+from fault_cases import FaultCase, lose_executors
 
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.session import local_session
@@ -21,6 +22,8 @@ def main(seed: str, folder: str, master: str, *faults: str) -> None:
     if "commit" in faults:
         java = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
         fault_case.run_to_end(spark, flaky=fault_case.draw_ending_sink(java))
+    elif "executors" in faults:
+        print("killed", *lose_executors(spark, fault_case))
     else:
         fault_case.run_to_end(spark, fault_case.draw_faulty_pipeline("jvm") if faults else Pipeline)
     print("executors", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)

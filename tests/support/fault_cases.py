@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from pyarrow import orc
 from spark_support import declare_pipeline, drain, merge_pushes, run_embedded, write_case
 
 import penstock as ps
-from penstock.lab.meters import kill_workers
+from penstock.lab.meters import kill_executor, kill_workers
 from penstock.spark import sinks
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.run import Run
 from penstock.spark.sinks import Sink, TaskSink
+from penstock.spark.sinks.driver import DriverMemorySink
 from penstock.testing import Case, another_query, difference, random_case
 
 BATCHES = 4
@@ -44,6 +46,7 @@ class FaultCase:
     rng: random.Random = field(init=False)
     case: Case = field(init=False)
     queries: dict[str, str] = field(init=False)
+    memory: DriverMemorySink = field(default_factory=DriverMemorySink)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"adventure {self.seed}")
@@ -126,11 +129,20 @@ class FaultCase:
         return (sinks.parquet, sinks.orc)[self.seed // 2 % 2](str(self.folder / "out" / "q"))
 
     def build_other_sink(self) -> Sink:
-        """The sink of the other query: files that tasks write, or that Spark writes by micro-batch."""
-        path = str(self.folder / "out" / "other")
-        if self.seed % 2:
-            return sinks.parquet(path)
-        return sinks.foreachBatch(lambda frame, batch: frame.write.mode("overwrite").parquet(f"{path}/{batch}"))
+        """The sink of the other query: a frame, files that tasks write, or a function or memory of the driver.
+
+        A function and a frame write one file or folder for each micro-batch, so a repetition replaces it. Memory would
+        be lost with a driver that is killed, so these cases have a function instead.
+        """
+        folder = self.folder / "out" / "other"
+        kind = (self.seed + self.seed // len(KINDS)) % 4
+        if kind == 0:
+            return sinks.foreachBatch(lambda frame, batch: frame.write.mode("overwrite").parquet(f"{folder}/{batch}"))
+        if kind == 1:
+            return sinks.parquet(str(folder))
+        if kind == 2 or KINDS[self.seed % len(KINDS)] in (kill_jvm, kill_driver_in_commit):
+            return sinks.foreach(partial(_write_file, folder))
+        return self.memory
 
     def check(self) -> None:
         """Every result is written exactly once, and nothing is left aside."""
@@ -142,7 +154,13 @@ class FaultCase:
         folder = self.folder / "out" / name
         orcs = [orc.read_table(file) for file in folder.glob("*.orc")]
         parquets = [pq.read_table(file) for file in (*folder.glob("*.parquet"), *folder.glob("[0-9]*/*.parquet"))]
-        return pa.concat_tables([schema.empty_table(), *(_cast(table, schema) for table in (*orcs, *parquets))])
+        kept = [self.memory.table()] if name == "other" and self.memory.is_open else []
+        return pa.concat_tables([schema.empty_table(), *(_cast(table, schema) for table in (*orcs, *parquets, *kept))])
+
+
+def _write_file(folder: Path, rows: pa.Table, batch: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, folder / f"{batch}.parquet")
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -223,6 +241,23 @@ def run_driver(fault_case: FaultCase, master: str, *faults: str) -> subprocess.C
     program = str(Path(__file__).with_name("driver.py"))
     command = [sys.executable, program, str(fault_case.seed), str(fault_case.folder), master, *faults]
     return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+
+
+def lose_executors(spark: Any, fault_case: FaultCase) -> list[int]:
+    """Kill an executor while each micro-batch after the first is processed; returns the ids of those killed."""
+    killed = []
+    run = fault_case.start(spark)
+    try:
+        for number in range(len(fault_case.case.steps)):
+            write_case(fault_case.case, fault_case.folder, range(number, number + 1))
+            if number:
+                killed.append(kill_executor())
+            run.processAllAvailable()
+        run.finish()
+        run.processAllAvailable()
+    finally:
+        run.stop()
+    return killed
 
 
 def repeat_commands(spark: Any, fault_case: FaultCase) -> None:

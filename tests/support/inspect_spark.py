@@ -61,3 +61,17 @@ def limit_driver_results(spark: Any, size: int) -> Iterator[None]:
 def read_session_settings(spark: Any) -> tuple[dict[str, str], str]:
     """The settings of a session and the local properties of this thread."""
     return dict(spark.conf.getAll), str(spark.sparkContext._jsc.sc().getLocalProperties().toString())
+
+
+def list_local_properties(spark: Any) -> dict[str, str]:
+    """The local properties of the calling thread."""
+    found = spark.sparkContext._jsc.sc().getLocalProperties()
+    return {str(key): str(found.getProperty(key)) for key in found.stringPropertyNames()}
+
+
+def measure_heap(spark: Any) -> int:
+    """The bytes in the heap of Spark's driver after a collection."""
+    lang = spark.sparkContext._jvm.java.lang
+    lang.System.gc()
+    runtime = lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())

@@ -18,7 +18,7 @@ from penstock.lab.report import Check, Report, ReportRow, Section, check_at_leas
 from penstock.lab.spark_runs import CELLS, run_in_temp_dir, run_penstock, run_reading_only, run_spark, start_session
 from penstock.progress import ProgressStep, show_progress
 
-GOALS = {"W2": 1.0, "W3": 3.0, "W5": 10.0, "W12": 5.0}
+GOALS = {"W2": 2.0, "W3": 4.0, "W5": 6.0, "W12": 5.0}
 """The goals for the rows per second of Penstock over those of Spark's own joins, by workload."""
 EMBEDDED_WORKLOADS = ("W2", "W3", "W12")
 """The workloads that the embedded engine and the engines other than Spark run too."""

@@ -85,8 +85,11 @@ def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
     packed, columns = found["penstock"], found["rows as columns"]
     million = large.rows_in_batch * packed.batches / 1e6
     report.checks += [
-        check_at_most("small_batch_vs_spark", own.median_ms / theirs.median_ms, 1, "of its time"),
-        check_at_most("cpu_s_per_million_rows", packed.cpu / million, 6, "s"),
+        check_at_most("small_batch_vs_spark", own.median_ms / theirs.median_ms, 0.5, "of its time"),
+        check_at_most(
+            "small_batch_cpu_vs_spark", _cpu_per_batch(own) / _cpu_per_batch(theirs), 0.5, "of its processor time"
+        ),
+        check_at_most("cpu_s_per_million_rows", packed.cpu / million, 2.5, "s"),
         check_at_most("packed_vs_rows_as_columns", packed.cpu / columns.cpu, 0.5, "of its processor time"),
         check_at_most(
             "checkpoint_vs_base_windows", restarted["state_bytes"] / restarted["base_arrow_bytes"], 1.2, "times"
@@ -100,6 +103,10 @@ def run(quick: bool = False, scale: SparkScale | None = None) -> Report:
         Section("frames", "ps.sql and Spark's own joins, written by Spark's Parquet sink", frame_rows)
     )
     return report
+
+
+def _cpu_per_batch(cost: BatchCosts) -> float:
+    return cost.cpu / cost.batches
 
 
 def _build_row(name: str, workload: JoinWorkload, cost: BatchCosts) -> ReportRow:

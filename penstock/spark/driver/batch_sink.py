@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.adapt import AddQuery, DropQuery, QueryCommand
+from penstock.adapt import AddQuery, AlterQuery, DropQuery, QueryCommand
 from penstock.cql import bind_query
+from penstock.spark.control_command import ControlCommand, list_engine_commands
 from penstock.spark.driver.adaptive import BatchReport
 from penstock.spark.driver.cell_reports import CellReports, list_budgets
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.commits import RunSinks
 from penstock.spark.driver.control import CommandLog
+from penstock.spark.driver.query_comparison import alter_query
 from penstock.spark.layout import Layout
-from penstock.spark.pipeline_config import CONFIG_PROPERTY
+from penstock.spark.pipeline_config import CONFIG_PROPERTY, PipelineConfig
 from penstock.spark.sinks import Sink, check_folders, clear_folders, sink_connector
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import DEAD, RESULT, OutputKey
@@ -26,6 +30,8 @@ from penstock.spark.worker.writer import SINKS_PROPERTY
 _JOB_DESCRIPTION = "spark.job.description"
 """The local property with the text that Spark's UI shows for jobs; Spark sets its own at the start of a micro-batch."""
 _SHOWN_QUERIES = 5
+_KEPT_NOTES = 100
+_LOG = logging.getLogger(__name__)
 
 Listener = Callable[[int, Mapping[int, Any]], object]
 EffectCallback = Callable[[int], None]
@@ -35,8 +41,9 @@ EffectCallback = Callable[[int], None]
 class BatchSink:
     """The function that `foreachBatch` calls.
 
-    At the end of a micro-batch the commands it held change the config of the next one. The config is written to the
-    checkpoint metadata before the micro-batch is committed, so that a repeated one finds it.
+    At the end of a micro-batch the commands it held change the config of the next one. Cells obey commands to engines
+    already in the micro-batch that holds them; the config keeps their effect. The config is written to the checkpoint
+    metadata before the micro-batch is committed, so that a repeated one finds it.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class BatchSink:
         self._reports = CellReports(stream.name for stream in spec.streams)
         self._listeners: list[Listener] = []
         self._observers: list[Callable[[BatchReport], object]] = []
+        self._notes: deque[str] = deque(maxlen=_KEPT_NOTES)
         self._batch_thread: int | None = None
         for (kind, name), sink in sinks.items():
             schema = (
@@ -132,16 +140,18 @@ class BatchSink:
         self._observers.append(observer)
 
     def _apply_commands(self, batch: int, seen: int) -> None:
-        """Apply the commands of a micro-batch to the config of the next one."""
+        """Apply the commands of a micro-batch to the config of the next one. Cells have obeyed those to engines."""
         due = sorted(number for number in self._pending if number <= seen)
         if not due:
             return
         config = self.layout.spec.config
+        numbered = [ControlCommand(number, self._pending[number][0]) for number in due]
+        obeyed = list_engine_commands(numbered, -1)
         for number in due:
             command, sink, done = self._pending.pop(number)
             if done is not None:
-                done(batch + 1)
-            config = command.configure(config, self._metadata.generation + 1)
+                done(batch if number in obeyed else batch + 1)
+            config = self._configure(config, command)
             if isinstance(command, AddQuery) and sink is not None:
                 schema = bind_query(command.text, self.layout.spec.catalog).schema
                 self._sinks.add((RESULT, command.name), sink, schema)
@@ -153,6 +163,16 @@ class BatchSink:
         for key, value in self.list_properties().items():
             self._publish(key, value)
         self._changed.notify_all()
+
+    def _configure(self, config: PipelineConfig, command: QueryCommand) -> PipelineConfig:
+        """The config after a command, which is the next change of the pipeline."""
+        generation = self._metadata.generation + 1
+        if not isinstance(command, AlterQuery):
+            return command.configure(config, generation)
+        altered, note = alter_query(Layout(self.layout.spec.with_config(config)), command, generation)
+        _LOG.info("%s", note)
+        self._notes.append(note)
+        return altered
 
     def _find_stream_schema(self, kind: str, name: str) -> pa.Schema:
         stream = next(item for item in self.layout.spec.streams if item.name == name)
@@ -171,6 +191,10 @@ class BatchSink:
     def list_notices(self) -> list[str]:
         """The active notices, as text."""
         return [str(notice) for notice in self._reports.list_notices(self.layout)]
+
+    def list_notes(self) -> list[str]:
+        """A sentence for each query that was altered, the newest ones: whether it keeps its windows."""
+        return list(self._notes)
 
     def list_budgets(self) -> dict[str, str]:
         """The budgets of queries, as text."""

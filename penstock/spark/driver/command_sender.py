@@ -11,6 +11,7 @@ import threading
 from typing import Protocol
 
 from penstock.adapt import AddQuery, DropQuery, QueryCommand, TimeCommand
+from penstock.cql import Query
 from penstock.errors import PenstockError, QueryError
 from penstock.spark.driver.batch_sink import EffectCallback
 from penstock.spark.driver.failures import translate_error
@@ -29,6 +30,8 @@ class ChangeablePipeline(Protocol):
 
     def change(self, given: QueryCommand, sink: Sink | None = None, cells: int = 1) -> QueryCommand: ...
 
+    def bind(self, text: str) -> Query: ...
+
 
 class CommandSender:
     """Sends the commands of one run."""
@@ -40,6 +43,10 @@ class CommandSender:
         self._sending_thread: int | None = None
         """The thread that sends a command now."""
         self._closed = False
+
+    def bind(self, text: str) -> Query:
+        """A query text with its names resolved."""
+        return self._pipeline.bind(text)
 
     def close(self) -> None:
         """Refuse commands from now on: the run is being stopped."""

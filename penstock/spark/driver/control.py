@@ -5,9 +5,14 @@ written to the checkpoint first, then to the spool, a local folder from which Sp
 removes from the spool what it has committed, and the log removes that from the checkpoint. The newest file stays, so
 that numbers go on after a restart.
 
-Every cell gets every command. Cells apply commands about time (`advance`, `end`) at the end of the micro-batch, in
-order of their numbers, and skip those they have seen. The driver applies commands about queries to the config of the
-next micro-batch (see `pipeline_config`): the rows of a micro-batch are routed before its commands are read.
+Every cell gets every command and skips those it has seen, by their numbers. Cells obey commands to engines (`migrate`,
+`policy`, `budget`, `schedule`, `reslice`) before the rows of the micro-batch, and commands about time (`advance`,
+`end`) after them. The driver applies all commands about queries to the config of the next micro-batch (see
+`pipeline_config`): rows are sent to cells before commands are read, so `add`, `alter` and `drop` wait for it.
+
+A command about queries whose micro-batch is not done when a run ends has no effect: the caller was told that the run
+has ended. The next start replaces it by one without an effect. Results do not depend on commands to engines, so a
+micro-batch that is repeated without one has the same results.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.adapt import Begin, Command
+from penstock.adapt import Begin, Command, TimeCommand
 from penstock.errors import InternalError
 from penstock.spark.control_command import ControlCommand
 from penstock.spark.control_source import list_numbers
@@ -58,8 +63,8 @@ class CommandLog:
     def _load(self) -> list[int]:
         """Put the commands in the checkpoint into the spool; returns their numbers.
 
-        A file that is not a command is set aside. In its place there is a command without an effect: a micro-batch that
-        is repeated may need its number.
+        A file that is not a command is set aside. In its place, and in that of a command about queries, there is a
+        command without an effect: a micro-batch that is repeated may need its number.
         """
         names = [name for name in self._folder.list_names() if name.endswith(_EXTENSION)]
         numbers = sorted(
@@ -76,10 +81,11 @@ class CommandLog:
             found = ControlCommand.decode(content)
         except InternalError:
             found = None
-        if found is not None and found.number == number:
+        if found is not None and found.number == number and isinstance(found.command, TimeCommand):
             return found
-        self.rejected += 1
-        self._folder.child(REJECTED_FOLDER).write(name, content)
+        if found is None or found.number != number:
+            self.rejected += 1
+            self._folder.child(REJECTED_FOLDER).write(name, content)
         replacement = ControlCommand(number, Begin())
         self._folder.write(name, replacement.encode())
         return replacement

@@ -19,8 +19,8 @@ from penstock.adapt import (
     SetSchedule,
     decode_order,
 )
-from penstock.cql import Query, bind_query, format_type
-from penstock.errors import DataError, QueryError, UnsupportedError, name_arguments
+from penstock.cql import format_type
+from penstock.errors import DataError, QueryError, name_arguments
 from penstock.ops import to_tick
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.command_sender import CommandSender
@@ -30,7 +30,9 @@ from penstock.spark.sinks import ConsoleSink, Sink, as_sink
 
 @name_arguments
 class RunCommands:
-    """A command goes with the next micro-batch and takes effect with the one after it.
+    """A command goes with the next micro-batch, and commands to engines take effect in it.
+
+    Those that add, alter or drop a query take effect with the micro-batch after it, as it has other rows.
 
     The methods return when the command has taken effect. A command that is refused has changed nothing.
     """
@@ -40,8 +42,11 @@ class RunCommands:
         self._sender = sender
 
     def add(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
-        """Start another query: it sees the rows that come from now on. It cannot read derived streams."""
-        query = self._bind_later_query(name, text)
+        """Start another query: it sees the rows that come from now on.
+
+        Of a derived stream or a view it sees what is made of rows that come from now on.
+        """
+        query = self._sender.bind(text)
         into = ConsoleSink() if sink is None else as_sink(sink)
         self._sender.send_and_wait(AddQuery(name, text, plan), into)
         warn_of_query(name, query, self._batch_sink.layout.spec.tables)
@@ -49,12 +54,15 @@ class RunCommands:
     def alter(self, name: str, text: str, plan: str | None = None) -> None:
         """Replace the text of a query in one step; its sink, its state policy and its budget stay.
 
-        The new query sees the rows that come from now on. Results of the old text that wait for later rows are not
-        written. The columns must be the same, because the sink has them.
+        It keeps the rows of its windows if they are all that the new text needs: it reads the same streams on the same
+        keys, its windows are not longer, its conditions let no more rows through, and it reads no other columns. Then
+        results that become certain from now on are those of the new text over these rows. Otherwise it sees the rows
+        that come from now on, and results of the old text that wait for later rows are not written.
+        `status["evolved"]` says which. The columns must be the same, because the sink has them.
         """
         query = self._batch_sink.layout.spec.config.find_query(name)
         before = self._batch_sink.layout.spec.bound_queries[query.name].schema
-        changed = self._bind_later_query(name, text)
+        changed = self._sender.bind(text)
         after = changed.schema
         if after != before:
             message = (
@@ -110,16 +118,6 @@ class RunCommands:
     def finish(self) -> None:
         """End every stream: results that wait for more rows become certain with the next micro-batch."""
         self._sender.send_time(EndStreams())
-
-    def _bind_later_query(self, name: str, text: str) -> Query:
-        """A query that begins while the run lasts; it cannot read derived streams."""
-        spec = self._batch_sink.layout.spec
-        query = bind_query(text, spec.catalog)
-        read = {source.relation.name for source in query.body.inputs} & spec.derived_streams
-        if read:
-            message = f"{name} reads {', '.join(sorted(read))}: queries over derived streams are declared with them"
-            raise UnsupportedError("DERIVED_EARLIER", message, query=name)
-        return query
 
 
 def _format_columns(schema: pa.Schema) -> str:

@@ -29,6 +29,11 @@ class DriverMemorySink:
         self._batches = self._runs.setdefault(run, {})
         self._schema = schema
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is part of a started pipeline."""
+        return self._schema is not None
+
     def write(self, batch: int, rows: pa.Table) -> None:
         self._batches[batch] = rows
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from penstock.adapt import EngineCommand
 from penstock.ops import find_frontier, mark_late, stamp_times
-from penstock.spark.control_command import ControlCommand, read_frontiers
+from penstock.spark.control_command import ControlCommand, list_engine_commands, read_frontiers
 from penstock.spark.heartbeat import is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
 from penstock.spark.worker.pack import BAD_ROWS, COMMAND, OWN_COLUMN
@@ -36,6 +37,8 @@ class CellBatch:
     """The streams that had rows in any cell."""
     last_command: int
     """The number of the last command."""
+    engine_commands: tuple[EngineCommand, ...] = ()
+    """The commands that the engine obeys before it gets the rows."""
 
 
 @dataclass
@@ -73,6 +76,7 @@ def read_batch(
         _advance_frontiers(layout, before, last_command, unpacked),
         frozenset(unpacked.tops),
         max([last_command, *(command.number for command in unpacked.commands)]),
+        tuple(list_engine_commands(unpacked.commands, last_command).values()),
     )
 
 

@@ -72,17 +72,13 @@ class Cell:
         self._sampler.end()
         return results
 
-    def catch_up(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
-        """Push some rows that another engine of this cell took before: the results are dropped and not timed."""
-        self._push(rows, frontiers)
-        self._skip_samples()
+    def load(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
+        """Take rows that another engine of this cell took before: all rows of its windows, or those it has not seen.
 
-    def restore(self, rows: Mapping[int, pa.Table], frontiers: Mapping[str, int]) -> None:
-        """Take all rows of the cell's windows, in a new engine: joins build nothing until a later row needs it."""
+        Joins build nothing until a later row needs it, and states that they have start again too. That costs less than
+        to join the rows if there are many results or many rows, and about a tenth more if there are few.
+        """
         self._engine.load(*self._name_inlets(rows, frontiers))
-        self._skip_samples()
-
-    def _skip_samples(self) -> None:
         if self._sampler is not None:
             self._sampler.skip_next()
             self._engine.take_samples(self._sampler)

@@ -7,7 +7,7 @@ the task a few round trips to Spark.
 The engine is in a cache of the Python worker. It is taken out at the start and put back at the end of a micro-batch, so
 that an attempt that fails half-way leaves nothing behind. It is used only if its version and token equal those of the
 state: every attempt has a fresh token, so an attempt that Spark did not commit is never confused with one it did. An
-engine of an earlier version of the same history catches up from the newest segments; otherwise it is rebuilt.
+engine of an earlier version of the same history loads the newest segments; otherwise all are loaded into a new one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from time import perf_counter
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.adapt import JoinSample, encode_samples
+from penstock.adapt import EngineCommand, JoinSample, encode_samples
 from penstock.errors import InternalError
 from penstock.spark.blobs import join_blobs, split_blobs
-from penstock.spark.layout import Layout
+from penstock.spark.layout import Layout, get_layout
 from penstock.spark.worker.batch import CellBatch, PackedRow, read_batch
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.key_stats import TopKey, find_top_key
-from penstock.spark.worker.segments import Segment, build_segment, choose_rewrite, drop_dead_rows, find_needed_inlets
+from penstock.spark.worker.segments import (
+    Segment,
+    build_segment,
+    choose_rewrite,
+    cut_rows,
+    drop_dead_rows,
+    find_needed_inlets,
+)
 from penstock.state import decode_table, encode_table
 
 RESULT, LATE, DEAD, METRICS, SAMPLES = "result", "late", "dead", "metrics", "samples"
@@ -144,9 +152,10 @@ class CellState:
         """Process a micro-batch: write once, then publish. `on_stage` is called between stages, for fault tests."""
         begun = perf_counter()
         header = self._read_header()
+        batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed)
+        self._obey(batch.engine_commands)
         cell, how = self._open_cell(number, header)
         on_stage("ready", number, header.version)
-        batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed)
         token = uuid.uuid4().hex
         working = perf_counter()
         results = cell.take(batch.rows, batch.frontiers)
@@ -181,6 +190,13 @@ class CellState:
         blob = self._state.getValue(HEADER_KEY)
         return StateHeader() if blob is None else StateHeader.decode(bytes(blob[0]))
 
+    def _obey(self, commands: Sequence[EngineCommand]) -> None:
+        """Change the config as the driver will for the next micro-batch; the inlets stay."""
+        spec = self._layout.spec
+        config = reduce(lambda config, command: command.configure(config, 0), commands, spec.config)
+        if config != spec.config:
+            self._layout = get_layout(spec.with_config(config))
+
     def _open_cell(self, number: int, header: StateHeader) -> tuple[Cell, str]:
         """The engine at the version of the state, and how it was obtained."""
         layout = self._layout
@@ -190,12 +206,12 @@ class CellState:
                 return cached.cell, "hit"
             missing = _find_missing_segments(header, cached.version, cached.token)
             if missing is not None:
-                cached.cell.catch_up(self._load_rows(missing), header.frontiers)
+                cached.cell.load(self._load_rows(missing), header.frontiers)
                 return cached.cell, "catch-up"
         cell = Cell(layout)
         if not header.version:
             return cell, "new"
-        cell.restore(self._load_rows(header.segments), header.frontiers)
+        cell.load(self._load_rows(header.segments), header.frontiers)
         return cell, "rebuild"
 
     def _load_rows(
@@ -205,7 +221,7 @@ class CellState:
         found: dict[int, list[pa.Table]] = {}
         schemas = {inlet.number: inlet.schema for inlet in self._layout.inlets}
         for item, wanted in zip(segments, wanted_inlets or [frozenset(schemas)] * len(segments), strict=True):
-            value = self._state.getValue((item.first, item.last))
+            value = self._state.getValue(item.key)
             if value is None:
                 raise InternalError("SEGMENT_MISSING", f"segment {item.first}-{item.last} is not in the state")
             for inlet, blob in split_blobs(bytes(value[0])).items():
@@ -225,11 +241,11 @@ class CellState:
         segments = list(header.segments)
         bounds = self._layout.compute_bounds(batch.frontiers)
         rows = self._drop_dead_rows(batch.rows, bounds)
-        if rows:
-            segments.append(self._store_segment(version, version, rows))
+        parts = cut_rows(rows, self._layout.spec.maintenance.segment_bytes)
+        segments += [self._store_segment(version, version, each, part) for part, each in enumerate(parts)]
         alive = find_needed_inlets(segments, self._layout.inlets, bounds)
         for item in (item for item, inlets in zip(segments, alive, strict=True) if not inlets):
-            self._state.removeKey((item.first, item.last))
+            self._state.removeKey(item.key)
         segments = [item for item, inlets in zip(segments, alive, strict=True) if inlets]
         maintenance, inlets = self._layout.spec.maintenance, self._layout.inlets
         while (
@@ -241,11 +257,12 @@ class CellState:
         self._state.updateValue(HEADER_KEY, (new.encode(),))
         return new
 
-    def _store_segment(self, first: int, last: int, rows: Mapping[int, pa.Table]) -> Segment:
+    def _store_segment(self, first: int, last: int, rows: Mapping[int, pa.Table], part: int) -> Segment:
         times = {inlet.number: inlet.stream.time for inlet in self._layout.inlets}
         blob = join_blobs({inlet: encode_table(table) for inlet, table in rows.items()})
-        self._state.updateValue((first, last), (blob,))
-        return build_segment(first, last, rows, times, len(blob))
+        segment = build_segment(first, last, rows, times, len(blob), part)
+        self._state.updateValue(segment.key, (blob,))
+        return segment
 
     def _rewrite_segments(
         self,
@@ -259,8 +276,8 @@ class CellState:
         group = segments[start:end]
         rows = self._drop_dead_rows(self._load_rows(group, alive[start:end]), bounds)
         for item in group:
-            self._state.removeKey((item.first, item.last))
-        merged = [self._store_segment(group[0].first, group[-1].last, rows)] if rows else []
+            self._state.removeKey(item.key)
+        merged = [self._store_segment(group[0].first, group[-1].last, rows, group[0].part)] if rows else []
         return [*segments[:start], *merged, *segments[end:]]
 
     def _drop_dead_rows(self, rows: Mapping[int, pa.Table], bounds: Mapping[int, int]) -> dict[int, pa.Table]:

@@ -2,8 +2,8 @@
 
 A segment holds the rows of consecutive versions (micro-batches), by inlet. It is dropped when all of its rows are dead
 and rewritten without them when most are dead. Small segments are merged into larger ones, so that there are few, up to
-a size that a micro-batch can write without a long pause. A row is dead if no later result can contain it: later results
-are at or after the smallest frontier.
+a size that a micro-batch can write without a long pause. The rows of a larger micro-batch are several segments. A row
+is dead if no later result can contain it: later results are at or after the smallest frontier.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.spark.layout import StreamInlet
 from penstock.state import Maintenance, flatten_column, flatten_table, to_ticks
 
 _ESTIMATED_ROW_BYTES = 64
+_PART_SHIFT = 40
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,31 @@ class Segment:
     spans: Mapping[int, tuple[int, int, int]]
     size: int
     """The bytes of its rows."""
+    part: int = 0
+    """Its number among the segments that begin with the same version: a large micro-batch is divided."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its key in Spark's state."""
+        return self.first + (self.part << _PART_SHIFT), self.last
 
     def as_json(self) -> list[object]:
-        return [self.first, self.last, self.rows, [[number, *span] for number, span in self.spans.items()], self.size]
+        spans = [[number, *span] for number, span in self.spans.items()]
+        return [self.first, self.last, self.rows, spans, self.size, *([self.part] if self.part else [])]
 
     @classmethod
     def from_json(
-        cls, first: int, last: int, rows: int, spans: Sequence[tuple[int, int, int, int]], size: int | None = None
+        cls,
+        first: int,
+        last: int,
+        rows: int,
+        spans: Sequence[tuple[int, int, int, int]],
+        size: int | None = None,
+        part: int = 0,
     ) -> Segment:
         """Segments of older checkpoints have no size: it is estimated."""
         size = rows * _ESTIMATED_ROW_BYTES if size is None else size
-        return cls(first, last, rows, {number: (count, low, top) for number, count, low, top in spans}, size)
+        return cls(first, last, rows, {number: (count, low, top) for number, count, low, top in spans}, size, part)
 
     def compute_tier(self, maintenance: Maintenance) -> int:
         """The size class of a segment: segments of one tier have about the same number of rows."""
@@ -53,11 +68,11 @@ class Segment:
 
 
 def build_segment(
-    first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str], size: int
+    first: int, last: int, tables: Mapping[int, pa.Table], times: Mapping[int, str], size: int, part: int = 0
 ) -> Segment:
     """The description of a segment whose rows have `size` bytes."""
     spans = {n: _compute_span(table, times[n]) for n, table in tables.items() if table.num_rows}
-    return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans, size)
+    return Segment(first, last, sum(rows for rows, _, _ in spans.values()), spans, size, part)
 
 
 def cut_rows(rows: Mapping[int, pa.Table], most: int) -> Iterator[dict[int, pa.Table]]:
