@@ -1,7 +1,7 @@
 """The law for crowds: many random queries with their own windows and filters share one join.
 
-They are added, dropped and altered during the run, several between two pushes, with snapshots in between. Queries that
-run from the start are compared with DuckDB, the others with the same query in an engine without sharing.
+They are added and dropped during the run, several between two pushes, with snapshots in between. Queries that run from
+the start are compared with DuckDB, the others with the same query in an engine without sharing.
 """
 
 from __future__ import annotations
