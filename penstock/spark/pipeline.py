@@ -7,14 +7,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, current_timestamp, lit
+from pyspark.sql.functions import lit
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.adapt import (
@@ -47,19 +46,16 @@ from penstock.cql import (
 from penstock.display import format_summary, render_block
 from penstock.engine import Descriptions, QueryDescription
 from penstock.errors import DataError, InternalError, QueryError, UnsupportedError, name_arguments
-from penstock.expr import quote_name
-from penstock.spark.cell_keys import find_cell_keys
-from penstock.spark.control_source import open_control_stream
 from penstock.spark.descriptions import describe_queries
 from penstock.spark.driver.adaptive import BatchTiming
 from penstock.spark.driver.batch_sink import BatchSink
 from penstock.spark.driver.checkpoint_metadata import CheckpointMetadata
 from penstock.spark.driver.control import CommandLog
 from penstock.spark.driver.launch import check_not_running, check_speculation, set_local_properties, start_query
-from penstock.spark.driver.observed import observe_output
+from penstock.spark.driver.query_frame import build_query_frame, pack_streams
 from penstock.spark.driver.started_pipeline import AdaptSettings, StartedPipeline
 from penstock.spark.environment import require_session
-from penstock.spark.heartbeat import is_clocked, is_stamped
+from penstock.spark.heartbeat import is_clocked
 from penstock.spark.kafka import select_records
 from penstock.spark.layout import Layout
 from penstock.spark.payloads import REJECT_COLUMNS, Payload
@@ -83,8 +79,7 @@ from penstock.spark.storage import Folder, as_file_name
 from penstock.spark.view_texts import ViewTexts
 from penstock.spark.worker.cell import Cell
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT, OutputKey
-from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL, build_pack_map
-from penstock.spark.worker.processor import OUTPUT_TYPE, CellProcessor
+from penstock.spark.worker.processor import CellProcessor
 from penstock.state import SHIPPED, Maintenance
 
 _LOG = logging.getLogger(__name__)
@@ -399,7 +394,8 @@ class Pipeline:
         if is_new:
             clear_folders(self._sinks.values(), metadata.run)
         metadata.prepare()
-        frame = self._build_frame(metadata.run, spec, log)
+        packed = pack_streams(spec, self._frames, self._packed)
+        frame = build_query_frame(self.spark, spec, packed, log, self.processor(metadata.run, spec))
         with (
             apply_query_settings(self.spark, cells, local=folder.is_local),
             set_local_properties(self.spark, batch_sink.list_properties()),
@@ -419,30 +415,6 @@ class Pipeline:
             for kind in (LATE, DEAD)
             for name in names
         }
-
-    def _build_frame(self, run: str, spec: PipelineSpec, log: CommandLog) -> DataFrame:
-        """The frame of the streaming query: every declared stream with all columns, which later queries may read.
-
-        The columns have numbers as names: `mapInArrow` does not take a name with a dot or a backtick.
-        """
-        packed = []
-        for stream in spec.streams:
-            frame, blobs = self._frames[stream.name], stream.name in self._packed
-            # Spark's current_timestamp() is that of the micro-batch: the same when it is repeated
-            now = [current_timestamp()] if is_stamped(stream) or stream.ahead is not None else []
-            given = [name for name in stream.schema.names if not is_stamped(stream) or name != stream.time]
-            read = [col(quote_name(name)) for name in (frame.columns if blobs else given)]
-            numbered = [column.alias(f"c{number}") for number, column in enumerate([*read, *now])]
-            clock = stream.time if is_stamped(stream) else NOW_COLUMN
-            names = None if blobs else [*given, *([clock] if now else [])]
-            pack = build_pack_map(spec, stream, names, self._packed.get(stream.name))
-            packed.append(frame.select(*numbered).mapInArrow(pack, PACKED_DDL))
-        packed.append(open_control_stream(self.spark, log.spool, find_cell_keys(spec.cells)))
-        together = reduce(DataFrame.unionAll, packed)
-        processed = together.groupBy("cell").transformWithState(
-            self.processor(run, spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
-        )
-        return observe_output(processed)
 
 
 def _collect_table(name: str, df: DataFrame) -> pa.Table:
