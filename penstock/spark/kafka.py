@@ -132,8 +132,9 @@ def add_connector(spark: SparkSession) -> None:
                 f"{spark.version}"
             )
             raise ResourceError("SOURCE_PACKAGE_MISSING", message, format="kafka") from None
+        loader = spark._jsparkSession.sessionState().resourceLoader()
         for jar in jars:
-            spark.sql(f"ADD JAR '{jar}'")
+            loader.addJar(str(jar))  # what ADD JAR does, without a path in a text
 
 
 # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
