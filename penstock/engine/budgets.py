@@ -232,7 +232,7 @@ def _check_part(name: str, part: PlanPart, *, derives: bool) -> None:
     if above is not None:
         why = f"{name} has {above} above a join: without some rows its results are wrong, not fewer"
     elif derives and any(join.probes for join in list_join_parts(part)):
-        why = f"{name} is a stream or view over a join: without some tuples its readers are wrong"
+        why = f"{name} is a derived stream or a view over a join: without some tuples its readers are wrong"
     else:
         return
     message = f"{why}; give the budget to other queries by name: budget(..., query=...)"
