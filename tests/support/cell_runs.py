@@ -82,7 +82,7 @@ INSIDE = (
     (JoinOperator, "_emit"),
     (Member, "build_inserts"),
     (LeafStore, "ingest"),
-    (ResultCounts, "_flush"),
+    (ResultCounts, "distribute"),
     (PayloadView, "materialize"),
     (SourceOperator, "run"),
     (Engine, "query"),
