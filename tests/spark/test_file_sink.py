@@ -171,7 +171,8 @@ def test_sizes_and_options() -> None:
     assert sinks.memory(limit="1.5 KB").limit == 1536
     assert from_connector("s", "memory", {"limit": "2 MB"}).limit == 2 * 2**20  # type: ignore[union-attr]
     assert isinstance(from_connector("s", "orc", {"path": "out", "fileSize": "1 GB"}), sinks.FileSink)
-    assert isinstance(from_connector("s", "delta", {"path": "out"}), sinks.FrameSink)
+    assert isinstance(from_connector("s", "delta", {"path": "out"}), sinks.TaskSink)
+    assert isinstance(from_connector("s", "jdbc", {"url": "jdbc:x"}), sinks.FrameSink)
     for made in (sinks.csv("out", header=False, mode="append", file_size=5), sinks.parquet("out"), sinks.console()):
         connector = sink_connector(made)
         assert connector is not None
