@@ -291,7 +291,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def require_session(spark: SparkSession) -> None:
-    """Check a session that somebody else created: its kind, its version and, on this machine, its workers."""
+    """Check a session that the user created: its kind, its version and, on this machine, its workers."""
     if is_connect(spark):
         raise UnsupportedError(
             "SPARK_CONNECT",
