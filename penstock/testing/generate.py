@@ -39,6 +39,7 @@ class Knobs:
     domain: int | None = None  # distinct values of each join column
     span: int | None = None  # the longest RANGE, in ticks
     nulls: float | None = None  # the share of NULLs
+    offset: int | None = None  # added to 64-bit integers: negative, or large enough for overflows
     timestamps: bool | None = None  # timestamp or integer time columns
     late: bool | None = None  # some rows arrive late
     tables: bool | None = None  # static tables among the sources
@@ -99,7 +100,7 @@ class _CaseGenerator:
         self.timing = ArrivalTiming(tick, start, 0.15 if late else 0.0, rng.choice((0.0, 0.0, 0.0, 0.05)))
         self.domain = knobs.domain or rng.choice((1, 2, 3, 4, 6, 10, 30) if self.count < 4 else (2, 2, 3, 4))
         nulls = rng.choice((0.0, 0.0, 0.05, 0.2)) if knobs.nulls is None else knobs.nulls
-        offset = rng.choice((0, 0, 0, 0, 0, 0, 0, 0, -1, -2, 2**62))
+        offset = rng.choice((0, 0, 0, 0, 0, 0, 0, 0, -1, -2, 2**62)) if knobs.offset is None else knobs.offset
         self.values = ValueGenerator(self.domain, nulls, offset, rng.choice((0.0, 0.1)))
 
     def build_case(self) -> Case:

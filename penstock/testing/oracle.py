@@ -90,6 +90,11 @@ def expected(
     return pa.table([*arrays, from_plain([row.at for row in rows], bound.time_type)], schema=schema)
 
 
+def compute_rows(query: Query, streams: Mapping[str, pa.Table]) -> list[ValidRow]:
+    """The rows of a query's answer with their intervals."""
+    return _compute_answer(query.body, {name.casefold(): table for name, table in streams.items()}, None, {})
+
+
 def bind_text(
     text: str,
     streams: Mapping[str, pa.Table],

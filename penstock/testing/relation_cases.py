@@ -67,7 +67,7 @@ def random_views_case(seed: int, *, rows: int = 14, limit: int = 1500, **knobs: 
         body = writer.write_over(("v1", "v2"), 1)
         how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
         listing = ", ".join(f"{name} AS ({text})" for name, text in views.items())
-        reader, whole = (_write_emit(how, text) for text in (body, f"WITH {listing} {body}"))
+        reader, whole = (write_emit(how, text) for text in (body, f"WITH {listing} {body}"))
         case = replace(base, seed=seed, query=whole, plan="")
         try:
             answer = expected(whole, case.accepted, {}, case.times, limit=limit)
@@ -80,7 +80,8 @@ def random_views_case(seed: int, *, rows: int = 14, limit: int = 1500, **knobs: 
     raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
 
 
-def _write_emit(how: str, text: str) -> str:
+def write_emit(how: str, text: str) -> str:
+    """The query with DSTREAM or RSTREAM around it, or with what follows it."""
     return f"{how} ({text})" if how.endswith("STREAM") else text + how
 
 
@@ -91,7 +92,7 @@ def random_relations_text(
     writer = RelationWriter(rng, streams, plain_sql=plain_sql)
     text = writer.write_query(depth)
     how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
-    return _write_emit(how, text)
+    return write_emit(how, text)
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class RelationWriter:
         self.plain_sql = plain_sql
         """Whether an aggregate without GROUP BY is written so that SQL gives no row for it if there is no row below."""
         self.unit = "SECONDS" if pt.is_timestamp(streams[0].time_type) else None
+        self.leaves: list[str] = []
+        """The FROM items that read streams, with their aliases."""
         self._aliases = 0
 
     def write_query(self, depth: int) -> str:
@@ -215,7 +218,11 @@ class RelationWriter:
         kind = rng.choice(("range", "range", "range", "rows", "partition", "now", "unbounded"))
         window = random_window(rng, kind, rng.choice((3, 8)), self.unit)
         names = [name for name in stream.schema.names if name in NUMBERS]
-        return RelationText(f"{stream.name}{window} AS {alias}", self._qualify(alias, names))
+        return self._add_leaf(RelationText(f"{stream.name}{window} AS {alias}", self._qualify(alias, names)))
+
+    def _add_leaf(self, item: RelationText) -> RelationText:
+        self.leaves.append(item.text)
+        return item
 
     def _join(self, items: Sequence[RelationText]) -> RelationText:
         """The items, joined from left to right, with the last two in parentheses or not."""
@@ -235,11 +242,14 @@ class RelationWriter:
         both = RelationText(f"{left.text} {kind} {right.text}", (*left.columns, *right.columns))
         if kind == "CROSS JOIN":
             return both
-        terms = [f"{rng.choice(left.columns)} {rng.choice(('=', '=', '=', '<'))} {rng.choice(right.columns)}"]
+        terms = [f"{rng.choice(left.columns)} {self._write_equality()} {rng.choice(right.columns)}"]
         if rng.random() < 0.3:
             terms.append(self._write_condition(both))
         shown = left.columns if kind in ("SEMI JOIN", "ANTI JOIN") else both.columns
         return RelationText(f"{both.text} ON {' AND '.join(terms)}", shown)
+
+    def _write_equality(self) -> str:
+        return self.rng.choice(("=", "=", "=", "<"))
 
     # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────
 

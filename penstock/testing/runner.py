@@ -55,7 +55,10 @@ def declare(engine: Any, case: Case) -> None:
     """Declare the case's streams and tables to an engine."""
     for stream in case.declarations:
         late: dict[str, Any] = {"lateness": _to_lateness(stream)} if stream.lateness else {}
-        engine.stream(stream.name, stream.schema, time=stream.time, **late)
+        if stream.key:
+            engine.table(stream.name.removesuffix("_changes"), stream.schema, key=stream.key, time=stream.time, **late)
+        else:
+            engine.stream(stream.name, stream.schema, time=stream.time, **late)
     for name, table in case.tables.items():
         engine.table(name, table)
 

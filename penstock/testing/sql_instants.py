@@ -2,7 +2,7 @@
 
 Law: the answer of a query at an instant is that of its text over the rows that are valid then. Each FROM item that is a
 stream becomes a table of the rows that its window holds at the instant, and DuckDB runs the text. An aggregate without
-GROUP BY has no row here while there is no row below it, so the text must say HAVING COUNT(*) > 0. Columns are integers.
+GROUP BY has no row here while there is no row below it, so the text must say HAVING COUNT(*) > 0.
 """
 
 from __future__ import annotations
@@ -10,37 +10,51 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
-from penstock.cql import Select
-from penstock.errors import InternalError
 from penstock.testing.duckdb_oracle import connect
-from penstock.testing.oracle import ValidTuple, bind_text, compute_lifetimes
-from penstock.testing.relation_cases import NUMBERS
+from penstock.testing.interval_operators import ValidRow
+from penstock.testing.oracle import bind_text, compute_rows
 
 Answer = Counter[tuple[Any, ...]]
 _LATEST = 2**62
 
 
-def answers_at_instants(text: str, streams: Mapping[str, pa.Table], times: Mapping[str, str]) -> dict[int, Answer]:
-    """The answer of a SELECT at every instant at which a row of some window enters or leaves."""
-    items: dict[str, list[ValidTuple]] = {}
-    names = "|".join(re.escape(name) for name in streams)
+def answers_at_instants(
+    text: str,
+    streams: Mapping[str, pa.Table],
+    times: Mapping[str, str],
+    leaves: Iterable[str] | None = None,
+    tables: Mapping[str, pa.Table] | None = None,
+) -> dict[int, Answer]:
+    """The answer of a SELECT at every instant at which a row of some leaf enters or leaves.
 
-    def replace_item(match: re.Match[str]) -> str:
-        item = f"item{len(items)}"
-        items[item] = _list_lifetimes(match[0], streams, times)
-        return item
-
-    written = re.sub(rf"\b({names})\b( ?\[[^\]]*\])?(?= AS )", replace_item, text)
-    limits = {at for rows in items.values() for row in rows for at in (row.born, row.dies)}
+    A leaf is a FROM item with its alias; by default these are the streams with their windows. The naive oracle computes
+    its rows. The text has `<=>` where DuckDB says IS NOT DISTINCT FROM.
+    """
+    if leaves is None:
+        names = "|".join(re.escape(name) for name in streams)
+        leaves = [match[0] for match in re.finditer(rf"\b({names})\b( ?\[[^\]]*\])? AS \w+", text)]
+    items: dict[str, _LeafRows] = {}
+    for leaf in leaves:
+        item, alias = f"item{len(items)}", leaf.rpartition(" AS ")[2]
+        if leaf in text:
+            items[item] = _LeafRows.compute(leaf, streams, times)
+            text = text.replace(leaf, f"{item} AS {alias}")
+    text = text.replace("<=>", "IS NOT DISTINCT FROM")
+    limits = {at for each in items.values() for row in each.rows for at in (row.born, row.dies)}
     connection, answers = connect(), {}
+    connection.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+    for name, table in (tables or {}).items():
+        connection.register(name, table)
     for instant in sorted(int(at) for at in limits if abs(at) < _LATEST):
-        for item, rows in items.items():
-            connection.register(item, _build_table([row for row in rows if row.born <= instant < row.dies]))
-        answers[instant] = Counter(tuple(map(_limit, row)) for row in connection.execute(written).fetchall())
+        for item, each in items.items():
+            connection.register(item, each.build_table(instant))
+        answers[instant] = Counter(tuple(map(_limit, row)) for row in connection.execute(text).fetchall())
     connection.close()
     return answers
 
@@ -58,17 +72,32 @@ def replay_changes(changes: pa.Table, instants: Iterable[int], to_tick: Any) -> 
     return answers
 
 
-def _list_lifetimes(item: str, streams: Mapping[str, pa.Table], times: Mapping[str, str]) -> list[ValidTuple]:
-    body = bind_text(f"SELECT * FROM {item}", streams, {}, times).body
-    if not isinstance(body, Select):
-        raise InternalError("NOT_A_SELECT", item)
-    source = body.sources[0]
-    return compute_lifetimes(source, streams[source.relation.name])
+@dataclass(frozen=True)
+class _LeafRows:
+    """The rows of a FROM item with their intervals."""
+
+    schema: pa.Schema
+    rows: list[ValidRow]
+
+    @staticmethod
+    def compute(leaf: str, streams: Mapping[str, pa.Table], times: Mapping[str, str]) -> _LeafRows:
+        query = bind_text(f"SELECT * FROM {leaf}", streams, {}, times)
+        fields = [pa.field(item.name, _to_plain_type(item.expr.type)) for item in query.body.items]
+        return _LeafRows(pa.schema(fields), compute_rows(query, streams))
+
+    def build_table(self, instant: int) -> pa.Table:
+        valid = [row.values for row in self.rows if row.born <= instant < row.dies]
+        columns = list(zip(*valid, strict=True)) or [()] * len(self.schema)
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)],
+            schema=self.schema,
+        )
 
 
-def _build_table(valid: list[ValidTuple]) -> pa.Table:
-    """The columns of the generated streams that are integers."""
-    return pa.table({name: pa.array([row.row.get(name) for row in valid], pa.int64()) for name in NUMBERS})
+def _to_plain_type(kind: pa.DataType) -> pa.DataType:
+    """Times and dates are integers, as in the naive oracle; integers are bigints, so that no sum overflows."""
+    temporal = pt.is_temporal(kind)
+    return pa.int64() if temporal or pt.is_integer(kind) else kind
 
 
 def _limit(value: Any) -> Any:

@@ -61,21 +61,23 @@ class WindowWriter(RelationWriter):
         """The first rows of partitions or of all rows, with their rank or without it."""
         rng, limit = self.rng, self.rng.randint(1, 3)
         key, value = self._draw_columns(source)
-        order = f"{rng.choice(source.columns)}{rng.choice(('', ' DESC', ' DESC NULLS FIRST', ' ASC NULLS LAST'))}"
+        short = f"{rng.choice(source.columns)}{rng.choice(('', ' DESC', ' DESC NULLS FIRST', ' ASC NULLS LAST'))}"
+        ties = self.plain_sql  # SQL leaves the order of ties open
+        order = ", ".join([short, *source.columns]) if ties else short
         kind = rng.choice(("limit", "on", "qualify", "where", "where", "rank", "group"))
         if kind == "limit":
             offset = rng.choice(("", "", f" OFFSET {rng.randint(1, 2)}"))
             words = rng.choice(("", "", "DISTINCT "))
-            by = "n" if words else order
+            by = ("n, k" if ties else "n") if words else order
             return f"SELECT {words}{key} AS k, {value} AS n FROM {source.text} ORDER BY {by} LIMIT {limit}{offset}"
         if kind == "on":
             return f"SELECT DISTINCT ON ({key}) {key} AS k, {value} AS n FROM {source.text} ORDER BY {order}"
         if kind == "group":
             counts = f"SELECT {key} AS k, COUNT(*) AS n FROM {source.text} GROUP BY {key} ORDER BY COUNT(*) DESC"
-            return f"{counts} LIMIT {limit}"
+            return f"{counts}{', k' if ties else ''} LIMIT {limit}"
         function = rng.choice(("ROW_NUMBER", "ROW_NUMBER", "RANK", "DENSE_RANK"))
         partition = rng.choice(("", f"PARTITION BY {key} ", f"PARTITION BY {rng.choice(source.columns)} "))
-        call = f"{function}() OVER ({partition}ORDER BY {order})"
+        call = f"{function}() OVER ({partition}ORDER BY {order if function == 'ROW_NUMBER' else short})"
         if kind == "qualify":
             return f"SELECT {key} AS k, {value} AS n FROM {source.text} QUALIFY {call} <= {limit}"
         if kind == "rank":
@@ -94,7 +96,7 @@ class WindowWriter(RelationWriter):
     def _write_windowed(self, alias: str) -> RelationText:
         stream = self.rng.choice(self.streams)
         names = [name for name in stream.schema.names if name in _NUMBERS]
-        return RelationText(f"{self._write_call(stream)} AS {alias}", self._qualify(alias, names))
+        return self._add_leaf(RelationText(f"{self._write_call(stream)} AS {alias}", self._qualify(alias, names)))
 
     def _write_call(self, stream: Stream) -> str:
         rng = self.rng
@@ -130,7 +132,7 @@ class WindowWriter(RelationWriter):
         item = self._write_windowed(alias)
         if rng.random() < 0.4:
             other = self._name_alias()
-            right = replace_alias(item, alias, other)
+            right = self._add_leaf(replace_alias(item, alias, other))
             kind = rng.choice(kinds)
             text = f"{item.text} {kind} {right.text} ON {alias}.window_start = {other}.window_start"
             text += f" AND {alias}.window_end = {other}.window_end AND {alias}.x = {other}.x"
