@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from penstock.cql.bound import OuterJoin, OuterJoinKind, Select, SelectItem, Source, Subquery
-from penstock.cql.errors import Span
+from penstock.cql.errors import Origin, Span
 from penstock.cql.scope import Scope, ScopeItem, VisibleColumn, make_scope_item
 from penstock.cql.sources import BindBody, Names, bind_source
 from penstock.cql.syntax import Amount, FromSyntax, JoinSyntax, Name, SourceSyntax
@@ -77,7 +77,7 @@ class FromBinder:
             source = bind_source(syntax, self.window, self.names, self.bind_body)
             if syntax.call is not None:
                 source = bind_window_call(source, syntax.call, self.names.origin)
-            return FromBlock((source,), (), (make_scope_item(source),), ())
+            return FromBlock((source,), (), (self._name_columns(source, syntax.columns),), ())
         left, right = self.bind(syntax.left), self.bind(syntax.right)
         self.check_aliases(left, right, syntax.right)
         if syntax.kind in ("inner", "cross"):
@@ -85,6 +85,14 @@ class FromBinder:
             on, merged = self._bind_on(syntax, left, right, joined)
             return replace(joined, conditions=joined.conditions + on, merged=merged)
         return self._bind_outer(syntax, left, right)
+
+    def _name_columns(self, source: Source, columns: tuple[Name, ...]) -> ScopeItem:
+        """A FROM item with the names that the text gives its columns."""
+        item = make_scope_item(source)
+        if not columns:
+            return item
+        names = check_column_names(columns, list(item.columns), source.alias, self.names.origin)
+        return replace(item, columns=dict(zip(names, item.columns.values(), strict=True)))
 
     def check_aliases(self, left: FromBlock, right: FromBlock, syntax: FromSyntax) -> None:
         """Refuse an alias that both sides have."""
@@ -176,6 +184,19 @@ _OUTER_KINDS: dict[str, OuterJoinKind] = {
     "semi": "semi",
     "anti": "anti",
 }
+
+
+def check_column_names(columns: tuple[Name, ...], known: list[str], relation: str, origin: Origin) -> list[str]:
+    """The names that a text gives the columns of a relation: one for each, and all different."""
+    if len(columns) != len(known):
+        message = f"{relation} has {len(known)} columns ({', '.join(known)}), and {len(columns)} are named"
+        raise origin.error("COLUMN_COUNT", message, (columns[0].span[0], columns[-1].span[1]))
+    names: dict[str, str] = {}
+    for name in columns:
+        if name.text.casefold() in names:
+            raise origin.error("DUPLICATE_COLUMN", f"{name.text} names two columns", name.span, name=name.text)
+        names[name.text.casefold()] = name.text
+    return list(names.values())
 
 
 def _merge_columns(syntax: JoinSyntax, left: Expr, right: Expr) -> Expr:

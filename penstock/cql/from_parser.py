@@ -188,7 +188,7 @@ class FromParser(ScalarParser):
         if alias and self.is_at(TokenType.L_BRACKET):
             message = f"the window comes before the alias: write {relation.text} [...] AS {alias.text}"
             raise self.origin.error("SYNTAX_ERROR", message, self.locate_token())
-        return SourceSyntax(relation, alias, window)
+        return SourceSyntax(relation, alias, window, columns=self.read_column_names() if alias else ())
 
     # ── window functions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,15 +259,24 @@ class FromParser(ScalarParser):
             message = "a query in FROM takes no window: its rows are those of its answer; write the window inside it"
             raise self.origin.error("WINDOW_ON_SUBQUERY", message, self.locate_token())
         alias = self._read_alias()
+        columns = self.read_column_names() if alias else ()
         if alias is None:
             self._unnamed += 1
             alias = Name(f"subquery{self._unnamed}", span)
-        return SourceSyntax(alias, alias, None, body)
+        return SourceSyntax(alias, alias, None, body, columns=columns)
 
     def _read_alias(self) -> Name | None:
         clause = self.is_next("FRESHNESS") or self.is_at_emit()
         bare = self.is_at(TokenType.VAR, TokenType.IDENTIFIER) and not clause
         return self.read_name("an alias") if self._match(TokenType.ALIAS) or bare else None
+
+    def read_column_names(self) -> tuple[Name, ...]:
+        """Names for the columns of a relation, in parentheses, if they are given."""
+        if not self._match(TokenType.L_PAREN):
+            return ()
+        columns = self.read_list(lambda: self.read_name("a name for a column"))
+        self.expect_words(")")
+        return columns
 
     def _read_window(self) -> WindowSyntax:
         first = self._curr

@@ -95,14 +95,15 @@ class QueryParser(FromParser):
         node.meta.update(body=body, start=start, end=end - 1)
         return node
 
-    def _read_named_query(self) -> tuple[Name, BodySyntax]:
+    def _read_named_query(self) -> tuple[Name, tuple[Name, ...], BodySyntax]:
         if self._curr.text.upper() == "RECURSIVE":
             raise self.unsupported_error("WITH RECURSIVE", self.locate_token(), "a relation cannot read itself")
         name = self.read_name("the name of a query")
+        columns = self.read_column_names()
         self.expect_words("AS", "(")
         body = self.read_body()
         self.expect_words(")")
-        return name, body
+        return name, columns, body
 
     def _read_set(self) -> BodySyntax:
         """Terms with UNION and EXCEPT between them, from left to right; INTERSECT binds more strongly."""

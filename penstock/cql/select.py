@@ -13,7 +13,7 @@ from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, Se
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
-from penstock.cql.from_binder import FromBinder, FromBlock
+from penstock.cql.from_binder import FromBinder, FromBlock, check_column_names
 from penstock.cql.group_relation import GroupRelation, is_reserved_value
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.over import (
@@ -71,12 +71,24 @@ def _declare_queries(syntax: WithSyntax, names: Names) -> Names:
     """The names with the queries of WITH; each can name those before it, and hides a declaration of its name."""
     known = replace(names, queries=names.queries.copy())
     written: set[str] = set()
-    for name, body in syntax.queries:
+    for name, columns, written_body in syntax.queries:
         if name.text.casefold() in written:
             raise names.origin.error("DUPLICATE_NAME", f"WITH has two queries {name.text}", name.span, name=name.text)
         written.add(name.text.casefold())
-        known.queries.add(Subquery(name.text, bind_body(body, replace(known, outer=None))))
+        body = bind_body(written_body, replace(known, outer=None))
+        if columns:
+            shown = check_column_names(columns, [item.name for item in body.items], name.text, names.origin)
+            body = _name_items(body, shown)
+        known.queries.add(Subquery(name.text, body))
     return known
+
+
+def _name_items(body: QueryBody, names: list[str]) -> QueryBody:
+    """The body with other names for its columns."""
+    if isinstance(body, SetOperation):
+        return replace(body, left=_name_items(body.left, names))
+    items = (SelectItem(name, item.expr) for name, item in zip(names, body.items, strict=True))
+    return replace(body, items=tuple(items))
 
 
 def _cast_items(body: QueryBody, types: list[pa.DataType]) -> QueryBody:

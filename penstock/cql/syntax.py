@@ -81,6 +81,8 @@ class SourceSyntax:
     window: WindowSyntax | None
     subquery: BodySyntax | None = None
     call: WindowCallSyntax | None = None
+    columns: tuple[Name, ...] = ()
+    """The names that expressions have for its columns, in their order; none for the columns' own names."""
 
     @property
     def name(self) -> Name:
@@ -146,9 +148,9 @@ class SetSyntax:
 
 @dataclass(frozen=True)
 class WithSyntax:
-    """WITH name AS (query), ...: queries that the body can name."""
+    """WITH name (columns) AS (query), ...: queries that the body can name."""
 
-    queries: tuple[tuple[Name, BodySyntax], ...]
+    queries: tuple[tuple[Name, tuple[Name, ...], BodySyntax], ...]
     body: BodySyntax
 
 

@@ -49,6 +49,7 @@ LABS = {
         "penstock.lab.papers.state_slice.experiments", "many queries over one join: Figures 17 to 19 of State-Slice"
     ),
     "nexmark": Lab("penstock.lab.nexmark.experiments", "the queries of Nexmark, their answers compared with DuckDB"),
+    "tpch": Lab("penstock.lab.tpch.experiments", "the queries of TPC-H over streams, compared with DuckDB"),
     "spark": Lab("penstock.lab.spark.experiments", "the pipeline on Spark: micro-batches, shuffle, restart", True),
     "peers": Lab(
         "penstock.lab.peers.experiments", "Penstock compared with Spark's own joins, PyFlink and Pathway", True

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Literal
 
 import pyarrow as pa
 
-from penstock.expr import BOOL, Call, Expr, find_aliases
+from penstock.expr import BOOL, Call, Expr, find_aliases, split_conjuncts
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class SortedWhere:
     residuals: tuple[Expr, ...] = ()
 
 
+def factor_alternatives(where: SortedWhere) -> SortedWhere:
+    """Conjuncts that all alternatives of an OR have become conjuncts of WHERE: (a AND b) OR (a AND c) has a."""
+    return replace(where, pending=tuple(term for predicate in where.pending for term in _factor(predicate)))
+
+
 def collect_equalities(where: SortedWhere) -> SortedWhere:
     """Equalities between two aliases become sets of equal terms, closed under transitivity."""
     equal_terms: tuple[tuple[Term, ...], ...] = ()
@@ -112,6 +118,7 @@ def keep_residuals(where: SortedWhere) -> SortedWhere:
 
 
 WHERE_RULES: tuple[Callable[[SortedWhere], SortedWhere], ...] = (
+    factor_alternatives,
     collect_equalities,
     push_filters,
     split_repeated_terms,
@@ -135,6 +142,34 @@ def match_equality(predicate: Expr) -> tuple[Term, Term] | None:
     if any(len(owner) != 1 for owner in owners) or owners[0] == owners[1]:
         return None
     return (next(iter(owners[0])), left), (next(iter(owners[1])), right)
+
+
+def _factor(predicate: Expr) -> tuple[Expr, ...]:
+    """A predicate as conjuncts: those that all its alternatives have, and what is left of the alternatives."""
+    alternatives = [split_conjuncts(each) for each in _split_alternatives(predicate)]
+    first, *others = alternatives
+    common = tuple(term for term in dict.fromkeys(first) if all(term in other for other in others))
+    if not others or not common:
+        return (predicate,)
+    rests = [tuple(term for term in each if term not in common) for each in alternatives]
+    if not all(rests):  # a OR (a AND b) is a
+        return common
+    return (*common, _connect("or", [_connect("and", list(rest)) for rest in rests]))
+
+
+def _split_alternatives(expr: Expr) -> list[Expr]:
+    """The top-level OR terms."""
+    if isinstance(expr, Call) and expr.op == "or":
+        return [term for arg in expr.args for term in _split_alternatives(arg)]
+    return [expr]
+
+
+def _connect(op: Literal["and", "or"], terms: list[Expr]) -> Expr:
+    """The terms as a balanced tree, so that many of them do not make a deep one."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return Call(op, (_connect(op, terms[:half]), _connect(op, terms[half:])), BOOL)
 
 
 def _measure_width(type_: pa.DataType) -> int:

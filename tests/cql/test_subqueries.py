@@ -100,3 +100,27 @@ def test_refused(text: str, condition: str) -> None:
     with pytest.raises(ps.PenstockError) as caught:
         answer(text, 4)
     assert caught.value.condition == condition
+
+
+def test_names_of_columns_behind_an_alias() -> None:
+    assert answer("SELECT p, n FROM (SELECT k, COUNT(*) FROM a GROUP BY k) AS g (p, n) WHERE p > 1", 4) == [(2, 1)]
+    union = "SELECT k, x FROM a UNION ALL SELECT k, x FROM b"
+    assert answer(f"WITH w (p, n) AS ({union}) SELECT n FROM w WHERE p = 1", 4) == [(5,), (7,)]
+    text = "SELECT t.p, u.p AS q FROM a [RANGE 9] AS t (at, p, n) LEFT JOIN b AS u (at, p, n) ON t.p = u.p"
+    assert answer(text, 4) == [(1, 1), (2, None), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("SELECT p FROM a AS t (p, q)", "COLUMN_COUNT"),
+        ("SELECT p FROM a AS t (p, q, P)", "DUPLICATE_COLUMN"),
+        ("SELECT k FROM a AS t (p, q, r)", "UNKNOWN_COLUMN"),
+        ("WITH w (p, q) AS (SELECT k FROM a) SELECT p FROM w", "COLUMN_COUNT"),
+        ("SELECT p FROM a AS t (p q)", "SYNTAX_ERROR"),
+    ],
+)
+def test_refused_names_of_columns(text: str, condition: str) -> None:
+    with pytest.raises(ps.PenstockError) as caught:
+        answer(text, 4)
+    assert caught.value.condition == condition
