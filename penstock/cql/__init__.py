@@ -25,6 +25,7 @@ from penstock.cql.bound import (
     Subquery,
     View,
     WindowedRows,
+    reads_final_joins,
 )
 from penstock.cql.catalog import Catalog, Connector, NameMap, Stream, Table, Timestamps
 from penstock.cql.connectors import SOURCE_FORMATS, SourceFormat, find_rate, find_source_format
@@ -106,6 +107,7 @@ __all__ = [
     "name_changes",
     "parse_duration",
     "read_script",
+    "reads_final_joins",
     "redact",
     "resolve_secret",
     "resolve_secrets",

@@ -32,8 +32,12 @@ SESSION = (
 CLOCK = "a continuous query has no current time; for the last 5 minutes write FROM s [RANGE 5 MINUTES]"
 EMIT = "write EMIT ON WINDOW CLOSE for one report about each window, or EMIT CHANGES for every change of the answer"
 EMIT_ON_CLOSE = (
-    "it is for rows of streams and their inner joins, and for FROM TUMBLE(...), HOP(...) or SESSION(...) with GROUP BY "
-    "window_start, window_end; write EMIT CHANGES for every change of the answer"
+    "it is for rows of streams and their joins of all kinds, and for FROM TUMBLE(...), HOP(...) or SESSION(...) with "
+    "GROUP BY or OVER (PARTITION BY) window_start, window_end; write EMIT CHANGES for every change of the answer"
+)
+NESTED_ON_CLOSE = (
+    "the optional side of an outer join, and both sides of FULL JOIN, are streams and inner joins; write the outer "
+    "joins from left to right, a LEFT JOIN b ... LEFT JOIN c, or EMIT CHANGES for every change of the answer"
 )
 ASOF_JOIN = "write FROM a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k: the newest row of b for a row of a"
 ORDER_BY = "remove it: results leave in temporal order; ORDER BY x LIMIT n has the first n rows"

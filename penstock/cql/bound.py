@@ -143,6 +143,8 @@ class OuterJoin:
     right: Source
     on: tuple[Expr, ...]
     items: tuple[SelectItem, ...]
+    final: bool = False
+    """Whether each row is written once, when it is final: two rows are partners if they are valid at one instant."""
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -211,6 +213,16 @@ class RankedRows(RowTransform):
 
 
 QueryBody = Select | SetOperation | OuterJoin | RowTransform
+
+
+def reads_final_joins(body: QueryBody) -> bool:
+    """Whether a body reads outer joins whose rows are written when they are final."""
+    if isinstance(body, OuterJoin):
+        return body.final
+    if isinstance(body, SetOperation):
+        return reads_final_joins(body.left) or reads_final_joins(body.right)
+    relations = (source.relation for source in body.sources) if isinstance(body, Select) else ()
+    return any(reads_final_joins(each.body) for each in relations if isinstance(each, Subquery))
 
 
 def find_time_type(body: QueryBody) -> pa.DataType:

@@ -39,6 +39,7 @@ from penstock.ops import (
     DistinctOperator,
     DStreamOperator,
     EmitChangesOperator,
+    FinalRowsOperator,
     IStreamOperator,
     OperatorId,
     OuterJoinOperator,
@@ -60,6 +61,7 @@ from penstock.ops import (
 from penstock.plan import (
     DifferencePart,
     DistinctPart,
+    FinalRowsPart,
     GroupPart,
     JoinPart,
     JoinRequirement,
@@ -180,6 +182,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_difference(part), mode)
             case OuterJoinPart():
                 return self._compile_inserts(self._compile_outer_join(part), mode)
+            case FinalRowsPart():
+                return self._compile_final_rows(part)
             case SetOperationPart():
                 return self._compile_inserts(self._compile_set_operation(part), mode)
             case DistinctPart():
@@ -239,6 +243,13 @@ class Compiler:
             f"{part.kind} join",
             [self._compile_part(each, CHANGES) for each in part.inputs],
             lambda id_, arcs, outlet: OuterJoinOperator(id_, arcs, outlet, part, self.maintenance),
+        )
+
+    def _compile_final_rows(self, part: FinalRowsPart) -> ReadablePart:
+        return self._append_operator(
+            "final rows",
+            [self._compile_part(each, CHANGES) for each in part.inputs],
+            lambda id_, arcs, outlet: FinalRowsOperator(id_, arcs, outlet, part, self.maintenance),
         )
 
     def _compile_group(self, part: GroupPart) -> ReadablePart:

@@ -3,6 +3,7 @@
 from penstock.plan.cost import Statistics, compute_tree_cost, estimate_output_rate, estimate_state_rows
 from penstock.plan.estimates import WarningContext
 from penstock.plan.explain import ExplainNode, Properties, as_mermaid, as_text, describe_join
+from penstock.plan.final_rows import FinalRowsPart, PartnerTest
 from penstock.plan.input_paths import Allowances, InputPath, PlanLoad, list_directions, list_halfway_joins
 from penstock.plan.join_graph import EqualityClass, JoinGraph, build_join_graph, match_equality
 from penstock.plan.join_order import choose_tree
@@ -82,6 +83,7 @@ __all__ = [
     "EddyRoute",
     "EqualityClass",
     "ExplainNode",
+    "FinalRowsPart",
     "GroupPart",
     "GroupPlan",
     "InputPath",
@@ -95,6 +97,7 @@ __all__ = [
     "LeafPlan",
     "NodePlan",
     "OuterJoinPart",
+    "PartnerTest",
     "PlanLoad",
     "PlanPart",
     "PlanShape",

@@ -19,9 +19,11 @@ from penstock.cql import (
     Subquery,
     View,
     WindowedRows,
+    reads_final_joins,
 )
 from penstock.errors import InternalError
 from penstock.expr import Column, Expr, find_columns
+from penstock.plan.final_rows import FinalRows
 from penstock.plan.join_graph import build_join_graph
 from penstock.plan.outer_join import OuterJoinParts
 from penstock.plan.physical import plan_join
@@ -67,6 +69,8 @@ class Translation:
                 raise InternalError("UNKNOWN_BODY", f"the planner has no part for {type(body).__name__}")
         columns = tuple((item.name, item.expr.type) for item in body.items)
         items = tuple((item.name, item.expr) for item in body.items)
+        if reads_final_joins(body):
+            return FinalRows(_join_sources, _translate_window).build(body, items)
         if body.group_by is None:
             kept = None if body.distinct else needed
             below = self._translate_rows(body, tuple(each for each in items if kept is None or each[0] in kept))

@@ -14,7 +14,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from penstock.cql import Query, Select, Source, Stream, Window
+from penstock.cql import Query, Select, Source, Stream, Window, reads_final_joins
 from penstock.errors import InternalError
 from penstock.expr import Expr, find_columns
 from penstock.plan import JoinGraph, build_join_graph
@@ -117,9 +117,11 @@ class Layout:
 
     def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
         routes, indexes = self.placements[query.name].routes, count()
-        for side, select in enumerate(list_selects(self.spec.bound_queries[query.name].body)):
+        body = self.spec.bound_queries[query.name].body
+        counts_partners = reads_final_joins(body) and any(map(_has_open_end, body.inputs))
+        for side, select in enumerate(list_selects(body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
-            keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name)
+            keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name) or counts_partners
             for source, index in zip(select.sources, indexes, strict=False):  # the sources end first
                 stream, window = source.relation, source.window
                 if not isinstance(stream, Stream) or stream.name in self.spec.derived_streams:
@@ -180,7 +182,10 @@ class Layout:
             self._find_first_instant(reader, frontiers) - (self._compute_lookback(reader, source) or 0)
             for reader, source in self._derived_readers.get(name, ())
         )
-        return min([own, *read]) - max((window.slide or 0 for window in windows), default=0)
+        before = max((window.slide or 0 for window in windows), default=0)
+        if reads_final_joins(self.spec.bound_queries[name].body):  # a row also needs the partners that it has had
+            before += max((window.lifetime or 0 for window in windows), default=0)
+        return min([own, *read]) - before
 
     def compute_bounds(self, frontiers: Mapping[str, int]) -> dict[int, int]:
         """For every inlet, the first instant whose answer one of its queries still scans.
@@ -214,6 +219,11 @@ class Layout:
             return source if inlet is None else replace(source, relation=inlet.declaration)
 
         return replace(query, body=map_sources(query.body, read_inlet))
+
+
+def _has_open_end(source: Source) -> bool:
+    """Whether it is not known when a row of a stream expires, until it does."""
+    return not source.is_table and source.window.lifetime is None
 
 
 def _find_columns_read(select: Select, graph: JoinGraph, alias: str) -> frozenset[str]:

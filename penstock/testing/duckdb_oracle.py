@@ -29,9 +29,11 @@ from penstock.cql import (
     Stream,
     Subquery,
     Window,
+    reads_final_joins,
 )
 from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, find_aliases, walk
+from penstock.testing.duckdb_final import DuckDBFinalRows
 from penstock.testing.duckdb_sequence import pair_sequence
 from penstock.testing.duckdb_sql import (
     Resolve,
@@ -127,6 +129,9 @@ class _DuckDBOracle:
         return self.store(_format_counted(left, right, columns, _COPIES[body.kind]))
 
     def store_select(self, select: Select) -> str:
+        if reads_final_joins(select):
+            final = DuckDBFinalRows(self.store_limited, lambda source: self.store_valid_rows(source, ()))
+            return self.store(final.format_answer(select))
         clause, resolve, born, dies = (
             self.build_join(select) if select.sequence is None else self.store_sequence(select, select.sequence.mode)
         )

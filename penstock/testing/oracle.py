@@ -33,9 +33,11 @@ from penstock.cql import (
     Stream,
     Subquery,
     Table,
+    reads_final_joins,
 )
 from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
+from penstock.testing.final_oracle import compute_final_rows
 from penstock.testing.interval_operators import (
     ALWAYS,
     FOREVER,
@@ -189,6 +191,9 @@ def _split_by_partners(
 def _compute_select(
     select: Select, given: Mapping[str, pa.Table], limit: int | None, classes: Mapping[str, type]
 ) -> list[ValidRow]:
+    if reads_final_joins(select):
+        rows = compute_final_rows(select, lambda source: _list_valid_tuples(source, given, limit, classes))
+        return _collect_limited(rows, limit)
     if select.sequence is None:
         pools = {source.alias: _list_valid_tuples(source, given, limit, classes) for source in select.sources}
         found = _join_tuples(select, pools, limit)

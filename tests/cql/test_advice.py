@@ -146,6 +146,10 @@ def test_aggregate_over_a_derived_aggregate_differs() -> None:
          "SELECT COUNT(*) AS n FROM a EMIT CHANGES"),
         ("SELECT COUNT(*) AS n FROM a EMIT ON WINDOW CLOSE", "UNSUPPORTED_EMIT_ON_WINDOW_CLOSE", "FROM TUMBLE(...)",
          "SELECT COUNT(*) AS n FROM TUMBLE(a, ts, 10 MINUTES) GROUP BY window_start, window_end EMIT ON WINDOW CLOSE"),
+        ("SELECT a.k FROM a [RANGE 1 MINUTE] LEFT JOIN (a [RANGE 1 MINUTE] AS b LEFT JOIN a [RANGE 1 MINUTE] AS c "
+         "ON b.k = c.k) ON a.k = b.k EMIT ON WINDOW CLOSE", "UNSUPPORTED_EMIT_ON_WINDOW_CLOSE_OF_NESTED_OUTER_JOINS",
+         "a LEFT JOIN b ... LEFT JOIN c", "SELECT a.k FROM a [RANGE 1 MINUTE] LEFT JOIN a [RANGE 1 MINUTE] AS b "
+         "ON a.k = b.k LEFT JOIN a [RANGE 1 MINUTE] AS c ON b.k = c.k EMIT ON WINDOW CLOSE"),
         ("SELECT ROW_NUMBER(k) FROM a", "UNSUPPORTED_OVER", "ROW_NUMBER() OVER (PARTITION BY k ORDER BY x)",
          "SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) AS n FROM a"),
         ("SELECT k FROM a ORDER BY k", "UNSUPPORTED_ORDER_BY", "remove it", "SELECT k FROM a"),

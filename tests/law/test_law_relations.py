@@ -1,4 +1,4 @@
-"""The law over relations: subqueries, WITH, outer, semi and anti joins, nested, with restarts and migrations.
+"""The law over relations: subqueries, WITH, joins of all kinds, set operations, time windows, tops, and final rows.
 
 More seeds: PENSTOCK_SEEDS=5000 PENSTOCK_FIRST_SEED=1000000 pytest -n auto tests/law/test_law_relations.py
 """
@@ -7,46 +7,57 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from law_support import BATCHES, CHUNKS, STATES, check_case, list_seeds, run_case
 
-from penstock.testing import difference, expected_by_duckdb
+from penstock.testing import Case, difference, expected_by_duckdb
 from penstock.testing.case import to_ticks
+from penstock.testing.closing_cases import random_closing_case
 from penstock.testing.relation_cases import random_relations_case
 from penstock.testing.sql_instants import answers_at_instants, replay_changes
+from penstock.testing.window_cases import random_windows_case
 
 SCHEDULES = ("dfs", "bfs", "rr")
+FAMILIES: dict[str, Callable[[int], Case]] = {
+    "relations": random_relations_case,
+    "windows": random_windows_case,
+    "closing": random_closing_case,
+}
 
 
-@pytest.mark.parametrize("chunk", CHUNKS[::2])
-def test_relations_equal_oracle(chunk: int) -> None:
-    for seed in list_seeds(chunk):
-        case = random_relations_case(seed)
-        for place in (0, 2):
-            options = {
-                "state": STATES[(seed + place) % len(STATES)],
-                "batch": BATCHES[(seed + place) % len(BATCHES)],
-                "schedule": SCHEDULES[seed % len(SCHEDULES)],
-            }
-            check_case(case, options, None)
+def list_cases(family: str, chunk: int) -> Iterator[Case]:
+    return map(FAMILIES[family], list_seeds(chunk))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chunk", CHUNKS[::5])
-def test_relations_oracles_agree(chunk: int) -> None:
-    for seed in list_seeds(chunk):
-        case = random_relations_case(seed)
+def test_relations_equal_oracle(family: str, chunk: int) -> None:
+    for case in list_cases(family, chunk):
+        options = {
+            "state": STATES[case.seed % len(STATES)],
+            "batch": BATCHES[case.seed % len(BATCHES)],
+            "schedule": SCHEDULES[case.seed % len(SCHEDULES)],
+        }
+        check_case(case, options, None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("chunk", CHUNKS[3::5])
+def test_relations_oracles_agree(family: str, chunk: int) -> None:
+    for case in list_cases(family, chunk):
         answer = expected_by_duckdb(case.query, case.accepted, {}, case.times)
         assert difference(answer, case.expected) is None, f"{case}\n{difference(answer, case.expected)}"
 
 
-@pytest.mark.parametrize("chunk", CHUNKS[::3])
-def test_relations_after_restarts(chunk: int) -> None:
-    for seed in list_seeds(chunk):
-        case = random_relations_case(seed)
-        rng = random.Random(seed)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("chunk", CHUNKS[1::5])
+def test_relations_after_restarts(family: str, chunk: int) -> None:
+    for case in list_cases(family, chunk):
+        rng = random.Random(case.seed)
         when = {rng.randint(0, len(case.steps)) for _ in range(rng.randint(1, 4))}
 
         def restart(current: Any, step: int, when: set[int] = when) -> Any:
