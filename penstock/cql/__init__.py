@@ -43,9 +43,11 @@ from penstock.cql.script import Script, bind_script_text, read_script
 from penstock.cql.secrets import is_secret, redact, resolve_secret, resolve_secrets, secret, secret_file
 from penstock.cql.types import build_schema, find_time_column, format_type, to_arrow_type, zone_columns
 from penstock.cql.updating import OPERATION, describe_changes, make_changes, name_changes, write_table_query
+from penstock.cql.user_functions import BUILT_IN, FunctionSpec, add_function, describe_function, describe_functions
 from penstock.cql.windows import UNBOUNDED, Range, Window
 
 __all__ = [
+    "BUILT_IN",
     "OPERATION",
     "SOURCE_FORMATS",
     "UNBOUNDED",
@@ -63,6 +65,7 @@ __all__ = [
     "CreateView",
     "Duration",
     "Emit",
+    "FunctionSpec",
     "InsertInto",
     "NameMap",
     "OuterJoin",
@@ -86,12 +89,15 @@ __all__ = [
     "View",
     "Window",
     "WindowedRows",
+    "add_function",
     "bind_query",
     "bind_script",
     "bind_script_text",
     "bind_view",
     "build_schema",
     "describe_changes",
+    "describe_function",
+    "describe_functions",
     "describe_stream",
     "describe_view_cycle",
     "find_line_and_column",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from penstock.cql.errors import Span
+from penstock.expr import UserFunction
 
 if TYPE_CHECKING:
     from penstock.cql.bound import View
@@ -117,6 +118,17 @@ class NameMap(Mapping[str, T], Generic[T]):
         return len(self._items)
 
 
+@dataclass(frozen=True)
+class UserDefined:
+    """User-defined aggregates and functions, by their names in lower case."""
+
+    aggregates: Mapping[str, type] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.aggregates, *self.functions))
+
+
 @dataclass
 class Catalog:
     """Everything that a query can name. Streams, tables and views share one namespace."""
@@ -124,7 +136,12 @@ class Catalog:
     relations: NameMap[Stream | Table | View] = field(default_factory=NameMap)
     sinks: NameMap[SinkDeclaration] = field(default_factory=NameMap)
     aggregates: dict[str, type] = field(default_factory=dict)  # user-defined aggregates, lower-case
+    functions: dict[str, UserFunction] = field(default_factory=dict)  # user-defined functions, lower-case
+
+    @property
+    def user_defined(self) -> UserDefined:
+        return UserDefined(self.aggregates, self.functions)
 
     def copy(self) -> Catalog:
         """A catalog whose streams, tables and sinks can change without this one."""
-        return Catalog(self.relations.copy(), self.sinks.copy(), self.aggregates)
+        return Catalog(self.relations.copy(), self.sinks.copy(), self.aggregates, self.functions)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlglot import exp
 
 from penstock.cql import advice
+from penstock.cql.catalog import UserDefined
 from penstock.cql.durations import convert_duration, count_months
 from penstock.cql.errors import list_similar
 from penstock.cql.literals import parse_number
@@ -37,7 +38,9 @@ from penstock.expr import (
     Expr,
     Literal,
     Op,
+    UserFunction,
     classify_type,
+    find_argument_problem,
     is_instant,
 )
 
@@ -76,7 +79,7 @@ class ExpressionBinder:
     """
 
     scope: Scope
-    user_aggregates: Mapping[str, type] = field(default_factory=dict)
+    user_defined: UserDefined = field(default_factory=UserDefined)
     no_aggregates_in: str | None = None
     outputs: Mapping[str, Expr] = field(default_factory=dict)
     queries: Mapping[int, Expr] = field(default_factory=dict)
@@ -259,15 +262,25 @@ class ExpressionBinder:
         function = FUNCTIONS[NAMED_FUNCTIONS[name]] if name in NAMED_FUNCTIONS else None
         if function is not None and function.arity is not None and (node.expressions or name not in advice.FUNCTIONS):
             return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
-        if name in AGGREGATES or name in self.user_aggregates:
+        if name in self.user_defined.functions:
+            return self._bind_user_function(self.user_defined.functions[name], node)
+        if name in AGGREGATES or name in self.user_defined.aggregates:
             return self._bind_aggregate(name, node)
         if name in AGGREGATE_SYNONYMS:
             return self._bind_synonym(name, node)
         if name in advice.FUNCTIONS:
             raise self.typer.unsupported_error(node, *advice.FUNCTIONS[name])
-        near = list_similar(name, [*AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, "cast", *self.user_aggregates])
+        near = list_similar(name, [*AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, "cast", *self.user_defined])
         hint = f"did you mean {' or '.join(each.upper() for each in near)}?" if near else "docs/functions.md lists all"
         raise self.typer.error("UNKNOWN_FUNCTION", f"unknown function {node.name}; {hint}", node)
+
+    def _bind_user_function(self, user: UserFunction, node: exp.Expr) -> Expr:
+        args = [self.bind_value(argument) for argument in self._check_arguments(node, 1, None)]
+        problem = find_argument_problem(user, len(args))
+        if problem is not None:
+            message = f"{user.name} cannot be called with {len(args)} argument(s): {problem}"
+            raise self.typer.error("ARGUMENT_COUNT", message, node)
+        return Call(user.name, tuple(args), user.type, user)
 
     def _check_arguments(self, node: exp.Expr, least: int, most: int | None) -> list[exp.Expr]:
         found = len(node.expressions)
@@ -293,12 +306,10 @@ class ExpressionBinder:
             arguments = list(arguments[0].expressions)
             if built_in is not None and len(arguments) != 1:
                 raise self.typer.unsupported_error(node, "DISTINCT of several columns")
-        inner = ExpressionBinder(
-            self.scope, self.user_aggregates, no_aggregates_in=f"the argument of {node.name.upper()}"
-        )
+        inner = ExpressionBinder(self.scope, self.user_defined, no_aggregates_in=f"the argument of {node.name.upper()}")
         operands = [Operand(argument, inner.bind_value(argument)) for argument in arguments]
         if built_in is None:
-            result = to_arrow_type(str(getattr(self.user_aggregates[name], "type", "double")))
+            result = to_arrow_type(str(getattr(self.user_defined.aggregates[name], "type", "double")))
             return Aggregate(name, tuple(operand.expr for operand in operands), distinct, result)
         return self.typer.aggregate(built_in, operands, distinct=distinct)
 
@@ -321,7 +332,7 @@ class ExpressionBinder:
         aggregate = self.bind(node.this)
         if not isinstance(aggregate, Aggregate):
             raise self.typer.error("SYNTAX_ERROR", "FILTER comes after an aggregate, such as COUNT(*)", node)
-        inner = ExpressionBinder(self.scope, self.user_aggregates, no_aggregates_in="FILTER")
+        inner = ExpressionBinder(self.scope, self.user_defined, no_aggregates_in="FILTER")
         condition = inner.bind_condition(node.expression.this, "FILTER")
         values = aggregate.args or (Literal(1, INT),)
         kept = tuple(Call("case", (condition, value, Literal(None, value.type)), value.type) for value in values)

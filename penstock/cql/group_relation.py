@@ -41,7 +41,7 @@ class GroupRelation:
         if expr in self.names:
             return next(item.columns[self.names[expr]] for item in block.items if item.alias == _GROUPS)
         if isinstance(expr, Call):
-            return Call(expr.op, tuple(self.move(arg, block, values) for arg in expr.args), expr.type)
+            return replace(expr, args=tuple(self.move(arg, block, values) for arg in expr.args))
         return expr
 
 

@@ -40,7 +40,18 @@ from penstock.cql.syntax import BodySyntax, FromSyntax, SelectSyntax, SourceSynt
 from penstock.cql.types import format_type
 from penstock.cql.window_functions import rewrite_spark_windows
 from penstock.cql.windows import CURRENT
-from penstock.expr import AGGREGATES, Aggregate, Call, Column, Expr, Literal, find_common_type, split_conjuncts, walk
+from penstock.expr import (
+    AGGREGATE_SYNONYMS,
+    AGGREGATES,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    find_common_type,
+    split_conjuncts,
+    walk,
+)
 
 
 def bind_body(syntax: BodySyntax, names: Names) -> QueryBody:
@@ -109,7 +120,7 @@ class _SelectBinder:
         self.syntax = syntax
         self.names = names
         self.origin = names.origin
-        self.user_aggregates = names.catalog.aggregates
+        self.user_defined = names.catalog.user_defined
         self.joiner = SubqueryJoiner(names.origin, lambda body, scope: bind_body(body, replace(names, outer=scope)))
         block, self.written = self._bind_from(names)
         self.block = replace(block, sources=bind_freshness(block.sources, syntax, names.origin))
@@ -140,7 +151,7 @@ class _SelectBinder:
 
     def _bind_on(self, node: exp.Expr, scope: Scope) -> tuple[Expr, ...]:
         values = self.joiner.read_values(scope)
-        binder = ExpressionBinder(scope, self.user_aggregates, no_aggregates_in="WHERE or ON", queries=values)
+        binder = ExpressionBinder(scope, self.user_defined, no_aggregates_in="WHERE or ON", queries=values)
         return split_conjuncts(binder.bind_condition(node, "a condition"))
 
     def bind(self) -> Select:
@@ -222,7 +233,7 @@ class _SelectBinder:
 
     def _bind_operand(self, node: exp.Expr, block: FromBlock) -> Expr:
         scope = Scope(self.origin, block.items, block.merged, self.names.outer)
-        return ExpressionBinder(scope, self.user_aggregates, "WHERE or ON").bind_value(node)
+        return ExpressionBinder(scope, self.user_defined, "WHERE or ON").bind_value(node)
 
     def _join_scalars(self, nodes: Sequence[exp.Expr]) -> None:
         if any(map(list_queries, nodes)):
@@ -236,7 +247,7 @@ class _SelectBinder:
                 raise self.origin.unsupported_error("SLIDE with a subquery", written.window.span, instead)
 
     def _has_aggregate_call(self, node: exp.Expr) -> bool:
-        names = (*AGGREGATES, *self.user_aggregates)
+        names = (*AGGREGATES, *AGGREGATE_SYNONYMS, *self.user_defined.aggregates)
         return any(call.name.casefold() in names for call in node.find_all(exp.Anonymous))
 
     def _bind_grouped_queries(self, correlated: Sequence[exp.Expr]) -> Select:
@@ -250,7 +261,7 @@ class _SelectBinder:
         items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         keys = self._bind_group_by(items, aliases) or ()
-        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases, values)
+        binder = ExpressionBinder(self.scope, self.user_defined, None, aliases, values)
         conditions = [(binder.bind_condition(term, "HAVING"), term) for term in plain]
         operands = {id(match.operand): binder.bind_value(match.operand) for _, match in predicates if match.operand}
         for expr, node in (*((output.expr, output.node) for output in outputs), *conditions):
@@ -281,7 +292,7 @@ class _SelectBinder:
     # ── SELECT, GROUP BY, HAVING ─────────────────────────────────────────────────────────────────────────────────────
 
     def _bind_outputs(self, values: Mapping[int, Expr]) -> list[OutputColumn]:
-        binder = ExpressionBinder(self.scope, self.user_aggregates, queries=values, ranks=self.ranks)
+        binder = ExpressionBinder(self.scope, self.user_defined, queries=values, ranks=self.ranks)
         outputs: list[OutputColumn] = []
         for node in self.syntax.items:
             if (columns := expand_star(node, self.scope)) is not None:
@@ -295,7 +306,7 @@ class _SelectBinder:
     def _bind_group_by(self, items: tuple[SelectItem, ...], aliases: dict[str, Expr]) -> tuple[Expr, ...] | None:
         if self.syntax.group_by is None:
             return None
-        binder = ExpressionBinder(self.scope, self.user_aggregates, "GROUP BY", aliases)
+        binder = ExpressionBinder(self.scope, self.user_defined, "GROUP BY", aliases)
         keys: list[Expr] = []
         for node in self.syntax.group_by:
             key = binder.bind(node)
@@ -313,7 +324,7 @@ class _SelectBinder:
     def _bind_having(self, aliases: dict[str, Expr]) -> Expr | None:
         if self.syntax.having is None:
             return None
-        return ExpressionBinder(self.scope, self.user_aggregates, None, aliases).bind_condition(
+        return ExpressionBinder(self.scope, self.user_defined, None, aliases).bind_condition(
             self.syntax.having, "HAVING"
         )
 
@@ -322,7 +333,7 @@ class _SelectBinder:
     def _bind_qualify(self, aliases: dict[str, Expr]) -> tuple[Expr, ...]:
         if self.syntax.qualify is None:
             return ()
-        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases, ranks=self.ranks)
+        binder = ExpressionBinder(self.scope, self.user_defined, None, aliases, ranks=self.ranks)
         terms = split_conjuncts(binder.bind_condition(self.syntax.qualify, "QUALIFY"))
         if not any(map(has_rank, terms)):
             message = "QUALIFY is a condition on a window function; write WHERE or HAVING for other conditions"
@@ -333,7 +344,7 @@ class _SelectBinder:
         """The terms of ORDER BY: expressions, names of output columns, or their positions."""
         if self.syntax.top is None:
             return ()
-        binder = ExpressionBinder(self.scope, self.user_aggregates, None, aliases)
+        binder = ExpressionBinder(self.scope, self.user_defined, None, aliases)
 
         def bind(node: exp.Expr) -> Expr:
             if isinstance(node, exp.Column) and not node.table and node.name.casefold() in aliases:
@@ -361,7 +372,7 @@ class _SelectBinder:
         if self.syntax.distinct_on and top.limit is not None:
             advice = "write SELECT * FROM (SELECT DISTINCT ON ...) ORDER BY ... LIMIT n"
             raise self.origin.unsupported_error("DISTINCT ON with LIMIT", top.span, advice)
-        binder = ExpressionBinder(self.scope, self.user_aggregates, "DISTINCT ON")
+        binder = ExpressionBinder(self.scope, self.user_defined, "DISTINCT ON")
         on = tuple(binder.bind_value(node) for node in self.syntax.distinct_on)
         limit = 1 if on else top.offset + (top.limit or 0)
         call = RankCall("row_number", on, keys, top.offset, limit)

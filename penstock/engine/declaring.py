@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from penstock.cql import (
     Stream,
     Timestamps,
     describe_changes,
+    describe_function,
     describe_stream,
     write_table_query,
 )
@@ -119,6 +120,20 @@ class DeclaringEngine:
         >>> eng.query("wide", "SELECT spread(x) AS s FROM A [RANGE 10]")
         """
         self._relations.add_aggregate(name, cls)
+
+    def function(self, name: str, function: Callable[..., Any], returns: str | pa.DataType) -> None:
+        """Declare a scalar function that queries can call: it takes Arrow arrays and returns one of the same length.
+
+        `returns` is the type of its values, as a SQL name or an Arrow type. The function must depend on its arguments
+        alone, row by row. If it raises, or returns something else, the query that called it stops; see `failures`.
+
+        >>> import pyarrow.compute as pc
+        >>> eng.function("half", lambda x: pc.divide(pc.cast(x, "double"), 2), returns="double")
+        >>> eng.query("halves", "SELECT half(x) AS h FROM A")
+        >>> eng.push({"A": {"ts": [1, 2], "x": [3, 4]}})["halves"].column("h").to_pylist()
+        [1.5, 2.0]
+        """
+        self._relations.add_function(describe_function(name, function, returns))
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from penstock.adapt import Rules, Timer, as_rules
-from penstock.cql import Script
+from penstock.cql import FunctionSpec, Script
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.budgets import Budgets
 from penstock.engine.build import QueryBuilder
@@ -286,10 +286,17 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         return self._persistence.take_snapshot().to_bytes()
 
     @classmethod
-    def restore(cls, blob: bytes, clock: Clock | None = None, aggregates: Mapping[str, type] | None = None) -> Engine:
+    def restore(
+        cls,
+        blob: bytes,
+        clock: Clock | None = None,
+        aggregates: Mapping[str, type] | None = None,
+        functions: Mapping[str, FunctionSpec] | None = None,
+    ) -> Engine:
         """An engine that continues from a snapshot, with the results that the old one would have had.
 
-        A snapshot holds no code: pass the classes of user-defined aggregates as `aggregates`.
+        A snapshot holds no code: pass the classes of user-defined aggregates as `aggregates`, and user-defined
+        functions with their types as `functions`: {"half": (half, "double")}.
 
         >>> again = Engine.restore(eng.snapshot())
         >>> again.queries["pairs"].plan
@@ -298,5 +305,5 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         snapshot = Snapshot.from_bytes(blob)
         with refuse_bad_content():
             engine = cls(**read_options(snapshot), clock=clock)
-            engine._persistence.restore(snapshot, aggregates or {})
+            engine._persistence.restore(snapshot, aggregates or {}, functions or {})
         return engine

@@ -166,12 +166,15 @@ class JoinRegistry:
             or request.budget_scope is not None
             or terms.whole_instants
             or terms.state not in _NESTABLE_POLICIES
+            or not can_be_shared(part)
         ):
             return None
         for entry in self._joins.values():
             join = entry.join
             bound = entry.budget_scope is not None or join.tree.shedding is not None
             if entry.whole_instants or bound or (join.state, join.demand) != (terms.state, terms.demand):
+                continue
+            if not can_be_shared(join.shared_join.needs.host):
                 continue
             renaming = find_nested_renaming(part, join.shared_join.needs.host, join.shape)
             if renaming is None or join.tree.early_aliases not in (None, frozenset(renaming.values())):

@@ -14,9 +14,10 @@ from penstock.engine.join_registry import JoinRegistry
 from penstock.engine.saved_arcs import WrittenRows, dump_arcs, rewind_arcs
 from penstock.engine.saved_join import dump_join, restore_join
 from penstock.errors import QueryError
+from penstock.expr import FunctionError
 from penstock.graph import Buffer, Graph, Node, Reader
 from penstock.join import JoinOperator, Member, Migration, describe_nodes
-from penstock.ops import Changes, Operator, OperatorId, SavedState, as_changes
+from penstock.ops import Batch, Changes, Operator, OperatorId, SavedState, as_changes, make_evaluation_error
 from penstock.plan import (
     Eddy,
     ExplainNode,
@@ -136,7 +137,10 @@ class OperatorQueryPart:
     def restore(self, saved: SavedState, inputs: Sequence[WrittenRows]) -> Changes | None:
         seen = rewind_arcs(self.arcs, saved, inputs)
         known = [batch for batch in seen if batch is not None]
-        rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
+        try:
+            rows = self.operator.restore(saved, known if len(known) == len(seen) else None)
+        except FunctionError as error:  # a user-defined function fails on the rows of the snapshot
+            self.operator.failure, rows = make_evaluation_error(str(self.id), error), None
         if saved.values["failure"] is not None:
             self.operator.failure = QueryError(*saved.values["failure"])
         return rows
@@ -264,10 +268,17 @@ class JoinQueryPart:
         if "members" in saved.values:
             windows = {alias: saved.tables[alias] for alias in saved.values["kept_after"]}
             restore_join(self.join, saved.values, windows, relations)
-        rows = self.join.output.build_live_rows(self.member)
         if saved.values["failure"] is not None:
             self.member.failure = QueryError(*saved.values["failure"])
+        rows = None if self.failure is not None else self._build_live_rows()
         return None if rows is None else as_changes(rows)
+
+    def _build_live_rows(self) -> Batch | None:
+        try:
+            return self.join.output.build_live_rows(self.member)
+        except FunctionError as error:  # a user-defined function fails on the rows of the snapshot
+            self.member.failure = make_evaluation_error(self.member.name, error)
+            return None
 
     def remove(self, graph: Graph, joins: JoinRegistry) -> None:
         """Leave the join; the last query that leaves removes it."""

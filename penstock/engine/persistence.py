@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock.adapt import Rules
+from penstock.cql import FunctionSpec, format_type
 from penstock.engine.adaptation import Adaptation
 from penstock.engine.build import QueryRequest, list_join_ids
 from penstock.engine.components import EngineComponents
@@ -46,6 +47,7 @@ class Persistence:
             budgets=self._components.budgets.dump(self._adaptation.budgeted_queries),
             stream_order=tuple(relations.stream_order),
             aggregates=tuple(relations.catalog.aggregates),
+            functions=tuple((each.name, format_type(each.type)) for each in relations.catalog.functions.values()),
             tables=dict(relations.tables),
             sources=tuple(map(self._dump_source, relations.streams)),
             queries=tuple(self._dump_query(running, dumped) for running in self._components.queries),
@@ -67,8 +69,10 @@ class Persistence:
 
     # ── restoring ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def restore(self, snapshot: Snapshot, aggregates: Mapping[str, type]) -> None:
-        """Continue from a snapshot. `aggregates` are the classes of the user-defined aggregates."""
+    def restore(
+        self, snapshot: Snapshot, aggregates: Mapping[str, type], functions: Mapping[str, FunctionSpec]
+    ) -> None:
+        """Continue from a snapshot. `aggregates` and `functions` are the user-defined ones that it names."""
         relations = self._components.relations
         self._cycle.pushes = snapshot.pushes
         for name, table in snapshot.tables.items():
@@ -76,6 +80,7 @@ class Persistence:
         for source in snapshot.sources:
             self._restore_source(source)
         relations.restore(list(snapshot.stream_order), list(snapshot.aggregates), aggregates)
+        relations.restore_functions(snapshot.functions, functions)
         joins = RestoredJoins(self._components.joins)
         for query in snapshot.queries:
             request = QueryRequest(

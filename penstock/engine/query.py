@@ -119,7 +119,10 @@ class RunningQuery:
         """What became certain since the last call, in temporal order; `matches` are those of the last push."""
         schema = self.query.schema
         tables = []
-        for batch in self.output.read(matches):
+        batches = self.output.read(matches)
+        if any(part.failure is not None for part in self._parts[:-1]):
+            batches = []  # what the parts above make of the missing rows is not the answer
+        for batch in batches:
             times = as_times(batch.times, schema.field("_ts").type)
             tables.append(pa.Table.from_arrays([*batch.columns.values(), times], schema=schema))
         if len(tables) == 1:

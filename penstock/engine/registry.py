@@ -100,7 +100,7 @@ class QueryRegistry:
     def warn_failures(self, joins: list[JoinOperator]) -> None:
         """Warn once of every query that has stopped. The joins are checked first: that is cheap with many queries."""
         stopped = any(each.failure is not None for each in (*self._buffered, *self.derived.values()))
-        if not stopped and not any(join.shared_join.has_failed_filters for join in joins):
+        if not stopped and not any(join.stopped or join.shared_join.has_failed_filters for join in joins):
             return
         for running in self:
             if running.failure is not None:

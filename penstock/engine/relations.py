@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.cql import Catalog, Stream, Table, View, build_schema
+from penstock.cql import (
+    BUILT_IN,
+    Catalog,
+    FunctionSpec,
+    Stream,
+    Table,
+    View,
+    add_function,
+    build_schema,
+    describe_functions,
+    format_type,
+)
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import TableData, read_table
 from penstock.engine.streams import Clock, StreamNode, StreamRegistry, ViewNode
 from penstock.errors import QueryError
-from penstock.expr import AGGREGATES, NAMED_FUNCTIONS
+from penstock.expr import UserFunction
 from penstock.graph import Graph
 from penstock.ops import check_aggregate_class, fit_columns
 
@@ -88,9 +99,26 @@ class Relations:
     def add_aggregate(self, name: str, cls: type) -> None:
         if not isinstance(name, str) or not name.isidentifier():
             raise QueryError("BAD_NAME", f"an aggregate's name is a word, not {name!r}")
-        if name.casefold() in (*AGGREGATES, *NAMED_FUNCTIONS, *self.catalog.aggregates):
+        if name.casefold() in BUILT_IN or name.casefold() in (*self.catalog.user_defined,):
             raise QueryError("DUPLICATE_NAME", f"there is a function {name} already")
         self.catalog.aggregates[name.casefold()] = check_aggregate_class(name, cls)
+
+    def add_function(self, function: UserFunction) -> None:
+        add_function(self.catalog.functions, self.catalog.aggregates, function)
+
+    def restore_functions(self, functions: Sequence[tuple[str, str]], given: Mapping[str, FunctionSpec]) -> None:
+        """Take over the functions of a snapshot, which must be given again, with the types that they had."""
+        for function in describe_functions(given).values():
+            self.add_function(function)
+        missing = [name for name, _ in functions if name not in self.catalog.functions]
+        if missing:
+            message = f"the snapshot uses the functions {', '.join(missing)}; give them: functions={{name: (f, type)}}"
+            raise QueryError("MISSING_FUNCTIONS", message, functions=missing)
+        for name, type_ in functions:
+            found = format_type(self.catalog.functions[name].type)
+            if found != type_:
+                message = f"the function {name} returned {type_} in the snapshot, and is given with {found}"
+                raise QueryError("FUNCTION_TYPE", message, function=name)
 
     def restore(self, order: list[str], aggregates: list[str], classes: Mapping[str, type]) -> None:
         """Take over the order of streams of a snapshot, and its aggregates, whose classes must be given again."""

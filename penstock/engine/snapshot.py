@@ -79,6 +79,8 @@ class Snapshot:
     tables: Mapping[str, pa.Table]
     sources: tuple[SavedSource, ...]
     queries: tuple[SavedQuery, ...]
+    functions: tuple[tuple[str, str], ...] = ()
+    """The user-defined functions, and the types that they return."""
 
     def to_bytes(self) -> bytes:
         """The snapshot as bytes, with a header."""
@@ -127,6 +129,7 @@ def _describe(snapshot: Snapshot, writer: _TableWriter) -> dict[str, Any]:
         "tables": {name: writer.add(table) for name, table in snapshot.tables.items()},
         "sources": [_describe_source(source, writer) for source in snapshot.sources],
         "queries": [_describe_query(query, writer) for query in snapshot.queries],
+        **({"functions": snapshot.functions} if snapshot.functions else {}),
     }
 
 
@@ -179,6 +182,7 @@ def _build(index: Mapping[str, Any], tables: list[pa.Table]) -> Snapshot:
             "tables": {name: tables[number] for name, number in index["tables"].items()},
             "sources": tuple(map(source, index["sources"])),
             "queries": tuple(map(query, index["queries"])),
+            "functions": tuple((name, kind) for name, kind in index.get("functions", ())),
         }
     )
 

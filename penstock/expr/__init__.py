@@ -4,7 +4,7 @@ from penstock.expr.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BOOLEAN_AGG
 from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.function import Function
-from penstock.expr.functions import FUNCTION_KINDS, FUNCTIONS, NAMED_FUNCTIONS
+from penstock.expr.functions import FUNCTION_KINDS, FUNCTIONS, NAMED_FUNCTIONS, get_function
 from penstock.expr.nodes import (
     BOOL,
     COMPARISONS,
@@ -21,6 +21,8 @@ from penstock.expr.nodes import (
     Expr,
     Literal,
     Op,
+    UserFunction,
+    calls_user_function,
     children,
     find_aliases,
     find_columns,
@@ -31,6 +33,7 @@ from penstock.expr.nodes import (
 from penstock.expr.sql import quote_name, to_sql
 from penstock.expr.type_rules import Mismatch, Signature, unify
 from penstock.expr.types import MAX_PRECISION, NULL, classify_type, find_common_type, format_spark_type, is_instant
+from penstock.expr.user_functions import FunctionError, find_argument_problem
 
 __all__ = [
     "AGGREGATES",
@@ -56,18 +59,23 @@ __all__ = [
     "Column",
     "Expr",
     "Function",
+    "FunctionError",
     "Literal",
     "Mismatch",
     "Op",
     "Signature",
+    "UserFunction",
+    "calls_user_function",
     "children",
     "classify_type",
     "compute_mask",
     "evaluate",
     "find_aliases",
+    "find_argument_problem",
     "find_columns",
     "find_common_type",
     "format_spark_type",
+    "get_function",
     "is_instant",
     "quote_name",
     "rewrite",

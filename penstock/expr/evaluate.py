@@ -21,7 +21,7 @@ import pyarrow.types as pt
 from penstock.errors import InternalError
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import Datum
-from penstock.expr.functions import FUNCTIONS
+from penstock.expr.functions import get_function
 from penstock.expr.logic import COMPARISON_KERNELS, Constants, Kernel
 from penstock.expr.nodes import (
     DOUBLE,
@@ -264,12 +264,12 @@ def _compile_program(exprs: tuple[Expr, ...]) -> ExprProgram:
 def _make_kernel(call: Call, constants: Constants) -> Kernel:
     if pt.is_null(call.type):
         return lambda *_args: pa.scalar(None, call.type)
-    return FUNCTIONS[call.op].make_kernel(call, constants)
+    return get_function(call).make_kernel(call, constants)
 
 
 def _type_nulls(call: Call) -> Call:
     """The call with a type for each NULL that has none."""
-    infer = FUNCTIONS[call.op].null_type
+    infer = get_function(call).null_type
     if infer is None or not any(pt.is_null(arg.type) for arg in call.args):
         return call
     args = tuple(

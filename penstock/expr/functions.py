@@ -13,9 +13,10 @@ from penstock.expr.arithmetic import ArithmeticKernels, make_arithmetic
 from penstock.expr.cast import make_cast
 from penstock.expr.function import Function, use_boolean, use_branch_type, use_other_type, use_string
 from penstock.expr.library import conditional, hashing, json, numbers, text, times
-from penstock.expr.nodes import COMPARISONS
+from penstock.expr.nodes import COMPARISONS, Call
 from penstock.expr.sql_formats import Format
 from penstock.expr.type_rules import type_arithmetic, type_comparison, type_signed, type_strings
+from penstock.expr.user_functions import make_user_entry
 
 
 def _make_infix_arithmetic(symbol: str, kernels: ArithmeticKernels, format_: Format) -> Function:
@@ -83,6 +84,13 @@ FUNCTION_KINDS: dict[str, tuple[Function, ...]] = {
 FUNCTIONS: dict[str, Function] = {
     entry.name: entry for entries in (_OPERATORS, *FUNCTION_KINDS.values()) for entry in entries
 }
+
+
+def get_function(call: Call) -> Function:
+    """The entry of the function that is called."""
+    return FUNCTIONS[call.op] if call.user is None else make_user_entry(call.user)
+
+
 NAMED_FUNCTIONS: dict[str, str] = {
     alias: entry.name
     for entry in FUNCTIONS.values()

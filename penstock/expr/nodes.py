@@ -7,7 +7,8 @@ implicit casts are explicit. Expressions compare and hash by structure, so that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ ROW_NUMBER = f"{HIDDEN}row"
 """The name of the column with the number of a stream's or table's row: it tells equal rows apart."""
 
 Op = str
-"""The name of an entry in `functions.FUNCTIONS`."""
+"""The name of an entry in `functions.FUNCTIONS`, or of a user-defined function."""
 
 COMPARISONS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=")
 
@@ -47,12 +48,23 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A user-defined scalar function: called with Arrow arrays, returns one of the same length."""
+
+    name: str
+    function: Callable[..., Any]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """An operator or function over typed arguments."""
 
     op: Op
     args: tuple[Expr, ...]
     type: pa.DataType
+    user: UserFunction | None = None
+    """The function, if it is user-defined; `op` is its name then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,11 @@ def find_columns(expr: Expr) -> tuple[Column, ...]:
     return tuple(dict.fromkeys(node for node in walk(expr) if isinstance(node, Column)))
 
 
+def calls_user_function(expr: Expr) -> bool:
+    """Whether an expression calls a user-defined function."""
+    return any(isinstance(node, Call) and node.user is not None for node in walk(expr))
+
+
 def find_aliases(expr: Expr) -> frozenset[str]:
     """The FROM items an expression reads."""
     return frozenset(column.alias for column in find_columns(expr))
@@ -99,7 +116,7 @@ def split_conjuncts(expr: Expr) -> tuple[Expr, ...]:
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """The expression with `change` applied to every node, children first."""
     if isinstance(expr, Call):
-        expr = Call(expr.op, tuple(rewrite(arg, change) for arg in expr.args), expr.type)
+        expr = replace(expr, args=tuple(rewrite(arg, change) for arg in expr.args))
     elif isinstance(expr, Aggregate):
         args = tuple(rewrite(arg, change) for arg in expr.args)
         expr = Aggregate(expr.function, args, expr.distinct, expr.type)

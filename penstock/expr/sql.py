@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from penstock.errors import UnsupportedError
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import to_ticks
-from penstock.expr.functions import FUNCTIONS
+from penstock.expr.functions import get_function
 from penstock.expr.nodes import STRING, Aggregate, Call, Column, Expr, Literal
 from penstock.expr.sql_formats import ATOM, SIGN, TextWithPrecedence
 from penstock.expr.types import TypeKind, classify_type, format_spark_type
@@ -59,10 +59,10 @@ def _format_expr(expr: Expr) -> TextWithPrecedence:
 
 def _format_call(call: Call) -> TextWithPrecedence:
     if call.op == "not" and isinstance(inner := call.args[0], Call):
-        negated = FUNCTIONS[inner.op].negated_format
+        negated = get_function(inner).negated_format
         if negated is not None:
             return negated(inner, _format_operand)
-    return FUNCTIONS[call.op].format(call, _format_operand)
+    return get_function(call).format(call, _format_operand)
 
 
 def _format_operand(expr: Expr, precedence: int) -> str:

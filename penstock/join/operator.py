@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import UnsupportedError
-from penstock.expr import ROW_NUMBER
+from penstock.expr import ROW_NUMBER, FunctionError
 from penstock.join.completion.parallel_track import refuse_endless
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.early_reader import EarlyReader
-from penstock.join.join_inputs import JoinInput, JoinInputs
+from penstock.join.join_inputs import Cut, JoinInput, JoinInputs
 from penstock.join.join_metrics import collect_metrics
 from penstock.join.join_output import JoinOutput
 from penstock.join.join_rows import JoinRows
@@ -37,7 +37,7 @@ from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import get_policy
 from penstock.join.tree import JoinTree
-from penstock.ops import Batch, Changes, compute_bound, concat, find_cut
+from penstock.ops import Batch, Changes, compute_bound, concat, find_cut, make_evaluation_error
 from penstock.plan import EddyPlan, JoinPart, JoinPlan, PlanShape, Tree, rename_leaves
 from penstock.state import Maintenance
 
@@ -76,14 +76,18 @@ class JoinOperator:
         self.unprobed: Counter[Tree] = Counter()
         self.budget_scope: object = None
         """Only queries with the same budget scope may share the join; None is the scope of the engine."""
+        self.stopped = False
+        """Whether a user-defined function failed in the tree; only a join that is not shared calls one there."""
         self._run_count = 0
         self._loading = False
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
             columns[ROW_NUMBER] = pa.array(np.arange(table.num_rows))
-            self.tree.stores[alias].load(columns, table.num_rows)
-        if tables:
-            self.tree.rebuild(self.tree.plan)
+            with self._stop_on_failure():
+                self.tree.stores[alias].load(columns, table.num_rows)
+        if tables and not self.stopped:
+            with self._stop_on_failure():
+                self.tree.rebuild(self.tree.plan)
 
     @property
     def trees(self) -> RunningTrees:
@@ -113,6 +117,26 @@ class JoinOperator:
         return None if due is None else due + self.inputs.strict
 
     def run(self, budget: int) -> int:
+        if not self.stopped:
+            with self._stop_on_failure():
+                return self._run(budget)
+        cut = self.inputs.find_cut(budget)
+        taken = sum(len(batch) for batches in self.inputs.read(cut.until).values() for batch in batches)
+        self.inputs.done = max(self.done, cut.until)
+        self._advance_to(cut)
+        return taken
+
+    @contextmanager
+    def _stop_on_failure(self) -> Iterator[None]:
+        """Let a user-defined function that fails stop the query of this join; its tree is not used any more."""
+        try:
+            yield
+        except FunctionError as error:
+            self.stopped = True
+            for member in self.shared_join.members:
+                member.failure = make_evaluation_error(member.name, error)
+
+    def _run(self, budget: int) -> int:
         self.output.drop_restored()
         early = self.inputs.early
         ahead = 0 if early is None else self._run_early(early, budget)
@@ -121,9 +145,12 @@ class JoinOperator:
         early_node = self.tree.early_node
         due = taken or (early_node is not None and early_node.pending.has_due(cut.until))
         self._emit(self._step(cut.until) if due and not self._loading else None, cut.until)
+        self._advance_to(cut)
+        return taken + ahead
+
+    def _advance_to(self, cut: Cut) -> None:
         if cut.reaches_bound:
             self.output.advance(None, cut.bound + 1 if self.inputs.strict else cut.bound)
-        return taken + ahead
 
     def metrics(self, names: Mapping[str, str] | None = None) -> dict[str, object]:
         """What the join has read, holds and has built, restricted to the aliases `names` and in those names."""
@@ -159,6 +186,17 @@ class JoinOperator:
         """
         self.inputs.done = done
         self.inputs.rewind(unread)
+        with self._stop_on_failure():
+            self._restore_tree(windows, column_gaps, sets, relations, done)
+
+    def _restore_tree(
+        self,
+        windows: Mapping[str, pa.Table],
+        column_gaps: Mapping[str, Mapping[str, int]],
+        sets: Sequence[int] | None,
+        relations: Mapping[str, Changes],
+        done: int,
+    ) -> None:
         restore_windows(self.shared_join, windows, column_gaps, sets)
         for alias, rows in relations.items():
             self._store(alias, rows)
@@ -181,7 +219,8 @@ class JoinOperator:
         """Join what comes from now on; states are incomplete and are filled when they are needed."""
         if self._loading:
             self._loading = False
-            self._start_incomplete()
+            with self._stop_on_failure():
+                self._start_incomplete()
 
     def _start_incomplete(self) -> None:
         for store in self.tree.stores.values():
@@ -303,7 +342,7 @@ class JoinOperator:
 
     def set_policy(self, state: str, demand: DemandFilter, node: frozenset[str] | None = None) -> None:
         """Change the state policy of the whole tree, or of the node over some aliases."""
-        with self._in_sync():
+        with self._stop_on_failure(), self._in_sync():
             self.trees.set_policy(get_policy(state, demand), node)
         if node is None:
             self.state, self.demand = state, demand
@@ -318,7 +357,8 @@ class JoinOperator:
     def migrate(self, plan: JoinPlan, how: Migration) -> None:
         """Change to another plan, see `RunningTrees.migrate`; at once if queries read an early node of it."""
         if self.inputs.early is None:
-            self.trees.migrate(plan, how)
+            with self._stop_on_failure():
+                self.trees.migrate(plan, how)
             return
         with self._in_sync():
             self.tree.change_plan(plan)

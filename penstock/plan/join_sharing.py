@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import permutations, product
 
 from penstock.cql import UNBOUNDED, Range, Source, Subquery
-from penstock.expr import Column, Expr, find_columns, rewrite
+from penstock.expr import Column, Expr, calls_user_function, find_columns, rewrite
 from penstock.plan.join_graph import EqualityClass, JoinGraph
 from penstock.plan.query import JoinPart, Outputs
 from penstock.plan.tree import Eddy, PlanShape, list_joins, list_leaves
@@ -98,8 +98,20 @@ def _limit(lifetime: int | None) -> int:
 
 
 def can_be_shared(part: JoinPart) -> bool:
-    """Whether other queries can read the same relations: a subquery belongs to one query."""
-    return not any(isinstance(source.relation, Subquery) for source in part.sources)
+    """Whether other queries can share the join.
+
+    A subquery belongs to one query. A user-defined function in a condition of the join may fail, which stops its query
+    and no other.
+    """
+    graph = part.graph
+    terms = [
+        *graph.residuals,
+        *(term for class_ in graph.classes for _, term in class_.terms),
+        *(term for _, term in graph.filters),
+    ]
+    return not any(isinstance(source.relation, Subquery) for source in part.sources) and not any(
+        map(calls_user_function, terms)
+    )
 
 
 def find_shared_renaming(part: JoinPart, host: JoinPart) -> dict[str, str] | None:

@@ -200,7 +200,7 @@ class GroupPlan:
         if isinstance(expr, Aggregate):
             return Column("aggregate", f"{self.aggregates.index(expr)}", expr.type)
         if isinstance(expr, Call):
-            return Call(expr.op, tuple(self.to_group_columns(arg) for arg in expr.args), expr.type)
+            return replace(expr, args=tuple(self.to_group_columns(arg) for arg in expr.args))
         if isinstance(expr, Column):
             name = f"{expr.alias}.{expr.name}"
             raise InternalError("UNGROUPED_COLUMN", f"{name} is neither a key nor in an aggregate", column=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +35,11 @@ from penstock.cql import (
     Query,
     Stream,
     Timestamps,
+    add_function,
     bind_query,
     build_schema,
     describe_changes,
+    describe_function,
     describe_stream,
     read_script,
     write_table_query,
@@ -63,6 +65,7 @@ from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
 from penstock.spark.query_warnings import warn_of_query
 from penstock.spark.run import Run
 from penstock.spark.session import apply_query_settings, local_session, parse_trigger_seconds
+from penstock.spark.shipped_functions import ShippedFunction
 from penstock.spark.sinks import (
     ConsoleSink,
     Sink,
@@ -104,6 +107,7 @@ class Pipeline:
         self._packed: dict[str, Payload | None] = {}
         self._tables: dict[str, StaticTable] = {}
         self._views = ViewTexts()
+        self._functions: dict[str, ShippedFunction] = {}
         self._config = PipelineConfig(())
         self._lock = RLock()
         self._sinks: dict[OutputKey, Sink] = {}
@@ -236,6 +240,18 @@ class Pipeline:
         table = df if isinstance(df, pa.Table) else _collect_table(name, df)
         self._tables[name] = StaticTable.of(table.cast(build_schema(table.schema)))
 
+    def function(self, name: str, function: Callable[..., Any], returns: str | pa.DataType) -> None:
+        """Declare a scalar function that queries can call: it takes Arrow arrays and returns one of the same length.
+
+        It is pickled now and sent to the workers. See `Engine.function`.
+        """
+        known = {each.name: each.load() for each in self._functions.values()}
+        described = describe_function(name, function, returns)
+        shipped = ShippedFunction.of(described)
+        if self._functions.get(shipped.name) != shipped:
+            add_function(known, {}, described)
+            self._functions[shipped.name] = shipped
+
     def query(self, name: str, text: str, sink: Sink | None = None, plan: str | None = None) -> None:
         """Declare a continuous query and the sink of its results, by default the console."""
         into = ConsoleSink() if sink is None else as_sink(sink)
@@ -315,8 +331,9 @@ class Pipeline:
     def _build_spec(self, cells: int, config: PipelineConfig) -> PipelineSpec:
         streams, tables = tuple(self._streams.values()), dict(self._tables)
         return PipelineSpec(
-            streams, tables, config.queries, cells, self._state, config.orders, maintenance=self._maintenance
-        )
+            streams, tables, config.queries, cells, self._state, config.orders, maintenance=self._maintenance,
+            functions=tuple(self._functions.values()),
+        )  # fmt: skip
 
     def explain(self, cells: int = 1) -> str:
         """How the queries are placed on a number of cells."""

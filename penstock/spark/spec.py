@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from penstock.cql import Catalog, Query, Source, Stream, Table, bind_query, buil
 from penstock.spark.from_items import map_sources
 from penstock.spark.hashing import hash_rows
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.spark.shipped_functions import ShippedFunction
 from penstock.spark.static_tables import StaticTable
 from penstock.state import SHIPPED, Maintenance, flatten_table
 
@@ -45,6 +46,8 @@ class PipelineSpec:
     sampling: SamplingSettings | None = None
     """How cells sample their joins for adaptation; None without it."""
     maintenance: Maintenance = SHIPPED
+    functions: tuple[ShippedFunction, ...] = ()
+    """User-defined functions."""
     next_inlet: int = 1
 
     def with_config(self, config: PipelineConfig) -> PipelineSpec:
@@ -64,7 +67,7 @@ class PipelineSpec:
 
     @cached_property
     def catalog(self) -> Catalog:
-        catalog = Catalog()
+        catalog = Catalog(functions={each.name: each.load() for each in self.functions})
         for stream in self.streams:
             catalog.relations.add(stream)
         for name, table in self.tables.items():
@@ -119,13 +122,13 @@ class PipelineSpec:
             self.tables_id,
             repr(self.sampling),
             repr(self.maintenance),
+            [each.id for each in self.functions],
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without values that are cheap to compute again."""
-        kept = ("streams", "tables", "queries", "cells", "state", "orders", "sampling", "maintenance", "next_inlet")
-        return {name: self.__dict__[name] for name in kept}
+        return {each.name: self.__dict__[each.name] for each in fields(self)}
 
 
 def build_declared_spec(declared: Mapping[str, Any], config: PipelineConfig, cells: int) -> PipelineSpec:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cql import (
     Emit,
+    FunctionSpec,
     OuterJoin,
     Query,
     QueryBody,
@@ -29,6 +31,7 @@ from penstock.cql import (
     Stream,
     Subquery,
     Window,
+    describe_function,
     reads_final_joins,
 )
 from penstock.errors import UnsupportedError
@@ -41,6 +44,7 @@ from penstock.testing.duckdb_sql import (
     format_duckdb_type,
     qualify,
     quote,
+    register_function,
     to_duckdb,
     to_plain_table,
     to_typed_column,
@@ -57,11 +61,12 @@ def expected_by_duckdb(
     time: str | Mapping[str, str] | None = None,
     *,
     limit: int | None = None,
+    functions: Mapping[str, FunctionSpec] | None = None,
 ) -> pa.Table:
     """The expected answer of `query` on these streams, sorted by `_ts`; the arguments are those of `expected`.
 
-    With `limit`, a join of more rows raises `TooManyRows`. Sums of doubles are exact only if no partial sum is rounded.
-    A derived stream is passed as a stream: the answer of its query.
+    With `limit`, a join of more rows raises `TooManyRows`. The arguments of `functions` are bigints. Sums of doubles
+    are exact only if no partial sum is rounded. A derived stream is passed as a stream: the answer of its query.
 
     >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
     >>> b = pa.table({"ts": [3], "x": [7]})
@@ -70,8 +75,10 @@ def expected_by_duckdb(
     [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
     """
     tables = tables or {}
-    bound = bind_text(query, streams, tables, time) if isinstance(query, str) else query
+    bound = bind_text(query, streams, tables, time, functions=functions) if isinstance(query, str) else query
     with _DuckDBOracle({**streams, **tables}, limit) as intervals:
+        for name, (function, type_) in (functions or {}).items():
+            register_function(intervals.connection, describe_function(name, function, type_))
         return intervals.compute_answer(bound)
 
 
@@ -325,7 +332,7 @@ def _format_over_group(expr: Any, keys: Sequence[Any], shown: Any) -> str:
         return to_duckdb(expr, shown)
     names = {f"{place}": _format_over_group(arg, keys, shown) for place, arg in enumerate(expr.args)}
     held = tuple(Column("", name, arg.type) for name, arg in zip(names, expr.args, strict=True))
-    return to_duckdb(type(expr)(expr.op, held, expr.type), lambda column: names[column.name])  # type: ignore[union-attr]
+    return to_duckdb(replace(expr, args=held), lambda column: names[column.name])  # type: ignore[union-attr]
 
 
 def _format_group(rows: str, outputs: Sequence[str], having: str) -> str:

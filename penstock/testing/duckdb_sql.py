@@ -8,13 +8,14 @@ numbers) are refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
-from penstock.expr import COMPARISONS, FUNCTIONS, NAMED_FUNCTIONS, Aggregate, Call, Column, Expr, Literal
+from penstock.expr import COMPARISONS, FUNCTIONS, NAMED_FUNCTIONS, Aggregate, Call, Column, Expr, Literal, UserFunction
 from penstock.testing.row_evaluator import to_plain
 from penstock.testing.row_functions import DAY
 
@@ -52,6 +53,19 @@ def qualify(column: Column | Aggregate) -> str:
     return f"{quote(column.alias)}.{quote(column.name)}"
 
 
+def register_function(connection: Any, user: UserFunction) -> None:
+    """Declare a user-defined function in DuckDB. Its arguments are bigints."""
+    arguments = ["BIGINT"] * len(signature(user.function).parameters)
+
+    def call(*columns: Any) -> pa.Array:
+        return user.function(*(each.combine_chunks() for each in columns)).cast(user.type)
+
+    call.__signature__ = signature(user.function)  # type: ignore[attr-defined]  # by which DuckDB counts arguments
+    connection.create_function(
+        user.name, call, arguments, format_duckdb_type(user.type), type="arrow", null_handling="special"
+    )
+
+
 def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
     """The expression as SQL text; `resolve` writes its columns and aggregates."""
     if isinstance(expr, Column | Aggregate):
@@ -59,6 +73,8 @@ def to_duckdb(expr: Expr, resolve: Resolve = qualify) -> str:
     if isinstance(expr, Literal):
         return _format_literal(expr)
     args = [to_duckdb(arg, resolve) for arg in expr.args]
+    if expr.user is not None:
+        return f"{expr.op}({', '.join(args)})"
     if expr.op in COMPARISONS:
         return f"({args[0]} {expr.op} {args[1]})"
     if expr.op in LOGIC_FORMATS:

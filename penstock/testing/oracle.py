@@ -23,6 +23,7 @@ import pyarrow.types as pt
 from penstock.cql import (
     Catalog,
     Emit,
+    FunctionSpec,
     OuterJoin,
     Query,
     QueryBody,
@@ -66,13 +67,15 @@ def expected(
     *,
     limit: int | None = None,
     aggregates: Mapping[str, type] | None = None,
+    functions: Mapping[str, FunctionSpec] | None = None,
 ) -> pa.Table:
     """The expected answer of `query` on these streams: the columns of SELECT and `_ts`, sorted by `_ts`.
 
     `streams` holds every tuple of each stream in the order of arrival; rows without a time are dropped. `time` names
     the time column, for all streams or for each one; by default it is `ts` if there is such a column, else the first
     timestamp, else the first integer column. With `limit`, an answer of more rows raises `TooManyRows`. `aggregates`
-    are the classes of user-defined aggregates, in lower case. Tuples of one time are ordered by stream, as given.
+    are the classes of user-defined aggregates, in lower case, `functions` the user-defined functions with their types,
+    as `Engine.restore` takes them. Tuples of one time are ordered by stream, as given.
 
     >>> a = pa.table({"ts": [1, 5], "x": [7, 7]})
     >>> b = pa.table({"ts": [3], "x": [7]})
@@ -81,7 +84,7 @@ def expected(
     [{'a': 1, 'b': 3, '_ts': 3}, {'a': 5, 'b': 3, '_ts': 5}]
     """
     tables = tables or {}
-    bound = bind_text(query, streams, tables, time, aggregates) if isinstance(query, str) else query
+    bound = bind_text(query, streams, tables, time, aggregates, functions) if isinstance(query, str) else query
     given = {name.casefold(): table for name, table in [*streams.items(), *tables.items()]}
     answer = _compute_answer(bound.body, given, limit, aggregates or {})
     rows = sorted(emit(answer, bound.emit, limit), key=lambda row: row.at)
@@ -103,11 +106,12 @@ def bind_text(
     tables: Mapping[str, pa.Table],
     time: str | Mapping[str, str] | None = None,
     aggregates: Mapping[str, type] | None = None,
+    functions: Mapping[str, FunctionSpec] | None = None,
 ) -> Query:
     """The bound query, over a catalog that declares exactly these streams and tables."""
-    from penstock.cql import bind_query, build_schema  # noqa: PLC0415 (a bound query needs no parser)
+    from penstock.cql import bind_query, build_schema, describe_functions  # noqa: PLC0415 (a bound query needs no parser)
 
-    catalog = Catalog(aggregates=dict(aggregates or {}))
+    catalog = Catalog(aggregates=dict(aggregates or {}), functions=describe_functions(functions or {}))
     for name, table in streams.items():
         named = time.get(name) if isinstance(time, Mapping) else time
         schema = build_schema(table.schema)

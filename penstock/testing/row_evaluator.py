@@ -73,6 +73,8 @@ def compile_expr(expr: Expr) -> Evaluator:
     if isinstance(expr, Aggregate):
         raise ValueError(f"{expr.function} is an aggregate: it has no value for one row")
     args = tuple(compile_expr(arg) for arg in expr.args)
+    if expr.user is not None:
+        return _compile_user_function(expr, expr.user.function, args)
     special = NULL_AWARE.get(expr.op)
     if special is not None:
         return lambda env: special([arg(env) for arg in args])
@@ -83,6 +85,20 @@ def compile_expr(expr: Expr) -> Evaluator:
         return None if any(operand is None for operand in operands) else strict(*operands)
 
     return null_in_null_out
+
+
+def _compile_user_function(expr: Call, function: Callable[..., Any], args: Sequence[Evaluator]) -> Evaluator:
+    """A user-defined function, called for one row at a time."""
+    types = [arg.type for arg in expr.args]
+
+    def call(env: Env) -> Any:
+        arrays = [from_plain([arg(env)], type_) for arg, type_ in zip(args, types, strict=True)]
+        result = function(*arrays)
+        column = result if isinstance(result, pa.Array) else pa.array(result, from_pandas=True)
+        (value,) = to_plain(column.cast(expr.type))
+        return value
+
+    return call
 
 
 def _evaluate_and(operands: list[Any]) -> bool | None:

@@ -57,11 +57,12 @@ def compare_frames(
 def run_frame(spark: SparkSession, workload: JoinWorkload, folder: Path) -> tuple[BatchCosts, list[int]]:
     """The query of a workload by `ps.sql`, written by Spark's Parquet sink."""
     text = workload.build_cql(workload.queries[0])
-    frames = {name: timed(workload.read(spark, folder / "data", name), "ts") for name in workload.names}
+    frames: dict[str, Any] = {name: timed(workload.read(spark, folder / "data", name), "ts") for name in workload.names}
     cost = _measure(sql(spark, text, cells=CELLS, **frames), workload, folder)
     files: dict[str, Any] = {name: spark.read.parquet(str(folder / "data" / name)) for name in workload.names}
     frontier = min(frame.agg({"ts": "max"}).first()[0] for frame in files.values())
-    answer = sql(spark, text, cells=CELLS, **{name: timed(frame, "ts") for name, frame in files.items()})
+    timed_files: dict[str, Any] = {name: timed(frame, "ts") for name, frame in files.items()}
+    answer = sql(spark, text, cells=CELLS, **timed_files)
     held = answer.filter(answer["_ts"] > frontier).count()
     return cost, [_count_written(spark, folder) + held]
 

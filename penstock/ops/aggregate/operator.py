@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr import INT, Aggregate, Column, compute_mask, evaluate
+from penstock.expr import INT, Aggregate, Column, FunctionError, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
 from penstock.ops.aggregate.user import AggregateError, UserAggregate
+from penstock.ops.evaluation import make_evaluation_error
 from penstock.ops.kernels import compute_distinct_weights
 from penstock.ops.protocol import (
     I8,
@@ -185,7 +186,9 @@ class _AggregateBase(QueryOperator):
                 aggregate=failed.aggregate,
             )
             self.failure.__cause__ = failed.error
-            return None
+        except FunctionError as failed:
+            self.failure = make_evaluation_error(self.id, failed)
+        return None
 
     def _write(self, changed: Changes | None) -> None:
         if changed is not None:

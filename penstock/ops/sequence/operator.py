@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr import Column, Expr, compute_mask, evaluate
+from penstock.expr import Column, Expr, FunctionError, compute_mask, evaluate
+from penstock.ops.evaluation import make_evaluation_error
 from penstock.ops.expirations import Expirations
 from penstock.ops.kernels import pick_sequence_pairs
 from penstock.ops.protocol import (
@@ -153,18 +154,28 @@ class SequenceOperator(QueryOperator):
     def run(self, budget: int) -> int:
         bound, frontier = self._compute_bounds()
         until = find_cut(self._inlets, bound, budget)
-        left, right = self._left.read(until), self._right.read(until)
-        if left is not None:
-            self._buffer_left(left)
-        born = None if right is None else self._pair_right(right)
-        self._write(born, until)
-        self._buffer.purge(until)
+        taken = self._try_pair(until)
         if until == bound:
             self._passed_frontier = frontier
             self._outlet.advance(frontier)
-        taken = [0 if rows is None else rows.times.size for rows in (left, right)]
         self._rows_in = [seen + more for seen, more in zip(self._rows_in, taken, strict=True)]
         return sum(taken)
+
+    def _try_pair(self, until: int) -> list[int]:
+        """Pair the rows up to a time; returns how many were read. A function that fails stops the operator."""
+        if self.failure is not None:
+            return [sum(map(len, inlet.read(until))) for inlet in self._inlets]
+        try:
+            left, right = self._left.read(until), self._right.read(until)
+            if left is not None:
+                self._buffer_left(left)
+            born = None if right is None else self._pair_right(right)
+        except FunctionError as error:
+            self.failure = make_evaluation_error(self.id, error)
+            return [0, 0]
+        self._write(born, until)
+        self._buffer.purge(until)
+        return [0 if rows is None else rows.times.size for rows in (left, right)]
 
     def metrics(self) -> dict[str, object]:
         return {
@@ -173,6 +184,7 @@ class SequenceOperator(QueryOperator):
             "waiting": [inlet.waiting() for inlet in self._inlets],
             "living": len(self._expirations),
             "emitted": self._emitted,
+            **({} if self.failure is None else {"error": str(self.failure)}),
         }
 
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────────────────

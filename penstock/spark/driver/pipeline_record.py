@@ -9,6 +9,7 @@ from typing import Any
 from penstock.spark.inlet_record import InletRecord, record_inlets
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import ConfigSchedule, PipelineConfig
+from penstock.spark.shipped_functions import ShippedFunction
 from penstock.spark.spec import PipelineSpec, build_declared_spec, digest_rows
 
 
@@ -36,9 +37,9 @@ class PipelineRecord:
     def config(self) -> PipelineConfig:
         return self.schedule.last
 
-    def build_spec(self, config: PipelineConfig) -> PipelineSpec:
-        """The recorded pipeline with a config. Its static tables are empty."""
-        return build_declared_spec(self.declared, config, self.cells)
+    def build_spec(self, config: PipelineConfig, functions: tuple[ShippedFunction, ...]) -> PipelineSpec:
+        """The recorded pipeline with a config and user-defined functions. Its static tables are empty."""
+        return replace(build_declared_spec(self.declared, config, self.cells), functions=functions)
 
     def forget_queries(self) -> PipelineRecord:
         """The record before the first micro-batch: the state holds nothing, so queries may still change."""

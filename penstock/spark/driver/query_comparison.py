@@ -20,6 +20,7 @@ from penstock.spark.grid import count_items
 from penstock.spark.inlet_record import find_query_difference, record_inlets
 from penstock.spark.layout import Layout, StreamScan
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
+from penstock.spark.shipped_functions import ShippedFunction
 from penstock.spark.spec import PipelineSpec
 
 _NO_COLUMNS = pa.schema([])
@@ -44,8 +45,8 @@ class QueryComparison:
         self._trial = Layout(spec.with_config(PipelineConfig(tuple(map(self._forget_inlets, wanted)))))
         given = {query.name: query for query in wanted}
         self._wanted = tuple(given.get(each.name) or replace(each, inlets=()) for each in self._trial.spec.queries)
-        self._old_queries = _bind_queries(record)
-        self._old_scans = _list_scans(record)
+        self._old_queries = _bind_queries(record, spec.functions)
+        self._old_scans = _list_scans(record, spec.functions)
 
     def choose(self) -> tuple[QuerySpec, ...]:
         """The queries of the run: those that continue, with their inlets, and new ones."""
@@ -203,10 +204,10 @@ def _place_inlets(layout: Layout, name: str, inlets: Sequence[int]) -> tuple[int
     return tuple(by_item.get(item, 0) for item in range(count_items(layout.spec.bound_queries[name].body)))
 
 
-def _bind_queries(record: PipelineRecord) -> dict[str, Query]:
+def _bind_queries(record: PipelineRecord, functions: tuple[ShippedFunction, ...]) -> dict[str, Query]:
     """The queries of a record that this version can bind."""
     found: dict[str, Query] = {}
-    spec = record.build_spec(record.config)
+    spec = record.build_spec(record.config, functions)
     for query in record.config.queries:
         try:
             found[query.name] = spec.bind(query)
@@ -215,10 +216,10 @@ def _bind_queries(record: PipelineRecord) -> dict[str, Query]:
     return found
 
 
-def _list_scans(record: PipelineRecord) -> Mapping[str, list[StreamScan]]:
+def _list_scans(record: PipelineRecord, functions: tuple[ShippedFunction, ...]) -> Mapping[str, list[StreamScan]]:
     """The FROM items of the queries of a record."""
     try:
-        return Layout(record.build_spec(record.config)).scans
+        return Layout(record.build_spec(record.config, functions)).scans
     except PenstockError:
         return {}
 

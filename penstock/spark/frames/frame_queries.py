@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.cql import FunctionSpec, describe_functions
 from penstock.display import format_summary
 from penstock.errors import DataError, QueryError, UnsupportedError, name_arguments
 from penstock.expr import quote_name
@@ -20,6 +22,7 @@ from penstock.spark.frames.session import check_cells, choose_session, count_cor
 from penstock.spark.frames.stream_frame import build_stream_frame
 from penstock.spark.frames.tables import store_tables
 from penstock.spark.query_warnings import warn_of_query
+from penstock.spark.shipped_functions import ShippedFunction
 
 if TYPE_CHECKING:
     from penstock.spark.run import Run
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
 _NAME = "query"
 
 
-def sql(spark: SparkSession, text: str, /, *, cells: int | None = None, **frames: Any) -> DataFrame:
+def sql(
+    spark: SparkSession,
+    text: str,
+    /,
+    *,
+    cells: int | None = None,
+    functions: Mapping[str, FunctionSpec] | None = None,
+    **frames: Any,
+) -> DataFrame:
     """The results of a query over DataFrames, as a DataFrame.
 
     >>> hot = ps.sql(spark, "SELECT t.room FROM t [RANGE 5 MINUTES], h [RANGE 5 MINUTES] WHERE t.room = h.room",
@@ -39,17 +50,24 @@ def sql(spark: SparkSession, text: str, /, *, cells: int | None = None, **frames
     DataFrame with the answer of the same text. Its columns are those of the SELECT and, last, `_ts`.
 
     `cells` is the number of parts of the work, by default the number of the session's cores. It is fixed for a
-    checkpoint.
+    checkpoint. `functions` are scalar functions that the text can call, with the types that they return:
+    {"half": (half, "double")}; see `Engine.function`.
     """
-    inputs = _read_frames(spark, cells, frames)
+    inputs = _read_frames(spark, cells, frames, functions)
     return _build_frame(spark, inputs, _NAME, text, cells, caller=4)
 
 
 def queries(
-    spark: SparkSession, texts: Mapping[str, str], /, *, cells: int | None = None, **frames: Any
+    spark: SparkSession,
+    texts: Mapping[str, str],
+    /,
+    *,
+    cells: int | None = None,
+    functions: Mapping[str, FunctionSpec] | None = None,
+    **frames: Any,
 ) -> FrameQueries:
-    """Several queries over the same DataFrames; see `sql` for the frames."""
-    inputs = _read_frames(spark, cells, frames)
+    """Several queries over the same DataFrames; see `sql` for the frames and functions."""
+    inputs = _read_frames(spark, cells, frames, functions)
     if not isinstance(texts, Mapping) or not texts:
         raise QueryError("NO_QUERY", f"queries are given as {{name: text}}, not as {texts!r}")
     seen: set[str] = set()
@@ -115,6 +133,8 @@ class FrameQueries:
             pipe.stream(name, each.frame.select(*columns), each.stream.time, each.stream.lateness)
         for name, table in self._inputs.tables.items():
             pipe.table(name, table.collect())
+        for function in self._inputs.functions:
+            pipe.function(function.name, *function.as_spec())
         for name, text in self._texts.items():
             pipe.query(name, text, sink=wanted[name])
         return pipe.start(checkpointLocation, trigger=trigger, cells=self._cells)
@@ -136,7 +156,9 @@ class FrameQueries:
         return wanted
 
 
-def _read_frames(spark: SparkSession, cells: int | None, frames: Mapping[str, Any]) -> FrameInputs:
+def _read_frames(
+    spark: SparkSession, cells: int | None, frames: Mapping[str, Any], functions: Mapping[str, FunctionSpec] | None
+) -> FrameInputs:
     if not (is_connect(spark) or isinstance(spark, SparkSession)):
         raise QueryError("NOT_A_SESSION", f"the first argument is a SparkSession, not a {type(spark).__name__}")
     check_cells(cells)
@@ -146,7 +168,8 @@ def _read_frames(spark: SparkSession, cells: int | None, frames: Mapping[str, An
         require_session(spark)
     if not frames:
         raise QueryError("NO_STREAM", 'give the frames of the query by their names, such as t=ps.timed(df, "ts")')
-    return read_inputs(spark, frames)
+    shipped = tuple(map(ShippedFunction.of, describe_functions(functions or {}).values()))
+    return replace(read_inputs(spark, frames), functions=shipped)
 
 
 def _build_frame(

@@ -46,7 +46,7 @@ def _build_spec(
     inputs: FrameInputs, name: str, text: str, tables: Mapping[str, StaticTable], cells: int
 ) -> PipelineSpec:
     streams = tuple(each.stream for each in inputs.streams.values())
-    return PipelineSpec(streams, tables, (QuerySpec(name, text),), cells)
+    return PipelineSpec(streams, tables, (QuerySpec(name, text),), cells, functions=inputs.functions)
 
 
 def _prune_stream(layout: Layout, stream: Stream) -> Stream:

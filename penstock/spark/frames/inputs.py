@@ -21,6 +21,7 @@ from penstock.errors import DataError, PenstockError, QueryError
 from penstock.expr import quote_name
 from penstock.spark.frames.session import is_same_session
 from penstock.spark.frames.timed_frame import TimedFrame
+from penstock.spark.shipped_functions import ShippedFunction
 
 _TIMED_HINT = 'give it a time column: {name}=ps.timed(df, "ts")'
 
@@ -64,6 +65,8 @@ class FrameInputs:
     tables: Mapping[str, TableInput]
     left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By input, the columns that queries cannot read, with their types in Spark."""
+    functions: tuple[ShippedFunction, ...] = ()
+    """The user-defined functions."""
 
     @property
     def is_streaming(self) -> bool:
@@ -74,7 +77,7 @@ class FrameInputs:
         kept = set(names)
         streams = {name: each for name, each in self.streams.items() if name in kept}
         tables = {name: each for name, each in self.tables.items() if name in kept}
-        return FrameInputs(streams, tables, self.left_out)
+        return FrameInputs(streams, tables, self.left_out, self.functions)
 
     def check_kinds(self) -> None:
         """Refuse streams of which some are streaming DataFrames and others are not."""

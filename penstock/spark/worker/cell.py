@@ -24,6 +24,8 @@ class Cell:
         self.layout = layout
         self._newest_change = max((query.since for query in layout.spec.queries), default=0)
         self._engine = Engine(state=layout.spec.state, maintenance=layout.spec.maintenance, warn=False)
+        for function in layout.spec.functions:
+            self._engine.function(function.name, *function.as_spec())
         for name, table in layout.spec.tables.items():
             self._engine.table(name, table.read())
         self._sampler = None if layout.spec.sampling is None else Sampler(layout.spec.sampling.effort)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr import Column, evaluate, to_sql
+from penstock.expr import Column, FunctionError, evaluate, to_sql
 from penstock.spark.layout import Layout, StreamInlet
 from penstock.state import flatten_column
 
@@ -43,7 +43,10 @@ def find_top_key(inlet: StreamInlet, table: pa.Table) -> TopKey | None:
 
     for term in terms:
         if term is not None:
-            counts = evaluate(term, read, chosen.size).value_counts()
+            try:
+                counts = evaluate(term, read, chosen.size).value_counts()
+            except FunctionError:  # it stops its query in the cell
+                continue
             place = int(np.argmax(counts.field("counts").to_numpy()))
             part = counts.field("counts")[place].as_py() / chosen.size
             found.append((to_sql(term), str(counts.field("values")[place].as_py()), part))

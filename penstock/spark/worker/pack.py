@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.cql import Stream
-from penstock.expr import compute_mask, evaluate
+from penstock.expr import Expr, FunctionError, compute_mask, evaluate
 from penstock.ops import fit_columns, split_bad_rows
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.hashing import hash_column, hash_rows
@@ -127,8 +127,19 @@ def _find_wanted_rows(inlet: StreamInlet, columns: dict[str, pa.Array], rows: in
         return np.ones(rows, np.bool_)
     wanted: NDArray[np.bool_] = np.zeros(rows, np.bool_)
     for filters in inlet.filters:
-        wanted |= compute_mask(filters, lambda column: columns[column.name], rows)
+        try:
+            wanted |= compute_mask(filters, lambda column: columns[column.name], rows)
+        except FunctionError:  # fails again in the cell, where it stops its query and no other
+            return np.ones(rows, np.bool_)
     return wanted
+
+
+def _evaluate_term(term: Expr, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+    """The values by which rows are divided. A function that fails here fails again in the cells."""
+    try:
+        return evaluate(term, lambda column: columns[column.name], rows)
+    except FunctionError:
+        return pa.repeat(pa.scalar(0), rows)
 
 
 def route_rows(
@@ -145,7 +156,7 @@ def route_rows(
             content = [flatten_column(table.column(name)) for name in table.column_names if name != OWN_COLUMN]
             words = hash_rows(content, table.num_rows)
         else:
-            values = evaluate(step.coordinate.term, lambda column: columns[column.name], table.num_rows)
+            values = _evaluate_term(step.coordinate.term, columns, table.num_rows)
             words = hash_column(flatten_column(values), salt + 1)
             if values.null_count and not step.coordinate.keeps_nulls:  # NULL equals no value: no cell needs the row
                 valid = values.is_valid().to_numpy(zero_copy_only=False)[chosen]
