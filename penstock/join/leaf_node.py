@@ -43,8 +43,8 @@ class LeafNode:
         rows = JoinRows(ids[np.newaxis, :], born, dies)
         return rows.take(born < dies) if self.store.late_ends else rows
 
-    def expand(self, alias: str, ids: I64) -> JoinRows:  # noqa: ARG002
-        """The rows with these ids; `alias` is the leaf's own."""
+    def expand(self, alias: str, ids: I64, *, old_only: bool = False) -> JoinRows:  # noqa: ARG002
+        """The rows with these ids; `alias` is the leaf's own, and the rows are old if `old_only` is true."""
         return self._make_rows(ids)
 
     def read_living(self) -> JoinRows:

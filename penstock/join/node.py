@@ -2,7 +2,8 @@
 
 Two independent sets determine which rows a node's state holds. Demand (JIT): rows that a gate above does not admit are
 not built. Completeness (JISC): for a key that is not complete, rows made of older tuples may be missing; they are
-looked up at the first probe with the key, and inserted if absent. Rows with a tuple of the current batch are always
+looked up at the first probe with the key, and inserted if absent. Without a key the same holds for the leaf rows that
+a probe's range or predicate selects. Rows with a tuple of the current batch are always
 built and inserted if they are demanded, whether or not their key is complete.
 
 With all gates open and all states complete this is a plain symmetric hash join tree.
@@ -26,6 +27,7 @@ from penstock.join.leaf_node import LeafNode
 from penstock.join.node_reader import NodeReader
 from penstock.join.node_state import NodeState
 from penstock.join.pair_join import PairJoin
+from penstock.join.partner_filter import PartnerFilter
 from penstock.join.probes import ProbeResult, Probes, make_full_intervals
 from penstock.join.shedding.load_shedding import LoadShedding
 from penstock.join.tree_context import TreeContext
@@ -119,14 +121,20 @@ class JoinNode:
             yield from self.pair.lookup(probes)
             return
         self.probes += len(probes)
-        if state.complete_keys is not None and self._context.shedding is None:  # a budget allows no completion
-            self.complete_for([probes.key_codes[id_] for id_ in key], len(probes), old_only=probes.old_only)
+        if state.missing is not None and self._context.shedding is None:  # a budget allows no completion
+            if probes.partners is None:
+                self.complete_for([probes.key_codes[id_] for id_ in key], len(probes), old_only=probes.old_only)
+            else:
+                self.complete_partners(probes.partners)
         yield from state.probe(probes, self.ordered_by)
 
-    def expand(self, alias: str, ids: I64) -> JoinRows:
-        """All rows of the node that contain one of some rows of a leaf, computed from the children."""
+    def expand(self, alias: str, ids: I64, *, old_only: bool = False) -> JoinRows:
+        """All rows of the node that contain one of some rows of a leaf, computed from the children.
+
+        `old_only`: only those without a tuple of the current batch.
+        """
         side = self.left if alias in self.left.plan.aliases else self.right
-        found = self.pair.extend(side, side.expand(alias, ids), old_only=False)
+        found = self.pair.extend(side, side.expand(alias, ids, old_only=old_only), old_only=old_only)
         return concat_rows(list(found), len(self.plan.aliases))
 
     def read_living(self) -> JoinRows:
@@ -142,7 +150,7 @@ class JoinNode:
     @property
     def complete(self) -> bool:
         """Whether the state lacks no demanded row."""
-        return self.state is not None and self.state.complete_keys is None
+        return self.state is not None and self.state.missing is None
 
     @property
     def ungated(self) -> bool:
@@ -155,17 +163,32 @@ class JoinNode:
         Before the node's delta of a batch only old rows may be looked up: the delta adds the others.
         """
         state = self.state
-        if state is None or state.complete_keys is None:
+        if state is None or state.missing is None:
             return
+        complete = state.missing.complete_keys
         codes = self._context.keys.encode(state.key, parts, rows, insert=True)
         missing, places = np.unique(codes, return_index=True)
-        lacking = ~state.complete_keys.has(missing) & (missing >= 0)
+        lacking = ~complete.has(missing) & (missing >= 0)
         missing, places = missing[lacking], places[lacking]
         if missing.size:
             key_codes = {id_: part[places] for id_, part in zip(state.key, parts, strict=True)}
             for found in self.pair.lookup(Probes(key_codes, *make_full_intervals(missing.size), old_only)):
                 self.insert_absent(self.filter_demanded(found.rows))
-            state.complete_keys.add(missing)
+            complete.add(missing)
+
+    def complete_partners(self, partners: PartnerFilter) -> None:
+        """Make the state complete for the leaf rows that may be part of a match of some probes.
+
+        All rows that it may lack are older than the current batch.
+        """
+        missing, alias = None if self.state is None else self.state.missing, partners.alias
+        if missing is None:
+            return
+        first = self._context.first_row(alias)
+        ids = partners.select(missing.list_lacking(alias, first))
+        if ids.size:
+            self.insert_absent(self.filter_demanded(self.expand(alias, ids, old_only=True)))
+            missing.add_complete_rows(alias, first, ids)
 
     def insert_absent(self, rows: JoinRows) -> None:
         """Add rows that were looked up, except those the state holds already."""

@@ -1,9 +1,9 @@
-"""The state of a join node: the rows it keeps, by key code, and the keys for which they are complete.
+"""The state of a join node: the rows it keeps, by key code, and what it may lack.
 
-Law: for a key that is complete, the state lacks no demanded row that lives. Rows are inserted once: `insert_absent`
-compares them by identity. Dead rows stay until a purge finds enough of them.
+Law: except for what `missing` describes, the state lacks no demanded row that lives. Rows are inserted once:
+`insert_absent` compares them by identity. Dead rows stay until a purge finds enough of them.
 
-State: a `RowTable`, and the set of complete keys while some keys are not complete.
+State: a `RowTable`, and the description of what is missing while something is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from penstock.join.completion.missing_rows import MissingRows
 from penstock.join.join_rows import JoinRows
 from penstock.join.node_reader import NodeReader
 from penstock.join.probes import ProbeResult, Probes
@@ -28,8 +29,8 @@ class NodeState:
     def __init__(self, plan: NodePlan, key: Key, reader: NodeReader, context: TreeContext) -> None:
         self.key = key
         self.table = RowTable(len(plan.aliases), context.maintenance)
-        self.complete_keys: CodeSet | None = None
-        """The keys for which no row is missing; None if that holds for all keys."""
+        self.missing: MissingRows | None = None
+        """The rows that may be missing; None if none is."""
         self._plan = plan
         self._reader = reader
         self._context = context
@@ -42,6 +43,11 @@ class NodeState:
     @property
     def nbytes(self) -> int:
         return self.table.nbytes
+
+    @property
+    def complete_keys(self) -> CodeSet | None:
+        """The keys for which no row is missing; None if that holds for all keys."""
+        return None if self.missing is None else self.missing.complete_keys
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,14 +18,18 @@ from numpy.typing import NDArray
 from penstock.expr import compute_mask
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.partner_filter import PartnerFilter, choose_predicates, make_range_filter
 from penstock.join.probes import ProbeResult, Probes
-from penstock.join.range_probes import compute_probe_ranges
+from penstock.join.range_probes import ProbeRanges, compute_probe_ranges
 from penstock.join.tree_context import TreeContext
 from penstock.plan import NodePlan, find_range_condition, orient_range
 from penstock.state import I32, I64, concat_arrays, find_equal_pairs, gather
 
 if TYPE_CHECKING:
     from penstock.join.node import TreeNode
+
+_FEW_PROBES = 256
+"""Up to here two ranges on different columns are tested on every pair of a probe and a leaf row, exactly."""
 
 
 class PairJoin:
@@ -42,6 +46,10 @@ class PairJoin:
 
     def extend(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[JoinRows]:
         """Rows of one child with their partners in the other."""
+        return (found.rows for found in self._find_partners(side, rows, old_only=old_only))
+
+    def _find_partners(self, side: TreeNode, rows: JoinRows, *, old_only: bool) -> Iterator[ProbeResult]:
+        """As `extend`; the probes are the places of the rows."""
         if not len(rows):
             return
         other = self._right if side is self._left else self._left
@@ -55,10 +63,28 @@ class PairJoin:
         if interest is not None:
             interests = interest.read_probes(side.plan, rows, other.plan) if ranges is None else None
             born_after = interest.compute_born_after(side.plan, rows, other.plan) if interests is None else None
-        for found in other.match(Probes(key_codes, rows.born, rows.dies, old_only, ranges, born_after, interests)):
+        partners = None if key_codes or other.complete else self._make_partner_filter(side, rows, other, ranges)
+        probes = Probes(key_codes, rows.born, rows.dies, old_only, ranges, born_after, interests, partners)
+        for found in other.match(probes):
             tested = None if interests is None else found.rows.interest  # the probe has tested the interest of both
             combined = self._combine(side, gather(rows.ids, found.probe), found.rows, tested)
-            yield self._filter_matches(found.probe, combined).rows
+            yield self._filter_matches(found.probe, combined)
+
+    def _make_partner_filter(
+        self, side: TreeNode, rows: JoinRows, other: TreeNode, ranges: ProbeRanges | None
+    ) -> PartnerFilter | None:
+        """Which leaf rows of an incomplete child may be part of partners; None if no predicate says so."""
+        read, stores = self._context.make_reader(side.plan, rows), self._context.stores
+        chosen = choose_predicates(self._plan.residuals, side.plan.aliases, other.plan.aliases)
+        if ranges is not None and other.ordered_by is not None:
+            by = other.ordered_by
+            if chosen is None or by.second is None or len(rows) > _FEW_PROBES:
+                return make_range_filter(by, ranges, stores[by.column.alias], read)
+        if chosen is None:
+            return None
+        alias, predicates = chosen
+        block = self._context.probe_buffer.block
+        return PartnerFilter(alias, stores[alias], predicates, read, len(rows), block)
 
     def extend_among(self, one: TreeNode, rows: JoinRows, other: TreeNode, partners: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with their partners among some rows of the other."""
@@ -85,6 +111,10 @@ class PairJoin:
         other_codes = bound(second)
         for found in first.match(Probes(bound(first), probes.born, probes.dies, probes.old_only)):
             partial = found.rows
+            if not self._plan.key and not other_codes:
+                for partner in self._find_partners(first, partial, old_only=probes.old_only):
+                    yield ProbeResult(found.probe[partner.probe], partner.rows)
+                continue
             known = {id_: codes[found.probe] for id_, codes in other_codes.items()}
             known |= {id_: first.codes(id_, partial) for id_ in self._plan.key}
             for partner in second.match(Probes(known, partial.born, partial.dies, probes.old_only)):

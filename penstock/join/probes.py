@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.join.join_rows import JoinRows
 from penstock.join.leaf_indexes import KeyCodes
+from penstock.join.partner_filter import PartnerFilter
 from penstock.join.range_probes import ProbeRanges
 from penstock.join.sharing.leaf_interest import LeafInterest
 from penstock.state import ALWAYS, FOREVER, I32, I64
@@ -27,6 +28,8 @@ class Probes:
     """Match only rows born after this time."""
     interests: tuple[I32, LeafInterest, LeafInterest] | None = None
     """If both sides are leaves with interest: the codes of the probes, the interest of their leaf, and of the other."""
+    partners: PartnerFilter | None = None
+    """If the probed node is incomplete and there is no key: which of its leaf rows may be part of a match."""
 
     def __len__(self) -> int:
         return self.born.size

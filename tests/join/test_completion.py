@@ -9,6 +9,7 @@ from inspect_engine import joins_of
 
 import penstock as ps
 from penstock.expr import Column
+from penstock.join import POLICIES, StatePolicy
 from penstock.join.join_rows import JoinRows
 from penstock.join.range_probes import ProbeRanges
 from penstock.join.row_table import RowTable
@@ -92,6 +93,56 @@ def test_keys_of_two_columns_are_counted() -> None:
     engine.push({"C": pa.table({"ts": [1, 1, 1, 2], "x": [0, 0, 1, 5], "y": [0, 1, 0, 5]})})
     assert engine.metrics("q")["incomplete"]
     engine.push({"C": pa.table({"ts": [3, 4], "x": [1, 5], "y": [1, 5]})})
+    assert not engine.metrics("q")["incomplete"]
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    ["ABS(A.x - B.x) <= 1", "A.x BETWEEN B.x - 1 AND B.x + 1", "A.x >= B.x - 1 AND A.x <= B.v + 1", "A.x % 600 = B.x"],
+)
+def test_theta_join_completes_only_rows_in_range(predicate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe completes the stored rows that its predicate selects, each with its partners, and no others."""
+    monkeypatch.setitem(POLICIES, "lazy", StatePolicy(lazy=True, pace=0.0))
+    engine = ps.Engine(state="lazy")
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint", "v": "bigint"}, time="ts")
+    items = ", ".join(f"{name} [RANGE 1000]" for name in "ABC")
+    where = f"{predicate} AND ABS(B.v - C.v) <= 1"
+    engine.query("q", f"SELECT A.x, B.x AS bx, C.x AS cx FROM {items} WHERE {where}", plan="((A B) C)")
+    numbers = np.arange(ROWS)
+    stored = pa.table({"ts": np.zeros(ROWS, np.int64), "x": numbers, "v": numbers})
+    store(engine, {"B": stored, "C": stored})
+    engine.migrate("q", "(A (B C))")
+    partners, results = 1 if "%" in predicate else 3, 0
+    for ts, at in enumerate((100, 300, 100), 1):
+        for name in "BC":
+            engine.advance(name, ts + 1)
+        results += len(engine.push({"A": pa.table({"ts": [ts], "x": [at], "v": [0]})})["q"])
+        engine.advance("A", ts + 1)
+        results += len(engine.push({})["q"])
+        (node,) = (node for join in joins_of(engine) for node in join.tree.walk_joins() if node.state is not None)
+        assert len(node.state) == 3 * partners * min(ts, 2)
+    assert results == 3 * 3 * partners
+    assert engine.metrics("q")["incomplete"]
+
+
+def test_theta_join_is_complete_with_its_last_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "lazy", StatePolicy(lazy=True, pace=0.0))
+    engine = ps.Engine(state="lazy")
+    for name in "ABC":
+        engine.stream(name, {"ts": "bigint", "x": "bigint"}, time="ts")
+    items = ", ".join(f"{name} [RANGE 1000]" for name in "ABC")
+    engine.query("q", f"SELECT A.x FROM {items} WHERE ABS(A.x - B.x) <= 4 AND ABS(B.x - C.x) <= 1", plan="((A B) C)")
+    stored = pa.table({"ts": np.zeros(20, np.int64), "x": np.arange(20)})
+    store(engine, {"B": stored, "C": stored})
+    engine.migrate("q", "(A (B C))")
+    for ts, at in enumerate((4, 13), 1):
+        assert engine.metrics("q")["incomplete"]
+        for name in "BC":
+            engine.advance(name, ts + 1)
+        engine.push({"A": pa.table({"ts": [ts, ts], "x": [at, at + 2]})})
+        engine.advance("A", ts + 1)
+        engine.push({})
     assert not engine.metrics("q")["incomplete"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from law_support import CHUNKS, list_seeds
-from migration_runs import draw_migration_run, draw_small_run, to_eddy_plan
+from migration_runs import draw_migration_run, draw_small_run, draw_theta_run, to_eddy_plan
 
 import penstock as ps
 
@@ -23,6 +23,14 @@ def test_random_runs_match_oracle(chunk: int) -> None:
 def test_deferred_and_missing_rows_are_completed(chunk: int) -> None:
     for seed in list_seeds(chunk):
         run = replace(draw_small_run(seed), demand=("exact", "bloom")[seed % 2])
+        fault = run.find_fault()
+        assert fault is None, f"{run}\n{fault}"
+
+
+@pytest.mark.parametrize("chunk", CHUNKS[::4])
+def test_missing_rows_of_theta_joins_are_completed(chunk: int) -> None:
+    for seed in list_seeds(chunk)[::4]:
+        run = draw_theta_run(seed)
         fault = run.find_fault()
         assert fault is None, f"{run}\n{fault}"
 

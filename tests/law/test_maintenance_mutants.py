@@ -54,6 +54,16 @@ def check_partitioned_migration(seed: int) -> None:
     _check_run(MigrationRun(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
 
 
+def check_partitioned_theta_migration(seed: int) -> None:
+    """As `check_partitioned_migration`, with predicates that have no key."""
+    rng = random.Random(f"partitioned theta {seed}")
+    case = random_case(
+        seed, sources=3, shape="theta", tables=False, emit="", windows=("partition", "range"), span=1000,
+        rows=rng.choice((14, 24)), full=True, domain=rng.choice((4, 8)), limit=2500, late=False, nulls=0,
+    )  # fmt: skip
+    _check_run(MigrationRun(case, "lazy", rng.choice((1, 3)), case.plan, 0.15, 0, pace=0, maintenance=SMALLEST))
+
+
 def check_cycle_migration(seed: int) -> None:
     """Keys of two classes that are replaced often, below states that stay incomplete."""
     rng = random.Random(f"cycles {seed}")
@@ -97,6 +107,7 @@ CASES: dict[Mutant, Holds] = {
     mutants.skip_view_recall: partial(check_sharing, 0),
     mutants.drop_rows_in_heap_compaction: partial(check_operators, 17),
     mutants.skip_sequence_queue_rebuild: partial(check_operators, 1),
+    mutants.skip_complete_rows_renumbering: partial(check_partitioned_theta_migration, 65),
 }
 
 

@@ -12,7 +12,7 @@ import mutants
 import pyarrow as pa
 import pytest
 from budget_cases import BudgetCase, draw_budget_case, draw_scarce_budget_case
-from migration_runs import draw_small_run
+from migration_runs import draw_small_run, draw_theta_run
 
 import penstock as ps
 from penstock.join import tree as join_tree
@@ -97,7 +97,16 @@ def test_mutant_filter_tells_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.find_fault() is not None
 
 
+def test_mutant_all_leaf_rows_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = draw_theta_run(78)
+    assert run.find_fault() is None
+    mutants.mark_all_leaf_rows_complete(monkeypatch)
+    assert run.find_fault() is not None
+
+
 def test_all_mutants_have_case() -> None:
-    directed = {mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys}
+    directed = {
+        mutants.keep_complete_keys_of_other_key, mutants.trust_filter_for_new_keys, mutants.mark_all_leaf_rows_complete,
+    }  # fmt: skip
     hunted = {*SEEDS, *SHEDDING, *directed}
     assert set(mutants.MUTANTS) == hunted

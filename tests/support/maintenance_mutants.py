@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from penstock.join import JoinNode, JoinTree, LeafStore
-from penstock.join.completion.completion import CompletionTracker, MissingRows
+from penstock.join.completion.completion import CompletionTracker
+from penstock.join.completion.missing_rows import LeafRowSet, MissingRows
 from penstock.join.demand.gate import Gate
 from penstock.join.early_reader import PendingRows
 from penstock.join.leaf_indexes import LeafIndexes
@@ -69,6 +70,11 @@ def skip_expirations_renumbering(patch: pytest.MonkeyPatch) -> None:
 def skip_missing_marks_renumbering(patch: pytest.MonkeyPatch) -> None:
     """The marks of an incomplete state keep old ids, so that the state counts as complete at once."""
     patch.setattr(MissingRows, "renumber", _do_nothing)
+
+
+def skip_complete_rows_renumbering(patch: pytest.MonkeyPatch) -> None:
+    """The complete leaf rows of an incomplete state keep old ids."""
+    patch.setattr(LeafRowSet, "renumber", _do_nothing)
 
 
 def skip_rows_window_renumbering(patch: pytest.MonkeyPatch) -> None:
@@ -250,5 +256,5 @@ MUTANTS = [
     recycle_codes_of_states, recycle_codes_of_gates, recycle_codes_of_longer_keys,
     recycle_codes_of_groups, recycle_codes_of_sequences, keep_freed_tuples_in_queues,
     keep_complete_keys_on_recycle, skip_view_recall, drop_rows_in_heap_compaction,
-    skip_sequence_queue_rebuild,
+    skip_sequence_queue_rebuild, skip_complete_rows_renumbering,
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from penstock.testing import Case, difference, random_case, random_plan, run
 
 JUST_IN_TIME = ("jit", "lazy", "auto")
 EQUALITIES = ("chain", "star", "clique", "cycle", "shared")
+INEQUALITIES = ("theta", "theta", "mixed", "cross")
 STRESS_MAINTENANCE = Maintenance(demand_rows=0, bloom_bits=8, bloom_bits_per_key=2)
 """Demand is reviewed at every batch, and Bloom filters are so small that false positives are frequent."""
 
@@ -125,4 +126,24 @@ def draw_small_run(seed: int) -> MigrationRun:
         migrate_chance=rng.choice((0, 0.2, 0.4)),
         restart_chance=rng.choice((0, 0, 0.2)),
         pace=rng.choice((0, 0, 1)),
+    )
+
+
+def draw_theta_run(seed: int) -> MigrationRun:
+    """Joins by ranges and other predicates, below states that stay incomplete for long."""
+    rng = random.Random(f"theta {seed}")
+    case = random_case(
+        seed, sources=rng.choice((3, 3, 4)), shape=INEQUALITIES, tables=False, emit="", span=rng.choice((20, 1000)),
+        windows=rng.choice((("range",), ("partition", "range", "rows"))), rows=rng.choice((8, 14)), full=True,
+        domain=rng.choice((3, 8)), limit=600, late=False, nulls=rng.choice((0, 0.1)),
+    )  # fmt: skip
+    return MigrationRun(
+        case,
+        rng.choice(("lazy", "lazy", "jit", "auto")),
+        rng.choice((1, 3)),
+        rng.choice((None, case.plan)),
+        migrate_chance=rng.choice((0.2, 0.4)),
+        restart_chance=rng.choice((0, 0, 0.2)),
+        pace=rng.choice((0, 0, 0.2)),
+        maintenance=rng.choice((SMALLEST, STRESS_MAINTENANCE)),
     )

@@ -6,15 +6,16 @@ The tests must detect each of them (tests/law/test_mutants.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock.join import JoinNode, JoinTree
-from penstock.join.completion import completion
 from penstock.join.completion.completion import CompletionTracker
 from penstock.join.completion.key_count import KeyCount
+from penstock.join.completion.missing_rows import MissingRows
 from penstock.join.demand import resume
 from penstock.join.demand.gate import Gate
 from penstock.join.demand.gate_control import GateControl
@@ -112,7 +113,7 @@ def keep_complete_keys_of_other_key(patch: pytest.MonkeyPatch) -> None:
         inherit(self, node, former, before, complete=complete)
         state = node.state
         if state is not None and state.complete_keys is not None and former is not None and former in before._missing:
-            state.complete_keys = former.state.complete_keys
+            state.missing.complete_keys = former.state.complete_keys
 
     patch.setattr(CompletionTracker, "inherit", careless)
 
@@ -199,7 +200,12 @@ def hash_complete_keys_lossily(patch: pytest.MonkeyPatch) -> None:
         def add(self, codes: Any) -> Any:
             return super().add(codes % np.int32(2))
 
-    patch.setattr(completion, "CodeSet", Lossy)
+    track = CompletionTracker._track
+
+    def lossy(self: CompletionTracker, node: JoinNode, missing: MissingRows) -> None:
+        track(self, node, replace(missing, complete_keys=Lossy()))
+
+    patch.setattr(CompletionTracker, "_track", lossy)
 
 
 def resume_new_rows_only(patch: pytest.MonkeyPatch) -> None:
@@ -258,6 +264,17 @@ def mark_complete_before_turnover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionTracker, "record_losses", forgetful)
 
 
+def mark_all_leaf_rows_complete(patch: pytest.MonkeyPatch) -> None:
+    """Leaf rows outside the range of a probe count as complete, too."""
+
+    add = MissingRows.add_complete_rows
+
+    def careless(self: MissingRows, alias: str, first: int, _ids: Any) -> None:
+        add(self, alias, first, np.arange(first, self.marks[alias]))
+
+    patch.setattr(MissingRows, "add_complete_rows", careless)
+
+
 def mark_complete_with_first_keys(patch: pytest.MonkeyPatch) -> None:
     """A node counts as complete when some keys are complete, not all."""
     patch.setattr(KeyCount, "is_within", lambda _self, complete: len(complete) > 0)
@@ -270,5 +287,5 @@ MUTANTS = [
     mark_known_keys_complete, insert_present_rows_again, join_new_pairs_twice,
     hash_complete_keys_lossily, resume_new_rows_only, trust_filter_for_new_keys,
     ignore_shed_probes, mark_only_shed_node_incomplete, mark_complete_before_turnover,
-    mark_complete_with_first_keys,
+    mark_complete_with_first_keys, mark_all_leaf_rows_complete,
 ]  # fmt: skip

@@ -1,45 +1,25 @@
 """Which rows the states of a join tree lack, and how they are completed (JISC).
 
 Law: a node that is not tracked here lacks no demanded row. A tracked node may lack only rows made of leaf rows before
-its marks, and none whose key is among its complete keys. It is complete once all marked rows of one of its leaves have
-died or have been pushed up, or once the keys of all of them are complete.
+its marks, none whose key is among its complete keys, and none that contains a complete leaf row. It is complete once
+all marked rows of one of its leaves have died, are complete or have been pushed up, or once the keys of all of them are
+complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from penstock.join.completion.key_count import KeyCount
+from penstock.join.completion.missing_rows import MissingRows
 from penstock.join.leaf_node import LeafNode
 from penstock.join.node import JoinNode, TreeNode
 from penstock.join.tree_context import TreeContext
 from penstock.plan import Key, Tree
 from penstock.state import I32, CodeSet, Renumbering
-
-
-@dataclass
-class MissingRows:
-    """The rows that an incomplete node may lack: those made of leaf rows before the marks only.
-
-    `complete_some` pushes the old rows of one leaf up; those before `cursor` are done.
-    """
-
-    marks: dict[str, int]
-    pushed_leaf: str | None = None
-    cursor: int = 0
-    key_count: KeyCount | None = None
-    """The keys of the marked rows, from the first time that they are counted on."""
-
-    def renumber(self, renumbered: Mapping[str, Renumbering]) -> None:
-        for alias in self.marks.keys() & renumbered.keys():
-            self.marks[alias] = renumbered[alias].map_mark(self.marks[alias])
-            if alias == self.pushed_leaf:
-                self.cursor = renumbered[alias].map_mark(self.cursor)
-        if self.key_count is not None:
-            self.key_count.renumber(renumbered)
 
 
 class CompletionTracker:
@@ -57,13 +37,12 @@ class CompletionTracker:
     def mark_incomplete(self, node: JoinNode) -> None:
         """The state of the node may lack any row made of the tuples stored so far."""
         if node.state is not None:
-            node.state.complete_keys = CodeSet()
-            self._missing[node] = MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases})
+            self._track(node, MissingRows({alias: self._stores[alias].rows.end for alias in node.plan.aliases}))
 
     def inherit(self, node: JoinNode, former: JoinNode | None, before: CompletionTracker, *, complete: bool) -> None:
         """Let a node take over the state of a former node over the same leaves, if there is one, and its missing rows.
 
-        Rows are always kept. Complete keys are kept only if no gate held rows back.
+        Rows are always kept. Complete keys and complete leaf rows are kept only if no gate held rows back.
         """
         state, old = node.state, None if former is None else former.state
         if state is None:
@@ -73,8 +52,9 @@ class CompletionTracker:
         if complete:
             return
         if former is not None and old is not None and former in before._missing and former.ungated:
-            self._missing[node] = replace(before._missing[former], key_count=None)
-            state.complete_keys = old.complete_keys if old.key == state.key else CodeSet()
+            missing = before._missing[former]
+            keys = missing.complete_keys if old.key == state.key else CodeSet()
+            self._track(node, replace(missing, complete_keys=keys, key_count=None))
         else:
             self.mark_incomplete(node)
 
@@ -101,8 +81,7 @@ class CompletionTracker:
                 continue
             if causes:
                 before = [self._missing[node].marks] if node in self._missing else []
-                node.state.complete_keys = CodeSet()
-                self._missing[node] = MissingRows(_merge_marks([*causes, *before]))
+                self._track(node, MissingRows(_merge_marks([*causes, *before])))
             if node in self._missing:
                 lacking[node] = self._missing[node].marks
 
@@ -114,7 +93,7 @@ class CompletionTracker:
         probed: dict[JoinNode, list[list[I32]]] = {}
         for node in reversed(nodes):
             lazy, driver = node.lazy, node.driver
-            if not isinstance(lazy, JoinNode) or lazy.state is None or lazy.state.complete_keys is None:
+            if not isinstance(lazy, JoinNode) or lazy.state is None or lazy.complete:
                 continue
             keys = probed.get(node, []) if node.state is not None and node.state.key == lazy.state.key else []
             if isinstance(driver, LeafNode):
@@ -131,12 +110,17 @@ class CompletionTracker:
         for node, missing in list(self._missing.items()):
             missing.renumber(renumbered)
             died = any(self._stores[alias].rows.base >= mark for alias, mark in missing.marks.items())
-            if died or self._has_complete_keys(node, missing):
+            if died or self._has_complete_rows(missing) or self._has_complete_keys(node, missing):
                 self._mark_complete(node)
+
+    def _has_complete_rows(self, missing: MissingRows) -> bool:
+        """Whether all marked rows of one leaf are complete."""
+        lacking = (missing.list_lacking(alias, self._context.first_row(alias)) for alias in missing.complete_rows)
+        return any(not rows.size for rows in lacking)
 
     def _has_complete_keys(self, node: JoinNode, missing: MissingRows) -> bool:
         """Whether the keys of all marked rows of one leaf are known and complete."""
-        if node.state is None or not node.state.complete_keys:
+        if node.state is None or not missing.complete_keys:
             return False
         if missing.key_count is None:
             leaves = [leaf for leaf in missing.marks if self._has_classes(leaf, node.state.key)]
@@ -147,17 +131,16 @@ class CompletionTracker:
         count = missing.key_count
         first, mark = self._context.first_row(count.alias), missing.marks[count.alias]
         known = count.add_rows(self._stores[count.alias], first, mark, self._context.maintenance.counted_rows)
-        return known and count.is_within(node.state.complete_keys)
+        return known and count.is_within(missing.complete_keys)
 
     def _has_classes(self, alias: str, key: Key) -> bool:
         return all(self._stores[alias].rows.has_class(id_) for id_ in key)
 
     def forget_keys(self) -> None:
         """Forget which keys are complete, because codes stand for other values from now on."""
-        for node, missing in self._missing.items():
+        for missing in self._missing.values():
             missing.key_count = None
-            if node.state is not None:
-                node.state.complete_keys = CodeSet()
+            missing.complete_keys = CodeSet()
 
     def complete_some(self, rows: int) -> None:
         """Push about `rows` older rows of leaves up the lowest incomplete nodes."""
@@ -177,9 +160,13 @@ class CompletionTracker:
         near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]
         return min(near or missing.marks, key=lambda name: missing.marks[name] - self._stores[name].rows.base)
 
+    def _track(self, node: JoinNode, missing: MissingRows) -> None:
+        if node.state is not None:
+            node.state.missing = self._missing[node] = missing
+
     def _mark_complete(self, node: JoinNode) -> None:
         if node.state is not None:
-            node.state.complete_keys = None
+            node.state.missing = None
         del self._missing[node]
 
 
