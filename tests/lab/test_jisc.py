@@ -16,6 +16,8 @@ TINY = jisc.JiscScale(
     batch=25,
     rounds=1,
     latency_windows=(40,),
+    theta_windows=(40,),
+    order_window=50,
     large_window=60,
     large_joins=2,
     frequent_joins=3,
@@ -53,6 +55,7 @@ def test_report_checks_tables_and_figures() -> None:
     assert {check["name"] for check in value["checks"]} >= {
         "stage_vs_moving_state", "stage_vs_parallel_track", "slowest_batch_of_migration", "lazy_vs_eager",
         "rate_vs_cacq", "migrate_call_vs_stall", "proposition_1_monte_carlo",
+        "first_push_of_theta_join", "first_push_in_other_order",
     }  # fmt: skip
     assert next(check for check in report.checks if check.name == "stage_results_differ").ok
-    assert {f"jisc-figure-{number}.png" for number in range(7, 13)} <= report.figures.keys()
+    assert {f"jisc-figure-{number}.png" for number in (7, 8, 9, 10, "10b", 11, 12)} <= report.figures.keys()

@@ -1,7 +1,8 @@
 """Lab `jisc`, the experiments of the JISC paper (section 6): the cost of changing the plan of a running join.
 
 Figures 7 and 8: the migration stage with one and with all states incomplete. Figure 9: normal operation. Figure 10:
-first output after a change. Figures 11 and 12: frequent changes. And Proposition 1.
+first output after a change, for equalities (a) and for other predicates (b). Figures 11 and 12: frequent changes. And
+Proposition 1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from penstock.join import POLICIES
 from penstock.lab.papers.jisc import figures
 from penstock.lab.papers.jisc.eddies import Cacq, JiscOnStairs, Stairs
+from penstock.lab.papers.jisc.first_push import ALIAS_ORDER, THETA_CASES, measure_first_push
 from penstock.lab.papers.jisc.proposition import compute_formula, simulate_moments, sum_moments
 from penstock.lab.papers.jisc.rivals import Jisc, MovingState, ParallelTrackJoin
 from penstock.lab.papers.jisc.stopwatch import BuildMigration, RunTimes, build_filled, take_best, time_batches
@@ -42,6 +44,8 @@ class JiscScale:
     batch: int = 5_000
     rounds: int = 3
     latency_windows: tuple[int, ...] = (1_000, 10_000, 100_000)
+    theta_windows: tuple[int, ...] = (1_000, 5_000, 20_000)
+    order_window: int = 200_000
     large_window: int = 1_000_000
     large_joins: int = 5
     frequent_joins: int = 20
@@ -68,18 +72,25 @@ QUICK = JiscScale(
 def run(quick: bool = False, scale: JiscScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("jisc", quick)
-    with show_progress("lab jisc", 2 * len(scale.joins) + len(scale.latency_windows) + len(scale.paces) + 8) as step:
+    with show_progress("lab jisc", _count_steps(scale)) as step:
         stages = {states: _measure_stages(scale, states, step) for states in ("one", "all")}
         _report_stages(report, stages, scale)
         _report_slowest_batch(report, scale, step)
         _report_normal_operation(report, scale, step)
         _report_latency(report, scale, step)
+        _report_theta_latency(report, scale, step)
+        _report_first_push(report, scale, step)
         _report_large_window(report, scale, step)
         _report_frequency(report, scale, step)
         _report_paces(report, scale, step)
         step("Proposition 1")
         _report_proposition(report, scale)
     return report
+
+
+def _count_steps(scale: JiscScale) -> int:
+    windows = len(scale.latency_windows) + len(scale.theta_windows)
+    return 2 * len(scale.joins) + windows + len(scale.paces) + len(THETA_CASES) + 9
 
 
 # ── Figures 7 and 8: the migration stage ─────────────────────────────────────────────────────────────────────────────
@@ -213,6 +224,44 @@ def _time_first_output(build: BuildMigration, streams: RoundRobinStreams, rounds
     return take_best(
         [time_batches(build_filled(build, streams), first, {0: streams.swap_order("all")}) for _ in range(rounds)]
     )
+
+
+def _report_theta_latency(report: Report, scale: JiscScale, step: ProgressStep) -> None:
+    """The call to migrate and the first push after it, for a join by bands instead of equalities."""
+    rows: list[ReportRow] = []
+    for window in scale.theta_windows:
+        step(f"first output of a band join, windows of {window:,}")
+        jisc, moving = (
+            measure_first_push(THETA_CASES[0], window, how, scale.rounds) for how in ("jisc", "moving-state")
+        )
+        rows.append({
+            "window": window, "ordinary_push_ms": 1000 * jisc.ordinary, "jisc_ms": 1000 * (jisc.migrate + jisc.first),
+            "moving_state_ms": 1000 * (moving.migrate + moving.first),
+        })  # fmt: skip
+    title = "Figure 10 (b): milliseconds to the first output, band join of three streams"
+    report.sections.append(Section("theta_latency", title, rows))
+    report.figures["jisc-figure-10b.png"] = figures.draw_theta_latency(rows, title)
+
+
+def _report_first_push(report: Report, scale: JiscScale, step: ProgressStep) -> None:
+    """The first push after a change as a multiple of an ordinary one: JISC does not halt."""
+    cases = [*((case, scale.theta_windows[-1]) for case in THETA_CASES), (ALIAS_ORDER, scale.order_window)]
+    rows: list[ReportRow] = []
+    for case, window in cases:
+        step(f"first push, {case.name}")
+        found = measure_first_push(case, window, "jisc", max(2, scale.rounds))
+        rows.append({
+            "join": case.name, "window": window, "ordinary_ms": 1000 * found.ordinary,
+            "migrate_ms": 1000 * found.migrate, "first_ms": 1000 * found.first, "ratio": found.ratio,
+        })  # fmt: skip
+    report.sections.append(Section("first_push", "The first push after a change, with the call to migrate", rows))
+    theta = max(row["ratio"] for row in rows[:-1])
+    report.checks += [
+        check_at_most("first_push_of_theta_join", theta, 5, f"times an ordinary push, windows of {cases[0][1]:,}"),
+        check_at_most(
+            "first_push_in_other_order", rows[-1]["ratio"], 5, f"times an ordinary push, windows of {cases[-1][1]:,}"
+        ),
+    ]
 
 
 def _report_large_window(report: Report, scale: JiscScale, step: ProgressStep) -> None:

@@ -60,6 +60,17 @@ def draw_latency(rows: Sequence[ReportRow]) -> bytes:
     return encode_png(drawing)
 
 
+def draw_theta_latency(rows: Sequence[ReportRow], title: str) -> bytes:
+    drawing, (panel,) = create_panels(1, title)
+    for name in ("jisc", "moving_state"):
+        label, style = LABELS[name]
+        panel.plot([row["window"] for row in rows], [row[f"{name}_ms"] for row in rows], style, label=label)
+    panel.plot([row["window"] for row in rows], [row["ordinary_push_ms"] for row in rows], "k:", label="ordinary push")
+    panel.set(xlabel="window, tuples", ylabel="CPU milliseconds", xscale="log", yscale="log")
+    panel.legend()
+    return encode_png(drawing)
+
+
 def draw_frequency(rows: Sequence[ReportRow], names: Sequence[str], title: str) -> bytes:
     drawing, (panel,) = create_panels(1, title)
     for name in names:
