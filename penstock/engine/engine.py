@@ -25,6 +25,7 @@ from penstock.engine.descriptions import EngineDescriptions
 from penstock.engine.guard import Guard, guard_calls
 from penstock.engine.inputs import TableData
 from penstock.engine.join_registry import JoinRegistry
+from penstock.engine.memory import MemoryControl
 from penstock.engine.notices import Notices
 from penstock.engine.options import EngineOptions
 from penstock.engine.persistence import Persistence, read_options
@@ -84,6 +85,8 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         timer: Timer = perf_counter,
         maintenance: Maintenance = SHIPPED,
         warn: bool = True,
+        memory: int | str | None = None,
+        spill: str | Path | None = None,
     ) -> None:
         """Create an engine without streams and queries.
 
@@ -93,10 +96,13 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         `max_queries`: the largest number of queries. `adapt`: plans, state policies and budgets follow measurements, by
         `Rules`; see docs/adapt.md. `timer`: a clock in seconds, for `adapt` and for budgets per push.
         `maintenance`: when state is reorganised; results do not depend on it. `warn`: warnings about queries, and
-        `notices`, are also emitted once as `PenstockWarning`.
+        `notices`, are also emitted once as `PenstockWarning`. `memory`: how much the engine may hold, such as "2 GB";
+        a push that would need more is refused with MEMORY_LIMIT and changes nothing. `spill`: a folder to which the
+        oldest rows of windows move before that; see docs/limits.md.
         """
         rules = as_rules(adapt)
-        options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance)
+        limits = EngineOptions.limit_memory(memory, spill)
+        options = EngineOptions(state, demand, batch, share, slicing, max_queries, maintenance, *limits)
         self._guard = Guard(warns=warn)
         self._graph = Graph()
         self._scheduler = GraphScheduler(self._graph, batch)
@@ -107,11 +113,12 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         self._components = EngineComponents(
             options, self._guard, self._graph, self._relations, self._join_registry, self._registry, self._budgets
         )
+        self._memory = MemoryControl(self._components)
         self._changes = QueryChanges(self._components, QueryBuilder(self._components))
         self._adaptation = Adaptation(rules, timer)
         self._notices = Notices(self._relations.streams, self._registry, self._guard)
         self._cycle = PushCycle(self._components, self._scheduler, self._adaptation, self._notices)
-        self._reports = Reports(self._components, self._notices)
+        self._reports = Reports(self._components, self._notices, self._memory)
         self._descriptions = EngineDescriptions(self._components)
         self._subscriptions = Subscriptions(self._registry, self._guard)
         self._persistence = Persistence(self._components, self._changes, self._cycle, self._adaptation)
@@ -159,13 +166,14 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
             self._guard, self._subscriptions = guard, Subscriptions(QueryRegistry(guard), guard)
 
     def close(self) -> None:
-        """Stop adapting, and end iterations over `results`. Queries keep running.
+        """Stop adapting, end iterations over `results` and delete files of `spill`. Queries keep running.
 
         >>> eng.close()
         """
         if not self._guard.closed:
             self._adaptation.close()
             self._subscriptions.end_iterators()
+            self._memory.close()
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,6 +195,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         """
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
+        self._memory.make_room(arrived)
         with self._guard.change():
             deliveries = self._subscriptions.take(self._feed(arrived, promises))
         self._guard.complete_change()
@@ -207,6 +216,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         """
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
+        self._memory.make_room(arrived)
         with self._guard.change(), self._join_registry.load():
             self._feed(arrived, promises)
 
@@ -215,7 +225,9 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
             rows.feed()
         for source, frontier in promises:
             source.advance(frontier)
-        return self._cycle.run(self)
+        results = self._cycle.run(self)
+        self._memory.end_push()
+        return results
 
     def advance(self, name: str, time: int | datetime | pa.Scalar) -> None:
         """Promise that no tuple of the stream before `time` will come.
@@ -292,11 +304,15 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         clock: Clock | None = None,
         aggregates: Mapping[str, type] | None = None,
         functions: Mapping[str, FunctionSpec] | None = None,
+        *,
+        memory: int | str | None = None,
+        spill: str | Path | None = None,
     ) -> Engine:
         """An engine that continues from a snapshot, with the results that the old one would have had.
 
         A snapshot holds no code: pass the classes of user-defined aggregates as `aggregates`, and user-defined
-        functions with their types as `functions`: {"half": (half, "double")}.
+        functions with their types as `functions`: {"half": (half, "double")}. `memory` and `spill` are those of the old
+        engine unless others are given.
 
         >>> again = Engine.restore(eng.snapshot())
         >>> again.queries["pairs"].plan
@@ -304,6 +320,8 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         """
         snapshot = Snapshot.from_bytes(blob)
         with refuse_bad_content():
-            engine = cls(**read_options(snapshot), clock=clock)
+            options = read_options(snapshot)
+            options |= {name: value for name, value in (("memory", memory), ("spill", spill)) if value is not None}
+            engine = cls(**options, clock=clock)
             engine._persistence.restore(snapshot, aggregates or {}, functions or {})
         return engine

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 from penstock.errors import QueryError, require_known
 from penstock.join import POLICIES, DemandFilter, Slicing
-from penstock.state import Maintenance
+from penstock.state import Maintenance, parse_size
 
 DEMAND_FILTERS = get_args(DemandFilter)
 
@@ -23,8 +24,21 @@ class EngineOptions:
     slicing: Slicing
     max_queries: int
     maintenance: Maintenance
+    memory: int | None = None
+    """In bytes."""
+    spill: str | None = None
+
+    @classmethod
+    def limit_memory(cls, memory: int | str | None, spill: str | Path | None) -> tuple[int | None, str | None]:
+        """The limit in bytes and the folder as text."""
+        if spill is not None and not isinstance(spill, (str, Path)):
+            raise QueryError("BAD_FOLDER", f"spill is the path of a folder, not {spill!r}")
+        return None if memory is None else parse_size(memory), None if spill is None else str(spill)
 
     def __post_init__(self) -> None:
+        if self.spill is not None and self.memory is None:
+            message = 'spill is used when memory is scarce: give a limit too, as Engine(memory="2 GB", spill="dir")'
+            raise QueryError("NO_MEMORY_LIMIT", message)
         if not _is_positive(self.batch):
             message = f"batch is the number of tuples per turn, at least 1, not {self.batch!r}"
             raise QueryError("BAD_BATCH", message)

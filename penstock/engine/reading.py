@@ -113,8 +113,10 @@ class ReadableEngine:
         """
         return self._reports.picture(name)
 
-    def metrics(self, name: str) -> dict[str, object]:
-        """The metrics of a query, of its operators and of its streams.
+    def metrics(self, name: str | None = None) -> dict[str, object]:
+        """The metrics of a query, of its operators and of its streams; without a name, those of the engine.
+
+        `metrics()["memory"]` has the bytes that the engine holds, by kind.
 
         >>> eng.metrics("pairs")["emitted"]
         0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.engine.components import EngineComponents
+from penstock.engine.memory import MemoryControl
 from penstock.engine.notices import Notices
 from penstock.engine.sharing_report import build_slice_table, format_sharing
 from penstock.errors import QueryError
@@ -16,13 +17,14 @@ from penstock.plan import ExplainNode, QueryWarning, WarningContext, as_mermaid,
 class Reports:
     """Reads the components of one engine. Counting slices merges their counts, so it is a change."""
 
-    def __init__(self, components: EngineComponents, notices: Notices) -> None:
+    def __init__(self, components: EngineComponents, notices: Notices, memory: MemoryControl) -> None:
         self._guard = components.guard
         self._graph = components.graph
         self._relations = components.relations
         self._queries = components.queries
         self._budgets = components.budgets
         self._notices = notices
+        self._memory = memory
 
     def list_warnings(self, name: str) -> tuple[QueryWarning, ...]:
         """The warnings about the text of a query."""
@@ -75,16 +77,19 @@ class Reports:
         with self._guard.change():
             return build_slice_table(part, running.query.time_type)
 
-    def metrics(self, name: str) -> dict[str, object]:
-        """The metrics of a query, its budget and its streams."""
+    def metrics(self, name: str | None) -> dict[str, object]:
+        """The metrics of a query, its budget and its streams; without a name, those of the engine."""
+        if name is None:
+            streams = {source.stream.name: source.metrics() for source in self._relations.streams}
+            return {"memory": self._memory.describe(), "queries": len(list(self._queries)), "streams": streams}
         running = self._queries[name]
-        streams = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
+        read = dict.fromkeys(source.relation.name for source in running.query.body.inputs if not source.is_table)
         with self._guard.change():
             metrics = running.metrics()
         return {
             **metrics,
             **self._budgets.metrics(running),
-            "streams": {stream: self._relations.nodes[stream].writer.metrics() for stream in streams},
+            "streams": {stream: self._relations.nodes[stream].writer.metrics() for stream in read},
         }
 
     def awaits(self, name: str) -> int | None:

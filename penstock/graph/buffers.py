@@ -10,7 +10,7 @@ by time: while no row waits there, a rise of the frontier is written straight to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -55,6 +55,11 @@ class Buffer:
             return None
         held = concat(list(self._batches))
         return held.slice(len(held) - most, len(held))
+
+    @property
+    def held_batches(self) -> Sequence[Batch]:
+        """The batches that some reader has not read to its end."""
+        return self._batches
 
     def append(self, batch: Batch) -> None:
         """Hold rows, also unread rows of a snapshot: readers go back to them with `rewind`."""

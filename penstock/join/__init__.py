@@ -2,6 +2,7 @@
 
 - `operator` drives `join_inputs`, `running_trees` and `join_output`; `join_snapshot` saves and restores it.
 - `tree` has a `node` per join, made of `pair_join` and `node_state`, or an `eddy`; `tree_context` is what nodes share.
+- `join_memory` counts what it holds, empties states and moves window rows to disk.
 - `leaf_store` holds one window: `stored_rows`, `leaf_indexes`, `expiry_order`, `column_gaps`.
 - `demand/` is JIT, `completion/` JISC, `sharing/` State-Slice, `shedding/` the probe budgets of JAQPOT.
 """
@@ -10,6 +11,7 @@ from penstock.join.completion.parallel_track import ParallelTrack
 from penstock.join.demand.gate import DemandFilter
 from penstock.join.demand.gate_cost import BATCH_COST, REQUEST_COST, TEST_COST
 from penstock.join.join_inputs import JoinInput
+from penstock.join.join_memory import count_state_rows, drop_states, list_spillable, measure_join, spill_windows
 from penstock.join.join_metrics import describe_nodes
 from penstock.join.join_rows import JoinRows, concat_rows
 from penstock.join.leaf_node import LeafNode
@@ -52,8 +54,13 @@ __all__ = [
     "TreeNode",
     "WritingMember",
     "concat_rows",
+    "count_state_rows",
     "describe_nodes",
+    "drop_states",
     "list_slices",
+    "list_spillable",
     "make_eddy_budget_error",
+    "measure_join",
     "measure_windows",
+    "spill_windows",
 ]

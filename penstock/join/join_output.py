@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.join.match_batch import MatchBatch
 from penstock.join.sharing.member import Member
 from penstock.join.sharing.shared_join import SharedJoin
@@ -36,6 +38,11 @@ class JoinOutput:
     def _keep(self, matches: MatchBatch) -> None:
         self._matches.append(matches)
         self._shared.counts.add(matches)
+
+    @property
+    def pending(self) -> Sequence[MatchBatch]:
+        """The matches that members have not read yet."""
+        return self._matches
 
     def take_matches(self) -> list[MatchBatch]:
         """The matches since the last call, for the members that build their rows when these are read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Protocol
 from weakref import ref
 
@@ -21,7 +22,10 @@ from penstock.state import (
     I32,
     I64,
     Mask,
+    NewFile,
     RingColumn,
+    Segment,
+    SpilledColumn,
     empty_codes,
     make_ring_column,
     ring_move,
@@ -102,6 +106,41 @@ class StoredRows:
         self._codes = {id_: ring_resize(ring, capacity, base, end) for id_, ring in self._codes.items()}
         for column in self.columns.values():
             column.resize(capacity, base, end)
+
+    # ── rows on disk ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def spill(self, schema: pa.Schema, until: int, new_file: NewFile) -> None:
+        """Move the columns of rows before `until` to files. If a file cannot be written, nothing changes.
+
+        Lifetimes and key codes stay in memory: every probe reads them.
+        """
+        spilled = {
+            name: SpilledColumn.wrap(column, schema.field(name).type, self.capacity)
+            for name, column in self.columns.items()
+        }
+        written: dict[str, Segment] = {}
+        try:
+            for name, column in spilled.items():
+                segment = column.prepare(self.base, until, new_file)
+                if segment is not None:
+                    written[name] = segment
+        except BaseException:
+            for segment in written.values():
+                segment.file.delete()
+            raise
+        self.columns = dict(spilled)
+        for name, segment in written.items():
+            spilled[name].adopt(segment, self.end)
+
+    @property
+    def spilled_columns(self) -> list[SpilledColumn]:
+        """The columns that have rows on disk, or had."""
+        return [column for column in self.columns.values() if isinstance(column, SpilledColumn)]
+
+    def find_spill_point(self, share: float) -> int:
+        """The row before which lies a share of the rows that all columns have in memory."""
+        first = max((column.first_in_memory(self.base) for column in self.spilled_columns), default=self.base)
+        return first + ceil(share * (self.end - first))
 
     def _materialize_viewers(self) -> None:
         viewers, self._viewers = self._viewers, []

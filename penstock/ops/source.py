@@ -98,6 +98,11 @@ class SourceOperator:
         """The rows that are not written yet, in the order of their arrival."""
         return concat(self._held_batches) if self._held_batches else None
 
+    @property
+    def held_batches(self) -> Sequence[StreamRows]:
+        """The rows that are not written yet, as they came."""
+        return self._held_batches
+
     def holds_rows(self) -> bool:
         return bool(self._held_batches)
 

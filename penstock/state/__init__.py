@@ -1,6 +1,6 @@
 """The storage of operators: rings of columns, interned key codes, indexes, window lifetimes, and compiled loops."""
 
-from penstock.state.alloc import allocate, concat_arrays, gather
+from penstock.state.alloc import allocate, concat_arrays, gather, release_unused
 from penstock.state.arrow import decode_table, encode_table, flatten_column, flatten_table
 from penstock.state.bloom import BloomFilter
 from penstock.state.chain_index import ChainIndex
@@ -15,6 +15,7 @@ from penstock.state.columns import (
     ring_write,
 )
 from penstock.state.compiled import compile_kernel, find_cache_folder
+from penstock.state.held_bytes import HeldBytes
 from penstock.state.instants import as_times, to_ticks
 from penstock.state.interning import CodeTable, empty_codes
 from penstock.state.kernels import (
@@ -35,7 +36,9 @@ from penstock.state.maintenance import SHIPPED, Maintenance
 from penstock.state.number_map import NumberMap
 from penstock.state.probe_blocks import NO_AGE_LIMIT, PairBlock, ProbeBuffer, ProbeTarget, find_equal_pairs
 from penstock.state.renumbering import Renumbering
+from penstock.state.sizes import format_size, parse_size
 from penstock.state.sorted_index import F64, SortedIndex, compute_ranges, to_floats
+from penstock.state.spilled_column import NewFile, Segment, SpilledColumn
 from penstock.state.windows import AnnouncedEnds, LateEnds, RowsWindow, compute_expirations
 
 __all__ = [
@@ -53,10 +56,12 @@ __all__ = [
     "ChainIndex",
     "CodeSet",
     "CodeTable",
+    "HeldBytes",
     "KeySpace",
     "LateEnds",
     "Maintenance",
     "Mask",
+    "NewFile",
     "NumberMap",
     "PairBlock",
     "ProbeBuffer",
@@ -64,7 +69,9 @@ __all__ = [
     "Renumbering",
     "RingColumn",
     "RowsWindow",
+    "Segment",
     "SortedIndex",
+    "SpilledColumn",
     "allocate",
     "as_times",
     "chain_append",
@@ -80,9 +87,12 @@ __all__ = [
     "find_equal_pairs",
     "flatten_column",
     "flatten_table",
+    "format_size",
     "gather",
     "make_ring_column",
+    "parse_size",
     "probe_chain",
+    "release_unused",
     "ring_move",
     "ring_read",
     "ring_resize",

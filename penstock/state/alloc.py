@@ -7,6 +7,7 @@ results are Arrow data in any case.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 _LARGE_SIZE = 1 << 16
 """Elements, mostly of eight bytes. Below this size the C library keeps freed memory and is faster."""
+
+_C_LIBRARY = ctypes.CDLL(None)
 
 T = TypeVar("T", bound=np.generic)
 
@@ -53,3 +56,11 @@ def concat_arrays(parts: Sequence[NDArray[T]], axis: int = -1) -> NDArray[T]:
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     return np.concatenate(parts, axis=axis, out=allocate(prod(shape), parts[0].dtype).reshape(shape))
+
+
+def release_unused() -> None:
+    """Return freed memory to the system: that of Arrow's pool, and that of the C library where it can."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(_C_LIBRARY, "malloc_trim", None)
+    if trim is not None:
+        trim(0)

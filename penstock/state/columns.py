@@ -28,16 +28,24 @@ def ring_write(ring: NDArray[np.generic], first: int, values: NDArray[np.generic
         ring[: values.shape[0] - until_end] = values[until_end:]
 
 
+def ring_parts(ring: NDArray[T], first: int, end: int) -> tuple[NDArray[T], NDArray[T]]:
+    """Views of rows first … end - 1: those up to the end of the ring, and those from its beginning on."""
+    at = first & (ring.shape[0] - 1)
+    until_end = min(end - first, ring.shape[0] - at)
+    return ring[at : at + until_end], ring[: end - first - until_end]
+
+
 def ring_read(ring: NDArray[T], first: int, end: int) -> NDArray[T]:
     """A copy of rows first … end - 1."""
-    rows: NDArray[T] = ring[np.arange(first, end) & (ring.shape[0] - 1)]
-    return rows
+    return np.concatenate(ring_parts(ring, first, end))
 
 
 def ring_resize(ring: NDArray[T], capacity: int, base: int, end: int) -> NDArray[T]:
     """The same rows in a ring of another capacity."""
     resized = np.zeros(capacity, ring.dtype)
-    ring_write(resized, base, ring_read(ring, base, end))
+    oldest, newest = ring_parts(ring, base, end)
+    ring_write(resized, base, oldest)
+    ring_write(resized, base + oldest.shape[0], newest)
     return resized
 
 

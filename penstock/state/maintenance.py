@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from penstock.errors import QueryError
 
-_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared")
+_RATIOS = ("regrowth", "dead_per_living", "dead_per_living_shared", "relief_share")
 _POWERS_OF_TWO = ("capacity", "state_capacity", "bloom_bits")
 _MAY_BE_ZERO = (
     "rebuild_rows", "recycle_codes", "compact_rows", "dead_rows", "demand_rows", "listed_claims", "order_after",
@@ -71,6 +71,8 @@ class Maintenance:
     """A Bloom filter with fewer bits per key is rebuilt."""
     eddy_paths: int = 256
     """The number of eddy routes whose join steps are cached."""
+    relief_share: float = 0.8
+    """Memory is given back when more than this part of the limit of an engine is in use."""
     chunk_rows: int = 1 << 18
     """On Spark: rows of a stream are packed in chunks of this size."""
     newest_segments: int = 4
@@ -124,6 +126,7 @@ SMALLEST = Maintenance(
     bloom_bits=8,
     bloom_bits_per_key=1,
     eddy_paths=1,
+    relief_share=0.0,
     chunk_rows=1,
     newest_segments=0,
     merged_segments=2,

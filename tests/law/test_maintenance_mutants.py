@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import law_support
 import maintenance_mutants as mutants
@@ -74,6 +75,15 @@ def check_cycle_migration(seed: int) -> None:
     _check_run(MigrationRun(case, "lazy", rng.choice((1, 3)), case.plan, 0.3, 0, pace=0, maintenance=SMALLEST))
 
 
+def check_limited_joins(seed: int) -> None:
+    """Every push empties states and moves windows to disk."""
+    case = random_case(seed, sources=3, tables=False, windows=("partition", "range"), span=1000, rows=24, limit=1500)
+    with TemporaryDirectory() as folder:
+        for state in ("eager", "lazy"):
+            options = {"state": state, "batch": 3, "memory": "1 GB", "spill": folder}
+            law_support.check_case(case, options, None)
+
+
 def check_parallel_track() -> None:
     check_parallel_track_on_shared_join("ABC", "(A C B)")
 
@@ -108,6 +118,9 @@ CASES: dict[Mutant, Holds] = {
     mutants.drop_rows_in_heap_compaction: partial(check_operators, 17),
     mutants.skip_sequence_queue_rebuild: partial(check_operators, 1),
     mutants.skip_complete_rows_renumbering: partial(check_partitioned_theta_migration, 65),
+    mutants.skip_segment_renumbering: partial(check_limited_joins, 17),
+    mutants.read_rows_behind_segments: partial(check_limited_joins, 0),
+    mutants.take_emptied_states_as_complete: partial(check_limited_joins, 0),
 }
 
 

@@ -24,7 +24,7 @@ from penstock.ops import Expirations
 from penstock.ops.aggregate.extremes import ExtremeAccumulator, LabelEncoder
 from penstock.ops.row_groups import RowGroups
 from penstock.ops.sequence.buffer import SequenceBuffer
-from penstock.state import KeySpace, Renumbering, RowsWindow, kernels
+from penstock.state import KeySpace, Renumbering, RowsWindow, Segment, SpilledColumn, kernels
 
 
 def _do_nothing(*_args: Any, **_options: Any) -> None:
@@ -248,6 +248,31 @@ def skip_sequence_queue_rebuild(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SequenceBuffer, "purge", careless)
 
 
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def skip_segment_renumbering(patch: pytest.MonkeyPatch) -> None:
+    """Rows on disk are read by their place among the rows that are kept, not by their place in the file."""
+    keep = Segment.keep
+    patch.setattr(Segment, "keep", lambda self, kept, first: replace(keep(self, kept, first), places=None))
+
+
+def read_rows_behind_segments(patch: pytest.MonkeyPatch) -> None:
+    """The first row in memory is taken to be on disk."""
+    prepare = SpilledColumn.prepare
+
+    def careless(self: SpilledColumn, base: int, until: int, new_file: Any) -> Segment | None:
+        segment = prepare(self, base, until, new_file)
+        return segment if segment is None else replace(segment, first=segment.first + 1, end=segment.end + 1)
+
+    patch.setattr(SpilledColumn, "prepare", careless)
+
+
+def take_emptied_states_as_complete(patch: pytest.MonkeyPatch) -> None:
+    """States that were emptied are not marked incomplete."""
+    patch.setattr(JoinTree, "restart", lambda self: self._set_plan(self.plan))
+
+
 MUTANTS = [
     skip_state_renumbering, look_up_ends_by_old_ids, skip_pending_rows_renumbering, skip_expirations_renumbering,
     skip_missing_marks_renumbering, skip_rows_window_renumbering, skip_interest_codes_move,
@@ -256,5 +281,6 @@ MUTANTS = [
     recycle_codes_of_states, recycle_codes_of_gates, recycle_codes_of_longer_keys,
     recycle_codes_of_groups, recycle_codes_of_sequences, keep_freed_tuples_in_queues,
     keep_complete_keys_on_recycle, skip_view_recall, drop_rows_in_heap_compaction,
-    skip_sequence_queue_rebuild, skip_complete_rows_renumbering,
+    skip_sequence_queue_rebuild, skip_complete_rows_renumbering, skip_segment_renumbering, read_rows_behind_segments,
+    take_emptied_states_as_complete,
 ]  # fmt: skip

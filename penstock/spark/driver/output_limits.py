@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.errors import ResourceError
-from penstock.spark.sinks import format_size
 from penstock.spark.worker.cell_state import OutputKey
 from penstock.spark.worker.writer import FRAME_LIMIT
+from penstock.state import format_size
 
 SPARK_LIMIT = "spark.driver.maxResultSize"
 _REMEDY = (

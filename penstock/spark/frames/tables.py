@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import UnsupportedError
 from penstock.spark.environment import is_connect
-from penstock.spark.sinks.protocol import format_size
 from penstock.spark.static_tables import StaticTable, write_table_file
+from penstock.state import format_size
 
 _EMBEDDED_BYTES = 2**19
 

@@ -29,7 +29,6 @@ from penstock.spark.sinks.protocol import (
     Sink,
     TaskSink,
     as_sink,
-    format_size,
     open_sink,
     sink_connector,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "describe_sink",
     "foreach",
     "foreachBatch",
-    "format_size",
     "from_connector",
     "json",
     "kafka",

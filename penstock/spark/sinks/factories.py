@@ -19,7 +19,8 @@ from penstock.spark.sinks.files import FILE_SIZE, FileSink
 from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
 from penstock.spark.sinks.kafka import KafkaSink
 from penstock.spark.sinks.postgres import RETRY_SECONDS, PostgresSink
-from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink, parse_size
+from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink
+from penstock.state import parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

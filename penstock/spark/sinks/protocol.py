@@ -10,7 +10,6 @@ A class says how it keeps this law, or what its user must do for it.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 DRIVER_LIMIT = 256 * 2**20
 """The bytes of a micro-batch that a sink in the driver takes unless it has a `limit` of its own."""
-_UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B|)\s*", re.IGNORECASE)
 
 
 class DriverSink(Protocol):
@@ -120,18 +117,3 @@ def open_sink(sink: Sink, run: str, name: str, schema: pa.Schema) -> None:
     except Exception as error:
         message = f"the sink of {name} cannot be opened: {type(error).__name__}: {redact(str(error))}"
         raise PenstockError("SINK_FAILED", message, query=name) from error
-
-
-def parse_size(size: int | str) -> int:
-    """A number of bytes, or a text such as "256 MB" (powers of 1024)."""
-    found = _SIZE.fullmatch(str(size))
-    bytes_ = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
-    if isinstance(size, bool) or bytes_ < 1:
-        raise QueryError("BAD_SIZE", f'a size is a number of bytes or a text such as "256 MB", not {size!r}')
-    return bytes_
-
-
-def format_size(size: int) -> str:
-    """A number of bytes for people."""
-    unit = next(unit for unit in ("TB", "GB", "MB", "KB", "B") if size >= _UNITS[unit] or unit == "B")
-    return f"{size / _UNITS[unit]:.3g} {unit}" if unit != "B" else f"{size} bytes"

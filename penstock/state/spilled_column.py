@@ -1,0 +1,207 @@
+"""A column of a leaf whose older rows are in files: memory-mapped Arrow files of consecutive rows, oldest first.
+
+Law: as of any `RingColumn`, `take(ids)` returns for every id the value that was appended as that row. Rows before
+`memory_from` are read from segments, the others from a ring in memory. `prepare` writes a segment without changing the
+column; `adopt` replaces rows in memory by it. A segment whose rows have all expired is deleted, with its file; a view
+that still reads it keeps the mapping.
+
+State: the ring of the newer rows, and for each segment its mapping. A segment whose rows were renumbered also has their
+places in the file, 4 bytes per row. Cost: a `take` that reads segments costs one gather per segment and another one to
+put the rows in order.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.state.columns import RingColumn, make_ring_column
+from penstock.state.kernels import I32, I64
+
+NewFile = Callable[[], Path]
+"""Names a file that does not exist yet."""
+
+
+class SegmentFile:
+    """One column of consecutive rows in an Arrow file, mapped into memory. The pages belong to the system's cache."""
+
+    def __init__(self, path: Path, values: pa.Array) -> None:
+        """Write the file; after an error there is none."""
+        self.path = path
+        try:
+            with path.open("xb") as sink, pa.ipc.new_file(sink, pa.schema([("value", values.type)])) as writer:
+                writer.write_batch(pa.record_batch([values], ["value"]))
+            with path.open("rb") as source:
+                self._mapping = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        _advise(self._mapping, "MADV_RANDOM")
+        self._values = pa.ipc.open_file(pa.py_buffer(self._mapping)).get_batch(0).column(0)
+
+    def take(self, places: I64 | I32) -> pa.Array:
+        """The values at some places. The pages are given back at once: they are in the file and in the system's cache.
+
+        Otherwise the process would hold them as long as the file exists.
+        """
+        taken = self._values.take(pa.array(places))
+        _advise(self._mapping, "MADV_DONTNEED")
+        return taken
+
+    def delete(self) -> None:
+        """Delete the file; the mapping exists until nothing reads it."""
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk."""
+        return len(self._mapping)
+
+    def measure_held(self) -> int:
+        """Nothing: pages of files are not memory of the process."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows first … end - 1 in a file."""
+
+    first: int
+    end: int
+    file: SegmentFile = field(repr=False)
+    places: I32 | None = None
+    """The places of the rows in the file; None if they are 0, 1, …"""
+
+    def take(self, ids: I64) -> pa.Array:
+        return self.file.take(ids - self.first if self.places is None else self.places[ids - self.first])
+
+    def keep(self, kept: I64, first: int) -> Segment:
+        """Some of its rows as rows first, first + 1, …"""
+        places = kept - self.first if self.places is None else self.places[kept - self.first]
+        return replace(self, first=first, end=first + kept.size, places=places.astype(np.int32))
+
+
+class SpilledColumn:
+    """A column with segments of older rows and a ring of newer ones."""
+
+    def __init__(self, type_: pa.DataType, ring: RingColumn, capacity: int) -> None:
+        self._type = type_
+        self._ring = ring
+        self._capacity = capacity
+        self._segments: tuple[Segment, ...] = ()
+        self._memory_from: int | None = None
+        """The first row in memory; None if all are."""
+
+    @classmethod
+    def wrap(cls, column: RingColumn, type_: pa.DataType, capacity: int) -> SpilledColumn:
+        """A column that can spill; one that can already is returned as it is."""
+        return column if isinstance(column, SpilledColumn) else cls(type_, column, capacity)
+
+    # ── rows move to disk ────────────────────────────────────────────────────────────────────────────────────────
+
+    def first_in_memory(self, base: int) -> int:
+        """The first stored row that is in memory."""
+        return base if self._memory_from is None else max(base, self._memory_from)
+
+    def prepare(self, base: int, until: int, new_file: NewFile) -> Segment | None:
+        """Write the rows in memory before `until` to a file; None if there are none. The column does not change."""
+        first = self.first_in_memory(base)
+        if until <= first:
+            return None
+        return Segment(first, until, SegmentFile(new_file(), self._ring.take(np.arange(first, until))))
+
+    def adopt(self, segment: Segment, end: int) -> None:
+        """Read rows from a segment from now on; the ring keeps those from its end to before `end`."""
+        ring = make_ring_column(self._type, capacity := _choose_capacity(end - segment.end))
+        ring.append(segment.end, segment.end, self._ring.take(np.arange(segment.end, end)))
+        self._ring, self._capacity = ring, capacity
+        self._segments, self._memory_from = (*self._segments, segment), segment.end
+
+    def drop_expired(self, base: int) -> None:
+        """Delete the files whose rows are all before `base`."""
+        while self._segments and self._segments[0].end <= base:
+            self._segments[0].file.delete()
+            self._segments = self._segments[1:]
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(segment.file.nbytes for segment in self._segments)
+
+    # ── as a ring column ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, base: int, first: int, values: pa.Array) -> None:
+        self.drop_expired(base)
+        from_ = min(self.first_in_memory(base), first)
+        need = first + len(values) - from_
+        if need > self._capacity:
+            self._capacity = _choose_capacity(need)
+            self._ring.resize(self._capacity, from_, first)
+        self._ring.append(from_, first, values)
+
+    def take(self, ids: I64) -> pa.Array:
+        if self._memory_from is None or not self._segments or bool((ids >= self._memory_from).all()):
+            return self._ring.take(ids)
+        ends = np.array([segment.end for segment in self._segments])
+        source = np.searchsorted(ends, ids, side="right")
+        order = np.argsort(source, kind="stable")
+        cuts = np.searchsorted(source[order], np.arange(ends.size + 2))
+        parts = []
+        for place in range(ends.size + 1):
+            own = ids[order[cuts[place] : cuts[place + 1]]]
+            if own.size:
+                parts.append(self._ring.take(own) if place == ends.size else self._segments[place].take(own))
+        if len(parts) == 1:
+            return parts[0]
+        back = np.empty(ids.size, np.int64)
+        back[order] = np.arange(ids.size)
+        return pa.concat_arrays(parts).take(pa.array(back))
+
+    def view(self) -> SpilledColumn:
+        seen = SpilledColumn(self._type, self._ring.view(), self._capacity)
+        seen._segments, seen._memory_from = self._segments, self._memory_from
+        return seen
+
+    def resize(self, capacity: int, base: int, end: int) -> None:
+        """The ring has a capacity of its own, unless all rows are in memory."""
+        self.drop_expired(base)
+        if not self._segments:
+            self._capacity = capacity
+            self._ring.resize(capacity, self.first_in_memory(base), end)
+
+    def move(self, kept: I64, first: int) -> None:
+        in_memory = 0 if self._memory_from is None else int(np.searchsorted(kept, self._memory_from))
+        moved, at = [], 0
+        for segment in self._segments:
+            stop = int(np.searchsorted(kept, segment.end))
+            if stop > at:
+                moved.append(segment.keep(kept[at:stop], first + at))
+            else:
+                segment.file.delete()
+            at = stop
+        newer = kept[in_memory:]
+        values = self._ring.take(newer)
+        self._capacity = max(self._capacity, _choose_capacity(newer.size))
+        self._ring = make_ring_column(self._type, self._capacity)
+        self._ring.append(first + in_memory, first + in_memory, values)
+        self._segments, self._memory_from = tuple(moved), first + in_memory if moved else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._ring.nbytes + sum(0 if each.places is None else each.places.nbytes for each in self._segments)
+
+
+def _choose_capacity(rows: int) -> int:
+    return 1 << max(0, rows - 1).bit_length()
+
+
+def _advise(mapping: mmap.mmap, advice: str) -> None:
+    """Advise the system on a mapping, where it takes advice."""
+    if hasattr(mmap, advice):
+        mapping.madvise(getattr(mmap, advice))
