@@ -212,6 +212,59 @@ class RankedRows(RowTransform):
     limit: int | None = None
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The rows that a window function reads: from `start` to `end` before the current row, both included.
+
+    Distances are in rows, or in units of time; `start` is None for all earlier rows. Rows of one time are in the same
+    frames of time.
+    """
+
+    unit: Literal["rows", "range"]
+    start: int | None
+    end: int = 0
+
+
+FrameFunctionKind = Literal["aggregate", "first", "last", "nth"]
+
+
+@dataclass(frozen=True)
+class FrameFunction:
+    """A function of the rows of a frame. `name` is that of its item.
+
+    `value` is an aggregate over columns of the source, or the column that is read at the first, the last or the
+    `place`-th row. `default` is the column of the current row that is read if there is no such row.
+    """
+
+    name: str
+    kind: FrameFunctionKind
+    value: Expr
+    place: int = 1
+    default: Column | None = None
+
+
+@dataclass(frozen=True)
+class FrameWindow:
+    """OVER (PARTITION BY ... ORDER BY time ...), and the functions over it."""
+
+    partition: tuple[Column, ...]
+    frame: Frame
+    functions: tuple[FrameFunction, ...]
+
+
+@dataclass(frozen=True)
+class FramedRows(RowTransform):
+    """Rows of a source that only grows, each once, with functions of the rows before it.
+
+    `time` is the column with the time at which a row enters. Rows of one time are in the order of their arrival if
+    `by_arrival`, else in that of all columns of the source.
+    """
+
+    windows: tuple[FrameWindow, ...]
+    time: Column
+    by_arrival: bool
+
+
 QueryBody = Select | SetOperation | OuterJoin | RowTransform
 
 

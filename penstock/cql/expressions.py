@@ -17,7 +17,7 @@ from penstock.cql.errors import list_similar
 from penstock.cql.literals import parse_number
 from penstock.cql.null_safe import build_null_safe_equality
 from penstock.cql.operands import Operand, OperandTyper, type_null
-from penstock.cql.over import RankCalls
+from penstock.cql.over import WindowCalls
 from penstock.cql.scope import Scope
 from penstock.cql.types import can_cast, format_type, to_arrow_type
 from penstock.errors import QueryError
@@ -84,7 +84,7 @@ class ExpressionBinder:
     outputs: Mapping[str, Expr] = field(default_factory=dict)
     queries: Mapping[int, Expr] = field(default_factory=dict)
     """The values of subqueries, by the identity of their nodes."""
-    ranks: RankCalls | None = None
+    ranks: WindowCalls | None = None
     """Collects window functions; None if they are not allowed."""
 
     @cached_property
@@ -343,7 +343,8 @@ class ExpressionBinder:
             where = self.no_aggregates_in or "HAVING"
             message = f"a window function is not allowed in {where}; write QUALIFY, or WHERE around a subquery"
             raise self.typer.error("WINDOW_FUNCTION_NOT_ALLOWED", message, node)
-        return self.ranks.bind(node, replace(self, ranks=None, no_aggregates_in=None).bind_value)
+        inner = replace(self, ranks=None, no_aggregates_in=None)
+        return self.ranks.bind(node, self.typer, inner.bind_value, inner.bind)
 
 
 def _build_balanced(op: Op, terms: list[Expr]) -> Expr:

@@ -1,21 +1,23 @@
-"""ROW_NUMBER, RANK and DENSE_RANK OVER (...), QUALIFY, ORDER BY ... LIMIT and DISTINCT ON.
+"""Window functions: ROW_NUMBER, RANK and DENSE_RANK, aggregates with OVER, QUALIFY, ORDER BY ... LIMIT, DISTINCT ON.
 
-A SELECT with them becomes three bodies: a SELECT of everything that they read, its rows with their ranks, and a SELECT
-of the columns of the text. A condition such as `rank <= 10` on the answer of such a query becomes the limit of the
-ranks, so that only the first rows are kept up to date.
+A SELECT with them becomes bodies: a SELECT of everything that they read, its rows with functions over frames (see
+`frames`), these with their ranks, and a SELECT of the columns of the text. A condition such as `rank <= 10` on the
+answer of such a query becomes the limit of the ranks, so that only the first rows are kept up to date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from sqlglot import exp
 
-from penstock.cql import advice
 from penstock.cql.bound import QueryBody, RankedRows, RankFunction, Select, SelectItem, SortTerm, Source, Subquery, View
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin
+from penstock.cql.frames import BindExpr, FrameBinder, FrameCall, frame_rows
+from penstock.cql.operands import OperandTyper
 from penstock.cql.windows import CURRENT
 from penstock.expr import HIDDEN, INT, Aggregate, Call, Column, Expr, Literal, children, find_columns, rewrite, walk
 
@@ -25,7 +27,6 @@ _RANKS = f"{HIDDEN}ranks"
 _INNER, _RANKED = f"{HIDDEN}rows", f"{HIDDEN}ranked"
 TOP_ALIAS = f"{HIDDEN}top"
 """The alias of a SELECT whose rows ORDER BY ... LIMIT chooses from."""
-BindExpr = Callable[[exp.Expr], Expr]
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,27 @@ def bind_sort_keys(nodes: Sequence[exp.Expr], bind: BindExpr) -> tuple[SortKey, 
 
 
 @dataclass
-class RankCalls:
-    """The window functions of one SELECT, in the order of the text."""
+class WindowCalls:
+    """The window functions of one SELECT, in the order of the text. `named` are the windows of its WINDOW clause."""
 
     origin: Origin
-    calls: list[RankCall] = field(default_factory=list)
+    named: Mapping[str, exp.Expr] = field(default_factory=dict)
+    calls: list[RankCall | FrameCall] = field(default_factory=list)
 
-    def bind(self, node: exp.Expr, bind: BindExpr) -> Expr:
+    @property
+    def frames(self) -> list[FrameCall]:
+        return [call for call in self.calls if isinstance(call, FrameCall)]
+
+    def bind(self, node: exp.Expr, typer: OperandTyper, bind: BindExpr, bind_default: BindExpr) -> Expr:
         """A column that stands for a window function."""
+        node = self._resolve_name(node)
         name = node.this.name.casefold() if isinstance(node.this, exp.Anonymous) else ""
-        if name not in _FUNCTIONS or node.args.get("spec"):
-            raise self.origin.unsupported_error("OVER", find_span(node), advice.OVER)
+        if name not in _FUNCTIONS:
+            call = FrameBinder(typer, bind, bind_default).bind_call(node)
+            return self.add(call, call.value.type)
+        if node.args.get("spec"):
+            message = f"{name.upper()} takes no frame: remove ROWS or RANGE"
+            raise self.origin.error("INVALID_FRAME", message, find_span(node))
         if node.this.expressions:
             message = f"{name.upper()} takes no argument, found {len(node.this.expressions)}"
             raise self.origin.error("ARGUMENT_COUNT", message, find_span(node))
@@ -83,12 +94,30 @@ class RankCalls:
             message = f"{name.upper()} needs an order: write OVER (PARTITION BY ... ORDER BY ...)"
             raise self.origin.error("ORDER_BY_MISSING", message, find_span(node))
         partition = tuple(bind(each) for each in node.args.get("partition_by") or ())
-        return self.add(RankCall(_FUNCTIONS[name], partition, bind_sort_keys(order.expressions, bind)))
+        return self.add(RankCall(_FUNCTIONS[name], partition, bind_sort_keys(order.expressions, bind)), INT)
 
-    def add(self, call: RankCall) -> Column:
+    def _resolve_name(self, node: exp.Expr) -> exp.Expr:
+        """A window function whose window has the parts of the window that it names."""
+        name = node.args.get("alias")
+        if name is None:
+            return node
+        window = self.named.get(name.name.casefold())
+        if window is None:
+            known = ", ".join(each.this.name for each in self.named.values())
+            hint = f"the WINDOW clause has {known}" if known else "add WINDOW name AS (...) after WHERE"
+            message = f"unknown window {name.name}; {hint}"
+            raise self.origin.error("UNKNOWN_WINDOW", message, find_span(node), name=name.name)
+        window = self._resolve_name(window)
+        parts = {part: node.args.get(part) or window.args.get(part) for part in ("partition_by", "order", "spec")}
+        resolved = exp.Window(this=node.this.copy(), **parts)
+        start, end = find_span(node)
+        resolved.meta.update(start=start, end=end - 1)
+        return resolved
+
+    def add(self, call: RankCall | FrameCall, kind: pa.DataType) -> Column:
         if call not in self.calls:
             self.calls.append(call)
-        return Column(_RANKS, f"{self.calls.index(call)}", INT)
+        return Column(_RANKS, f"{self.calls.index(call)}", kind)
 
 
 def has_rank(expr: Expr) -> bool:
@@ -96,22 +125,27 @@ def has_rank(expr: Expr) -> bool:
     return any(isinstance(node, Column) and node.alias == _RANKS for node in walk(expr))
 
 
-def rank_select(select: Select, calls: Sequence[RankCall], qualify: Sequence[Expr]) -> Select:
+def rank_select(select: Select, calls: Sequence[RankCall | FrameCall], qualify: Sequence[Expr]) -> Select:
     """The bodies of a SELECT with window functions; `qualify` are the conditions on their results."""
     inner: dict[Expr, str] = {item.expr: item.name for item in select.items if not has_rank(item.expr)}
     hoisted = [part for item in select.items if has_rank(item.expr) for part in _list_parts(item.expr)]
     hoisted += [part for term in qualify for part in _list_parts(term)]
-    for expr in (*hoisted, *(expr for call in calls for expr in call.exprs)):
+    framed = {f"{_RANKS}{number}": call for number, call in enumerate(calls) if isinstance(call, FrameCall)}
+    for expr in (*hoisted, *(expr for call in calls if isinstance(call, RankCall) for expr in call.exprs)):
         if not isinstance(expr, Literal):
             inner.setdefault(expr, f"{HIDDEN}{len(inner)}")
+    for expr in (expr for call in framed.values() for expr in call.exprs):
+        inner.setdefault(expr, f"{HIDDEN}{len(inner)}")
     items = tuple(SelectItem(name, expr) for expr, name in inner.items())
-    body: QueryBody = replace(select, items=items, distinct=False)
+    rows = replace(select, items=items, distinct=False)
+    body: QueryBody = frame_rows(rows, list(framed.values()), inner, list(framed)) if framed else rows
     for number, call in enumerate(calls):
-        body = _rank_rows(body, call, f"{_RANKS}{number}", inner)
+        if isinstance(call, RankCall):
+            body = _rank_rows(body, call, f"{_RANKS}{number}", inner)
 
     def read(node: Expr) -> Expr:
         if isinstance(node, Column) and node.alias == _RANKS:
-            return Column(_RANKED, f"{_RANKS}{node.name}", INT)
+            return Column(_RANKED, f"{_RANKS}{node.name}", node.type)
         return Column(_RANKED, inner[node], node.type) if node in inner else node
 
     def show(expr: Expr) -> Expr:

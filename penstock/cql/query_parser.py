@@ -58,6 +58,7 @@ class _SelectClauses:
     qualify: exp.Expr | None = None
     top: TopSyntax | None = None
     freshness: tuple[tuple[Name, Amount], ...] = ()
+    windows: tuple[tuple[Name, exp.Expr], ...] = ()
 
 
 class QueryParser(FromParser):
@@ -205,6 +206,7 @@ class QueryParser(FromParser):
             top=clauses.top,
             distinct_on=on,
             freshness=clauses.freshness,
+            windows=clauses.windows,
         )
 
     def _read_item(self) -> exp.Expr:
@@ -222,6 +224,8 @@ class QueryParser(FromParser):
             match clause:
                 case "WHERE":
                     clauses.where = self.read_scalar("a condition")
+                case "WINDOW" if self._next.token_type == TokenType.ALIAS:
+                    clauses.windows = self.read_list(self._read_named_window)
                 case "WINDOW":
                     if self._curr.text.casefold() in advice.FUNCTIONS:
                         construct, instead = advice.FUNCTIONS[self._curr.text.casefold()]
@@ -242,6 +246,16 @@ class QueryParser(FromParser):
             raise self.unsupported_error("EMIT", self.locate_token(), advice.EMIT)
         self.refuse_clause()
         return clauses
+
+    def _read_named_window(self) -> tuple[Name, exp.Expr]:
+        """A window of OVER: name AS (PARTITION BY ... ORDER BY ...)."""
+        name = self.read_name("the name of a window")
+        identifier = exp.to_identifier(name.text)
+        identifier.meta.update(start=name.span[0], end=name.span[1] - 1)
+        node = self._parse_window(identifier, alias=True)
+        if not isinstance(node, exp.Window):
+            raise self.expected_error("AS (PARTITION BY ... ORDER BY ...)")
+        return name, node
 
     def _read_top(self, *, distinct_on: bool) -> TopSyntax | None:
         """ORDER BY with LIMIT, OFFSET or FETCH; alone it says nothing, because results leave in temporal order."""

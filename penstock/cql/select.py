@@ -13,14 +13,15 @@ from penstock.cql.bound import QueryBody, Select, SelectItem, SequenceClause, Se
 from penstock.cql.dialect import find_span
 from penstock.cql.errors import Origin, Span
 from penstock.cql.expressions import ExpressionBinder
+from penstock.cql.frames import check_frames
 from penstock.cql.from_binder import FromBinder, FromBlock, check_column_names
 from penstock.cql.group_relation import GroupRelation, is_reserved_value
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.over import (
     TOP_ALIAS,
     RankCall,
-    RankCalls,
     SortKey,
+    WindowCalls,
     bind_sort_keys,
     has_rank,
     push_rank_limits,
@@ -126,7 +127,7 @@ class _SelectBinder:
         self.block = replace(block, sources=bind_freshness(block.sources, syntax, names.origin))
         """The FROM clause, with the subqueries that were joined to it."""
         self.written_sources = self.block.sources
-        self.ranks = RankCalls(names.origin)
+        self.ranks = WindowCalls(names.origin, {name.text.casefold(): node for name, node in syntax.windows})
 
     @property
     def scope(self) -> Scope:
@@ -198,6 +199,7 @@ class _SelectBinder:
             having=having,
             sequence=SequenceClause(self.syntax.sequence) if self.syntax.sequence else None,
         )
+        check_frames(select, self.ranks.frames, self.origin)
         return push_rank_limits(self._take_top(self._rank(select, qualify), items, keys))
 
     # ── WHERE, and subqueries ────────────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +250,10 @@ class _SelectBinder:
 
     def _has_aggregate_call(self, node: exp.Expr) -> bool:
         names = (*AGGREGATES, *AGGREGATE_SYNONYMS, *self.user_defined.aggregates)
-        return any(call.name.casefold() in names for call in node.find_all(exp.Anonymous))
+        return any(
+            call.name.casefold() in names and not isinstance(call.parent, exp.Window)
+            for call in node.find_all(exp.Anonymous)
+        )
 
     def _bind_grouped_queries(self, correlated: Sequence[exp.Expr]) -> Select:
         """Subqueries beside aggregates: the groups are a relation, to which the subqueries are joined."""

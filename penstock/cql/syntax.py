@@ -136,6 +136,8 @@ class SelectSyntax:
     top: TopSyntax | None
     distinct_on: tuple[exp.Expr, ...]
     freshness: tuple[tuple[Name, Amount], ...]
+    windows: tuple[tuple[Name, exp.Expr], ...] = ()
+    """The windows of OVER that the clause WINDOW name AS (...) names."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from penstock.ops import (
     DStreamOperator,
     EmitChangesOperator,
     FinalRowsOperator,
+    FrameOperator,
     IStreamOperator,
     OperatorId,
     OuterJoinOperator,
@@ -62,6 +63,7 @@ from penstock.plan import (
     DifferencePart,
     DistinctPart,
     FinalRowsPart,
+    FramePart,
     GroupPart,
     JoinPart,
     JoinRequirement,
@@ -76,6 +78,7 @@ from penstock.plan import (
     ViewPart,
     WindowPart,
     derive_requirement,
+    is_append_only,
 )
 from penstock.state import ALWAYS, Maintenance
 
@@ -111,7 +114,7 @@ class Compiler:
     _parts: list[QueryPart] = field(default_factory=list)
     _joins: list[JoinQueryPart] = field(default_factory=list)
     _differences: list[DifferenceOperator] = field(default_factory=list)
-    _relations: dict[RelationPart, ReadablePart] = field(default_factory=dict)
+    _relations: dict[tuple[RelationPart, OutputMode], ReadablePart] = field(default_factory=dict)
     _view_readers: list[ViewReaderOperator] = field(default_factory=list)
 
     def compile_query(self) -> CompiledQuery:
@@ -134,7 +137,8 @@ class Compiler:
         emit, plan = self.spec.query.emit, self.spec.plan
         if emit == "istream":
             return self._compile_part(plan, INSERTS)
-        below = self._compile_part(plan, OutputMode(ends=True, whole=emit != "dstream"))
+        mode = OutputMode(ends=True, whole=emit != "dstream", current=emit == "rstream")
+        below = self._compile_part(plan, mode)
         kind = _EMIT_OPERATORS[emit]
         return self._append_operator(emit, [below], lambda id_, arcs, outlet: kind(id_, arcs[0], outlet))
 
@@ -190,6 +194,8 @@ class Compiler:
                 return self._compile_inserts(self._compile_distinct(part), mode)
             case GroupPart():
                 return self._compile_inserts(self._compile_group(part), mode)
+            case ProjectPart() | RelationPart() | FramePart() if is_append_only(part):
+                return self._compile_appends(part, mode)
             case ProjectPart():
                 return self._compile_inserts(self._compile_projection(part), mode)
             case RankPart():
@@ -264,9 +270,9 @@ class Compiler:
 
     def _compile_relation(self, part: RelationPart) -> ReadablePart:
         """The relation, computed once for all parts that read it."""
-        if part not in self._relations:
-            self._relations[part] = self._compile_part(part.input, CHANGES)
-        return self._relations[part]
+        if (part, CHANGES) not in self._relations:
+            self._relations[part, CHANGES] = self._compile_part(part.input, CHANGES)
+        return self._relations[part, CHANGES]
 
     def _compile_projection(self, part: ProjectPart) -> ReadablePart:
         return self._append_operator(
@@ -274,6 +280,33 @@ class Compiler:
             [self._compile_part(part.input, CHANGES)],
             lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
         )
+
+    # ── functions over frames: rows only come ────────────────────────────────────────────────────────────────────
+
+    def _compile_appends(self, part: PlanPart, mode: OutputMode) -> ReadablePart:
+        """A part whose rows never leave: it writes no ends, and keeps its rows only if the mode asks for them."""
+        match part:
+            case RelationPart():
+                if (part, mode) not in self._relations:
+                    self._relations[part, mode] = self._compile_appends(part.input, mode)
+                return self._relations[part, mode]
+            case ProjectPart():
+                below = [self._compile_appends(part.input, mode)]
+                return self._append_operator(
+                    "select",
+                    below,
+                    lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
+                )
+            case FramePart():
+                classes = self.relations.catalog.aggregates
+                return self._append_operator(
+                    "over",
+                    [self._compile_appends(part.input, INSERTS)],
+                    lambda id_, arcs, outlet: FrameOperator(
+                        id_, arcs[0], outlet, part, mode, classes, self.maintenance
+                    ),
+                )
+        return self._compile_part(part, mode)
 
     def _compile_rank(self, part: RankPart) -> ReadablePart:
         return self._append_operator(

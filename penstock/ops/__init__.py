@@ -16,6 +16,7 @@ from penstock.ops.emit import (
 from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
 from penstock.ops.expirations import Expirations
 from penstock.ops.final_rows import FinalRowsOperator
+from penstock.ops.frame.operator import FrameOperator
 from penstock.ops.ingest import SplitRows, check_required, fit_columns, split_bad_rows, split_null_columns, to_tick
 from penstock.ops.keyed_source import KeyedSource
 from penstock.ops.lateness import find_frontier, mark_late, stamp_times
@@ -76,6 +77,7 @@ __all__ = [
     "EmitChangesOperator",
     "Expirations",
     "FinalRowsOperator",
+    "FrameOperator",
     "FrontierBypass",
     "FrontierGenerator",
     "HeldBack",

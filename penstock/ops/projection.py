@@ -7,13 +7,14 @@ the answer of the input. Numbers and signs stay the same. State: none. Cost: O(1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr import Column, Expr, compute_mask, evaluate
 from penstock.ops.evaluation import EVALUATION_ERRORS, make_evaluation_error
-from penstock.ops.protocol import Changes, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState, as_changes
+from penstock.ops.protocol import B, Batch, Changes, FrontierBypass, Inlet, Outlet, QueryOperator, SavedState
 from penstock.state import FOREVER
 
 
@@ -39,7 +40,7 @@ class ProjectionOperator(QueryOperator, FrontierBypass):
     def run(self, budget: int) -> int:  # noqa: ARG002 - batches are not cut
         done = 0
         for batch in self._inlet.read(int(FOREVER)):
-            rows = self._try_project(as_changes(batch))
+            rows = self._try_project(batch)
             if rows is not None and len(rows):
                 self._emitted += len(rows)
                 self._outlet.write(rows)
@@ -55,26 +56,25 @@ class ProjectionOperator(QueryOperator, FrontierBypass):
         """No state: the current rows follow from those of the input."""
         return None if current is None else self._project(current[0])
 
-    def _try_project(self, changes: Changes) -> Changes | None:
+    def _try_project(self, batch: Batch) -> Batch | None:
         if self.failure is not None:
             return None
         try:
-            return self._project(changes)
+            return self._project(batch)
         except MemoryError:
             raise
         except EVALUATION_ERRORS as error:
             self.failure = make_evaluation_error(self.id, error)
             return None
 
-    def _project(self, changes: Changes) -> Changes:
+    def _project(self, batch: B) -> B:
         if self._conditions:
-            passing = compute_mask(self._conditions, _make_reader(changes), len(changes))
+            passing = compute_mask(self._conditions, _make_reader(batch), len(batch))
             if not passing.all():
-                changes = changes.take(np.flatnonzero(passing))
-        read = _make_reader(changes)
-        columns = {name: evaluate(expr, read, len(changes)) for name, expr in self._outputs}
-        return Changes(changes.times, columns, changes.signs, changes.numbers)
+                batch = batch.take(np.flatnonzero(passing))
+        read = _make_reader(batch)
+        return replace(batch, columns={name: evaluate(expr, read, len(batch)) for name, expr in self._outputs})
 
 
-def _make_reader(changes: Changes) -> Callable[[Column], pa.Array]:
-    return lambda column: changes.columns[column.name]
+def _make_reader(batch: Batch) -> Callable[[Column], pa.Array]:
+    return lambda column: batch.columns[column.name]

@@ -214,10 +214,14 @@ class QueryOperator:
 
 @dataclass(frozen=True)
 class OutputMode:
-    """What an operator writes. `ends`: also rows that leave, with sign -1; `whole`: only whole instants."""
+    """What an operator writes. `ends`: also rows that leave, with sign -1; `whole`: only whole instants.
+
+    `current`: whether the reader asks for the current rows after a restart.
+    """
 
     ends: bool
     whole: bool
+    current: bool = True
 
 
 INSERTS = OutputMode(ends=False, whole=False)

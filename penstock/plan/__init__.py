@@ -41,7 +41,15 @@ from penstock.plan.query import (
 )
 from penstock.plan.ranges import RangeCondition, StoredRange, find_range_condition, orient_range
 from penstock.plan.routing import EddyRoute, choose_route
-from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
+from penstock.plan.row_transforms import (
+    EVENT_TIME,
+    FramePart,
+    RankPart,
+    SortColumn,
+    TimeWindow,
+    WindowPart,
+    is_append_only,
+)
 from penstock.plan.rules import PlanningContext, plan_body
 from penstock.plan.script_warnings import list_script_warnings
 from penstock.plan.shapes import replan
@@ -84,6 +92,7 @@ __all__ = [
     "EqualityClass",
     "ExplainNode",
     "FinalRowsPart",
+    "FramePart",
     "GroupPart",
     "GroupPlan",
     "InputPath",
@@ -149,6 +158,7 @@ __all__ = [
     "find_nested_renaming",
     "find_range_condition",
     "find_shared_renaming",
+    "is_append_only",
     "list_difference_parts",
     "list_directions",
     "list_halfway_joins",

@@ -1,4 +1,4 @@
-"""Parts that add columns to the rows of another part: windows of time, and ranks."""
+"""Parts that add columns to the rows of another part: windows of time, ranks, and functions over frames."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from penstock.cql import format_duration
+from penstock.cql import Frame, FrameWindow, format_duration
 from penstock.expr import HIDDEN, INT
 from penstock.plan.explain import ExplainNode
+from penstock.plan.projection import ProjectPart, RelationPart
 from penstock.plan.query import PlanPart
 
 EVENT_TIME = f"{HIDDEN}time"
@@ -117,3 +118,61 @@ class RankPart(PlanPart):
         order = ("order by", ", ".join(map(str, self.order)))
         rows = () if self.limit is None else (("keeps", f"ranks {self.offset + 1} to {self.limit}"),)
         return ExplainNode(self.function, (*by, order, *rows), inputs)
+
+
+@dataclass(frozen=True)
+class FramePart(PlanPart):
+    """Functions with OVER, over frames that end at the current row or before it.
+
+    The input only grows, and `time` is its column with the time at which a row enters. `ties` are the columns that
+    order rows of one time; none if that is the order in which they come. `shown` are the columns that are passed on.
+    """
+
+    distorted_as = "OVER"
+    input: PlanPart
+    windows: tuple[FrameWindow, ...]
+    time: str
+    time_type: pa.DataType
+    ties: tuple[str, ...]
+    columns: tuple[tuple[str, pa.DataType], ...]
+    """The columns of the input."""
+    shown: tuple[str, ...]
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The columns of the answer."""
+        types = dict(self.columns)
+        computed = {each.name: each.value.type for window in self.windows for each in window.functions}
+        return {**{name: types[name] for name in self.shown}, **computed}
+
+    @property
+    def inputs(self) -> tuple[PlanPart, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Self:
+        return replace(self, input=inputs[0])
+
+    def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
+        described = []
+        for window in self.windows:
+            by = ", ".join(column.name for column in window.partition)
+            described.append((f"by {by}, " if by else "") + _describe_frame(window.frame, self.time_type))
+        return ExplainNode("over", tuple(("window", each) for each in described), inputs)
+
+
+def _describe_frame(frame: Frame, time_type: pa.DataType) -> str:
+    def bound(distance: int | None) -> str:
+        if distance == 0:
+            return "current row"
+        if distance is None:
+            return "all earlier rows"
+        return f"{distance} rows before" if frame.unit == "rows" else f"{format_duration(distance, time_type)} before"
+
+    return f"{bound(frame.start)} to {bound(frame.end)}"
+
+
+def is_append_only(part: PlanPart) -> bool:
+    """Whether the rows of a part never leave and need not be kept to know that: those of functions over frames."""
+    while isinstance(part, (ProjectPart, RelationPart)):
+        part = part.input
+    return isinstance(part, FramePart)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from penstock.cql import (
     WINDOW_END,
     WINDOW_START,
+    FramedRows,
     OuterJoin,
     QueryBody,
     RankedRows,
@@ -39,7 +42,7 @@ from penstock.plan.query import (
     SetOperationPart,
     UnionPart,
 )
-from penstock.plan.row_transforms import EVENT_TIME, RankPart, SortColumn, TimeWindow, WindowPart
+from penstock.plan.row_transforms import EVENT_TIME, FramePart, RankPart, SortColumn, TimeWindow, WindowPart
 from penstock.plan.sequences import plan_sequence
 from penstock.plan.tree import build_left_deep
 
@@ -65,6 +68,8 @@ class Translation:
                 return _translate_window(body, needed)
             case RankedRows():
                 return self._translate_ranked(body, needed)
+            case FramedRows():
+                return self._translate_framed(body, needed)
             case RowTransform():
                 raise InternalError("UNKNOWN_BODY", f"the planner has no part for {type(body).__name__}")
         columns = tuple((item.name, item.expr.type) for item in body.items)
@@ -98,6 +103,33 @@ class Translation:
             body.rank,
             body.offset,
             body.limit,
+        )
+
+    def _translate_framed(self, body: FramedRows, needed: Collection[str] | None) -> PlanPart:
+        """The functions that are read, over the columns that they, the reader and the order of rows need."""
+        windows = [
+            replace(window, functions=tuple(each for each in window.functions if needed is None or each.name in needed))
+            for window in body.windows
+        ]
+        windows = [window for window in windows if window.functions]
+        exprs: list[Expr] = [body.time]
+        for window in windows:
+            exprs += [*window.partition, *(each.value for each in window.functions)]
+            exprs += [each.default for each in window.functions if each.default is not None]
+        used = {column.name for expr in exprs for column in find_columns(expr)}
+        schema = body.source.relation.schema
+        shown = tuple(name for name in schema.names if needed is None or name in needed)
+        if body.by_arrival:
+            schema = pa.schema([field for field in schema if field.name in used or field.name in shown])
+        columns = [Column(body.source.alias, field.name, field.type) for field in schema]
+        return FramePart(
+            self._translate_relations((body.source,), columns)[body.source.alias],
+            tuple(windows),
+            body.time.name,
+            body.time.type,
+            () if body.by_arrival else tuple(schema.names),
+            tuple((field.name, field.type) for field in schema),
+            shown,
         )
 
     def _translate_set(self, body: SetOperation) -> PlanPart:

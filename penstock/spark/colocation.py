@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.cql import Query, Select, Source
 from penstock.expr import Column, Expr, find_columns
 from penstock.plan import build_join_graph
-from penstock.spark.grid import find_grouping_keys, find_sequence_key, is_covered
+from penstock.spark.grid import find_grouping_keys, find_sequence_key, is_covered, reads_subqueries
 from penstock.spark.placement import Placement, choose_cell, find_pin_reason, list_streams, pin_streams, place_query
 from penstock.spark.route import HashCoordinate, Route, RouteDimension, strip_alias
 
@@ -60,7 +60,7 @@ def place_queries(queries: Mapping[str, Query], derived: Collection[str], cells:
 def is_row_by_row(query: Query) -> bool:
     """Whether a query over one stream answers each row by itself, in any cell."""
     body, items = query.body, list_streams(query.body)
-    if not isinstance(body, Select) or len(items) != 1 or find_pin_reason(query) is not None:
+    if not isinstance(body, Select) or len(items) != 1 or find_pin_reason(query) is not None or reads_subqueries(body):
         return False
     return not items[0][1].window.counted and find_grouping_keys(body) is None
 
@@ -101,7 +101,7 @@ def _choose_partitionings(
 def _list_partitionings(query: Query, chosen: Mapping[str, Partitioning]) -> Iterator[Partitioning]:
     """The partitionings of a query that agree with those of the derived streams it reads."""
     body, items = query.body, [source for _, source in list_streams(query.body)]
-    if not isinstance(body, Select) or find_pin_reason(query) is not None:
+    if not isinstance(body, Select) or find_pin_reason(query) is not None or reads_subqueries(body):
         return
     keys = find_grouping_keys(body)  # rows of a group must stay together
     if len(items) == 1:

@@ -20,6 +20,7 @@ from penstock.expr import Expr, find_columns
 from penstock.plan import JoinGraph, build_join_graph
 from penstock.spark.colocation import is_row_by_row, place_queries
 from penstock.spark.derived_copies import complete_copies
+from penstock.spark.frame_placement import find_kept_windows
 from penstock.spark.from_items import map_sources
 from penstock.spark.grid import count_items, list_selects
 from penstock.spark.pipeline_config import PipelineConfig, QuerySpec
@@ -118,12 +119,13 @@ class Layout:
     def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
         routes, indexes = self.placements[query.name].routes, count()
         body = self.spec.bound_queries[query.name].body
+        kept = find_kept_windows(body)
         counts_partners = reads_final_joins(body) and any(map(_has_open_end, body.inputs))
         for side, select in enumerate(list_selects(body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
             keeps_all = select.sequence is not None or self._is_kept_for_readers(query.name) or counts_partners
             for source, index in zip(select.sources, indexes, strict=False):  # the sources end first
-                stream, window = source.relation, source.window
+                stream, window = source.relation, kept.get(id(source), source.window)
                 if not isinstance(stream, Stream) or stream.name in self.spec.derived_streams:
                     continue
                 early = not window.counted and not keeps_all  # elsewhere a row counts, whether it passes or not

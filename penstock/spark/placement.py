@@ -6,7 +6,8 @@ agree with it; it is copied along the other dimensions. Law: the tuples of a com
 agree in every dimension, so exactly one cell holds all of them.
 
 GROUP BY and DISTINCT are divided by their keys alone, so that all rows of a group arise in one cell; a sequence by a
-key in which all tuples that pair agree, so that a tuple meets all its candidates. The sides of UNION ALL are placed
+key in which all tuples that pair agree, so that a tuple meets all its candidates; functions over frames by a key of
+all their partitions. The sides of UNION ALL are placed
 separately, those of EXCEPT by a column of their answers, so that equal rows meet.
 
 Work that cannot be divided is pinned to one cell: a ROWS window whose tuples would be counted in parts (unless its
@@ -22,7 +23,9 @@ from dataclasses import dataclass
 from math import prod
 
 from penstock.cql import Query, QueryBody, Select, Source
+from penstock.expr import Expr
 from penstock.plan import build_join_graph
+from penstock.spark.frame_placement import find_frame_key, list_frames
 from penstock.spark.grid import (
     can_partition,
     find_except_dimensions,
@@ -35,7 +38,7 @@ from penstock.spark.grid import (
     list_selects,
     reads_subqueries,
 )
-from penstock.spark.route import Route, RouteDimension
+from penstock.spark.route import HashCoordinate, Route, RouteDimension, strip_alias
 from penstock.spark.shares import choose_shares
 
 SourceKey = tuple[int, str]
@@ -76,6 +79,9 @@ def place_query(query: Query, cells: int, rates: Mapping[str, float] | None = No
     if why is not None:
         found = list_streams(query.body)
         return pin_streams(found, Route(choose_cell([source for _, source in found], cells), ()), why)
+    framed = find_frame_key(query.body)
+    if framed is not None:
+        return _place_by_key(query.body, framed[1], cells)
     routes: dict[SourceKey, Route] = {}
     for side, (select, dimensions) in enumerate(list_dimensions(query.body)):
         weight = {source.alias: (rates or {}).get(source.alias, 1.0) for source in list_select_streams(select)}
@@ -86,6 +92,12 @@ def place_query(query: Query, cells: int, rates: Mapping[str, float] | None = No
             for alias in weight
         }
     return Placement(routes)
+
+
+def _place_by_key(body: QueryBody, key: Expr, cells: int) -> Placement:
+    """The routes of a query over one stream that is divided by a term of it."""
+    steps = (RouteDimension(cells, HashCoordinate(strip_alias(key), keeps_nulls=True)),) if cells > 1 else ()
+    return Placement({(side, source.alias): Route(0, steps) for side, source in list_streams(body)})
 
 
 def list_streams(body: QueryBody) -> list[tuple[int, Source]]:
@@ -102,6 +114,10 @@ def find_pin_reason(query: Query) -> str | None:
     """Why a query needs all of its rows in one cell; None if it does not."""
     if query.emit == "rstream":
         return "RSTREAM reports its whole answer"
+    if list_frames(query.body):
+        if find_frame_key(query.body) is not None:
+            return None
+        return "OVER needs all of its rows: its windows have no PARTITION BY of the stream in common"
     if reads_subqueries(query.body):
         return "its subqueries and outer joins are computed in one place"
     sides = list(list_selects(query.body))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cql import RankedRows, RowTransform, Stream, WindowedRows
+from penstock.cql import FramedRows, RankedRows, RowTransform, Stream, WindowedRows
 from penstock.errors import UnsupportedError
+from penstock.testing.duckdb_frames import format_frames
 from penstock.testing.duckdb_sql import quote
 
 MAX_TIME = 2**62
@@ -18,6 +19,8 @@ def format_transform(body: RowTransform, rows: str) -> str:
             return _format_sessions(body, rows)
         case WindowedRows():
             return _format_windows(body, rows)
+        case FramedRows():
+            return format_frames(body, rows, MAX_TIME)
         case RankedRows():
             return _format_ranks(body, rows)
     raise UnsupportedError("ORACLE_TRANSFORM", f"the oracle on DuckDB does not compute {type(body).__name__}")

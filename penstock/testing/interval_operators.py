@@ -152,11 +152,12 @@ class _GroupExpr:
         self.evaluate: Evaluator = compile_expr(rewrite(expr, as_column))
 
     def __call__(self, members: list[Env]) -> Any:
-        results = {name: _compute_aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
+        results = {name: compute_aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
         return self.evaluate({**members[0], "": results})
 
 
-def _compute_aggregate(node: Aggregate, members: list[Env], classes: Mapping[str, type]) -> Any:
+def compute_aggregate(node: Aggregate, members: list[Env], classes: Mapping[str, type]) -> Any:
+    """An aggregate over some rows."""
     if not node.args:
         return len(members)
     if node.function in classes:

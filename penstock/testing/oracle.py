@@ -146,7 +146,7 @@ def _compute_answer(
         return _compute_outer_join(body, given, limit, classes)
     if isinstance(body, RowTransform):
         pool = _list_valid_tuples(body.source, given, limit, classes)
-        return transform_rows(body, [ValidRow((each.row,), each.born, each.dies) for each in pool])
+        return transform_rows(body, [ValidRow((each.row,), each.born, each.dies) for each in pool], classes)
     left, right = (_compute_answer(side, given, limit, classes) for side in (body.left, body.right))
     match body.kind:
         case "union all":

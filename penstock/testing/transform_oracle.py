@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-from penstock.cql import RankedRows, RowTransform, Stream, WindowedRows
+from penstock.cql import FramedRows, RankedRows, RowTransform, Stream, WindowedRows
 from penstock.errors import UnsupportedError
+from penstock.testing.frame_oracle import compute_frames
 from penstock.testing.interval_operators import ValidRow, evaluate_over_time, to_identity
 from penstock.testing.row_evaluator import to_comparison_key
 
 _Row = dict[str, Any]
 
 
-def transform_rows(body: RowTransform, rows: list[ValidRow]) -> list[ValidRow]:
+def transform_rows(body: RowTransform, rows: list[ValidRow], classes: Mapping[str, type]) -> list[ValidRow]:
     """The answer of a body over the rows of its source, which are dictionaries with their intervals."""
     match body:
+        case FramedRows():
+            return list(compute_frames(body, rows, classes))
         case WindowedRows(kind="session"):
             return list(_compute_sessions(body, rows))
         case WindowedRows():

@@ -41,6 +41,11 @@ KINDS = [
     "SELECT a.v, c.v AS w FROM SEQ(A [RANGE 15] AS a, B AS b, A AS c) MODE CHRONICLE WHERE a.k = b.k AND c.k = b.k",
     "SELECT a.v, c.v AS w FROM SEQ(A AS a, B AS b, A AS c) MODE RECENT WHERE a.k = c.k AND b.k = c.k",
     "SELECT a.v, b.v AS w FROM SEQ(A AS a, A AS b) MODE CHRONICLE WHERE a.k = b.k AND a.v < b.v",
+    "SELECT SUM(v) OVER (w RANGE 9 PRECEDING) AS s, LAG(v) OVER w AS p FROM A WINDOW w AS (PARTITION BY k ORDER BY ts)",
+    "SELECT s FROM (SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE 9 PRECEDING) AS s FROM A) AS t WHERE s > 1",
+    "SELECT k, COUNT(*) OVER (ORDER BY ts ROWS 5 PRECEDING) AS n FROM A WHERE v > 0",
+    "SELECT s, COUNT(*) AS n FROM (SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts) AS s FROM A) AS t GROUP BY s",
+    "SELECT k, window_start, COUNT(*) AS n FROM SESSION(A PARTITION BY k, ts, 4) GROUP BY k, window_start, window_end",
     "SELECT b.k, COUNT(*) AS n FROM SEQ(A [RANGE 20] AS a, B [RANGE 9] AS b) MODE RECENT WHERE a.k = b.k GROUP BY b.k",
 ]
 

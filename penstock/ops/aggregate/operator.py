@@ -19,10 +19,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import QueryError
 from penstock.expr import INT, Aggregate, Column, FunctionError, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
-from penstock.ops.aggregate.user import AggregateError, UserAggregate
+from penstock.ops.aggregate.user import AggregateError, UserAggregate, make_aggregate_error
 from penstock.ops.evaluation import make_evaluation_error
 from penstock.ops.kernels import compute_distinct_weights
 from penstock.ops.protocol import (
@@ -51,7 +50,7 @@ from penstock.ops.time_merge import clamp_time
 from penstock.plan import GroupPlan
 from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
 
-_COUNT_STAR = Aggregate("count", (), False, INT)
+COUNT_STAR = Aggregate("count", (), False, INT)
 """COUNT(*): counted for every group, because a group without rows is not in the answer."""
 
 
@@ -74,13 +73,13 @@ class _DistinctWeights:
         self._groups.recycle(self._counts)
 
 
-class _AggregateFunction:
-    """One aggregate of the query."""
+class AggregateFunction:
+    """One aggregate over groups whose rows come and go. `columns` are the names of its arguments."""
 
     def __init__(
-        self, aggregate: Aggregate, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance
+        self, aggregate: Aggregate, columns: Sequence[str], classes: Mapping[str, type], maintenance: Maintenance
     ) -> None:
-        self.columns = [plan.input_names[arg] for arg in aggregate.args]
+        self.columns = list(columns)
         self._distinct = (
             _DistinctWeights([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
         )
@@ -114,7 +113,9 @@ class _GroupedAggregation:
         self._groups = RowGroups([key.type for key in plan.keys], maintenance)
         self._counts = GroupCounts()
         self._functions = [
-            None if aggregate == _COUNT_STAR else _AggregateFunction(aggregate, plan, classes, maintenance)
+            None
+            if aggregate == COUNT_STAR
+            else AggregateFunction(aggregate, [plan.input_names[arg] for arg in aggregate.args], classes, maintenance)
             for aggregate in plan.aggregates
         ]
         self._items = [(name, plan.to_group_columns(expr)) for name, expr in plan.items]
@@ -180,12 +181,7 @@ class _AggregateBase(QueryOperator):
         try:
             return self._aggregation.apply_changes(concat(changes))
         except AggregateError as failed:
-            self.failure = QueryError(
-                "AGGREGATE_FAILED",
-                f"{self.id} stopped: the aggregate {failed}; correct the class, drop the query and start it again",
-                aggregate=failed.aggregate,
-            )
-            self.failure.__cause__ = failed.error
+            self.failure = make_aggregate_error(self.id, failed)
         except FunctionError as failed:
             self.failure = make_evaluation_error(self.id, failed)
         return None

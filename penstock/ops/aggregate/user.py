@@ -34,6 +34,17 @@ class AggregateError(Exception):
         self.error = error
 
 
+def make_aggregate_error(id_: str, failed: AggregateError) -> QueryError:
+    """Why an operator stopped."""
+    error = QueryError(
+        "AGGREGATE_FAILED",
+        f"{id_} stopped: the aggregate {failed}; correct the class, drop the query and start it again",
+        aggregate=failed.aggregate,
+    )
+    error.__cause__ = failed.error
+    return error
+
+
 def check_aggregate_class(name: str, cls: object) -> type:
     """The class, if it can be an aggregate."""
     if not isinstance(cls, type):

@@ -1,0 +1,1 @@
+"""Functions with OVER: aggregates and values of the rows before each row."""
