@@ -293,9 +293,11 @@ class ExpressionBinder:
 
     def _bind_aggregate(self, name: str, node: exp.Expr) -> Expr:
         if self.no_aggregates_in:
-            message = (
-                f"an aggregate is not allowed in {self.no_aggregates_in}; write {node.name.upper()} in SELECT or HAVING"
-            )
+            name = node.name.upper()
+            instead = f"write {name} in SELECT or HAVING"
+            if self.no_aggregates_in.startswith("the argument of"):
+                instead = f"name its result in a subquery: FROM (SELECT {name}(...) AS n FROM ... GROUP BY ...)"
+            message = f"an aggregate is not allowed in {self.no_aggregates_in}; {instead}"
             raise self.typer.error("AGGREGATE_NOT_ALLOWED", message, node)
         built_in = AGGREGATES.get(name)
         arguments = self._check_arguments(node, 1, None if built_in is None else 1)

@@ -101,3 +101,37 @@ def test_script_declares_views() -> None:
     )
     assert list(made.queries) == ["hottest_2"]
     assert made.push({"s": rows((1, 1, 10), (2, 1, 20))})["hottest_2"].to_pylist() == [{"m": 10, "_ts": 1}]
+
+
+class CountedMax:
+    """MAX; counts the rows that it was given, in all groups."""
+
+    calls = 0
+    type = "bigint"
+
+    def initialise(self) -> None:
+        self.values: list[int] = []
+
+    def iterate(self, value: int) -> None:
+        type(self).calls += 1
+        self.values.append(value)
+
+    def remove(self, value: int) -> None:
+        self.values.remove(value)
+
+    def terminate(self) -> int:
+        return max(self.values)
+
+
+def test_view_of_ten_readers_is_computed_once() -> None:
+    CountedMax.calls = 0
+    engine = ps.Engine(warn=False)
+    engine.stream("s", {"ts": "bigint", "k": "bigint", "v": "bigint"}, time="ts")
+    engine.aggregate("counted_max", CountedMax)
+    engine.view("peaks", "SELECT k, COUNTED_MAX(v) AS peak FROM s [RANGE 5] GROUP BY k")
+    for number in range(10):
+        engine.query(f"q{number}", f"SELECT k, peak FROM peaks WHERE peak > {number}")
+    engine.push({"s": {"ts": list(range(100)), "k": [n % 3 for n in range(100)], "v": list(range(100))}})
+    results = engine.flush()
+    assert all(results[f"q{number}"].num_rows for number in range(10))
+    assert CountedMax.calls == 100

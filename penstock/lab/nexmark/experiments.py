@@ -1,37 +1,37 @@
-"""The lab of Nexmark: every query on the embedded engine, in events per second, and its answer compared with DuckDB.
+"""The lab of Nexmark: every query on the embedded engine, on Spark and on PyFlink, its answer compared with DuckDB.
 
-A query gets all three streams, in pushes by time, whether it reads them or not, as in the benchmark. An answer is right
-if its rows are DuckDB's over the whole streams, as a multiset: all rows that entered it, the rows that it has at the
-end, or, for windows of time, the rows that each window has when it ends.
+A query gets all three streams, in pushes by time, whether it reads them or not, as in the benchmark; on Spark, in
+micro-batches of files. With `quick` all queries are one pipeline there, otherwise each is a pipeline of its own. An
+answer is right if its rows are DuckDB's over the whole streams, as a multiset: all rows that entered it, the rows that
+it has at the end, or, for windows of time, the rows that each window has when it ends. PyFlink is measured if
+PENSTOCK_FLINK_PYTHON names an interpreter that has it (`flink_queries` says how); its answers are not compared.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from penstock.engine import Engine
+from penstock.errors import PenstockError
+from penstock.lab.meters import create_temp_dir
+from penstock.lab.nexmark.answers import Rows, ask_duckdb, count_differences, make_side_input, read_answer, write_text
 from penstock.lab.nexmark.events import SCHEMAS, NexmarkEvents
-from penstock.lab.nexmark.queries import MISSING, QUERIES, NexmarkQuery
-from penstock.lab.report import Report, Section, check_at_least, check_equals
-from penstock.progress import show_progress
+from penstock.lab.nexmark.flink_runs import FLINK, run_on_flink
+from penstock.lab.nexmark.queries import QUERIES, NexmarkQuery
+from penstock.lab.peers.peer_engines import find_interpreters
+from penstock.lab.report import Report, ReportRow, Section, check_at_least, check_equals
+from penstock.progress import ProgressStep, show_progress
+from penstock.spark.environment import require_spark
 
 QUICK = NexmarkEvents(20_000)
 FULL = NexmarkEvents(200_000, rate=5_000)
 WARM = NexmarkEvents(2_000)  # compiles the kernels
 PUSH = 2_000  # events
-_DIGITS = 12  # of doubles that are compared; sums are rounded differently
-
-Rows = Counter[tuple[Any, ...]]
-
-
-def make_side_input() -> pa.Table:
-    """The static table of q13."""
-    return pa.table({"key": range(10_000), "value": [f"value-{key}" for key in range(10_000)]})
+BATCHES = {True: 4, False: 8}
+"""The micro-batches on Spark, if quick and if not."""
 
 
 def run_query(query: NexmarkQuery, events: NexmarkEvents, push: int = PUSH) -> tuple[Rows, float]:
@@ -40,72 +40,79 @@ def run_query(query: NexmarkQuery, events: NexmarkEvents, push: int = PUSH) -> t
     for name, schema in SCHEMAS.items():
         engine.stream(name, schema, time="dateTime")
     engine.table("side_input", make_side_input())
-    text = f"DSTREAM ({query.text})" if query.answer == "windows" else query.text
-    engine.query("q", f"{query.text} EMIT CHANGES" if query.answer == "answer" else text)
+    engine.query("q", write_text(query))
     pushes = list(events.make_pushes(push))
     start = perf_counter()
     parts = [engine.push(each)["q"] for each in pushes]
     parts.append(engine.flush()["q"])
     seconds = perf_counter() - start
-    return _read_answer(query, pa.concat_tables(parts)), seconds
-
-
-def _read_answer(query: NexmarkQuery, results: pa.Table) -> Rows:
-    if query.answer == "windows":
-        ends = _find_window_end(results)
-        results = results.filter(pa.array(results.column("_ts").to_numpy() == results.column(ends).to_numpy()))
-    names = [name for name in results.column_names if name not in ("_ts", "_op")]
-    rows = _to_rows(results.select(names))
-    if query.answer != "answer":
-        return Counter(rows)
-    answer: Rows = Counter()
-    for row, operation in zip(rows, results.column("_op").to_pylist(), strict=True):
-        answer[row] += 1 if operation == "+" else -1
-    return +answer
-
-
-def _find_window_end(results: pa.Table) -> str:
-    return next(name for name in ("window_end", "endtime") if name in results.column_names)
-
-
-def _to_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [
-        [None if value is None else float(f"{value:.{_DIGITS}g}") for value in column.to_pylist()]
-        if pa.types.is_floating(column.type)
-        else column.to_pylist()
-        for column in table.columns
-    ]
-    return list(zip(*columns, strict=True))
-
-
-def ask_duckdb(query: NexmarkQuery, tables: dict[str, pa.Table]) -> Rows:
-    """The answer of DuckDB over the whole streams."""
-    with duckdb.connect() as database:
-        for name, table in {**tables, "side_input": make_side_input()}.items():
-            database.register(name, table)
-        return Counter(_to_rows(database.sql(query.duckdb or query.text).to_arrow_table()))
+    return read_answer(query, pa.concat_tables(parts)), seconds
 
 
 def run(quick: bool) -> Report:
     """Run every query. Its checks say how many rows differ from DuckDB's, and whether it keeps up with the events."""
     events = QUICK if quick else FULL
     tables = events.make_tables()
-    report, rows = Report("nexmark", quick), []
-    with show_progress("lab nexmark", len(QUERIES)) as step:
+    report = Report("nexmark", quick)
+    rows: dict[str, ReportRow] = {
+        query.name: {"query": query.name, "title": query.title, "rows": 0} for query in QUERIES
+    }
+    flink = find_interpreters((FLINK,)).get(FLINK)
+    with show_progress("lab nexmark", (2 if quick else 3) * len(QUERIES) + (1 if flink else 0)) as step:
+        expected: dict[str, Rows] = {}
         for query in QUERIES:
             step(f"{query.name}: {query.title}")
+            expected[query.name] = ask_duckdb(query, tables)
             run_query(query, WARM)
             answer, seconds = run_query(query, events)
-            expected = ask_duckdb(query, tables)
-            different = ((answer - expected) + (expected - answer)).total()
-            rows.append({
-                "query": query.name, "title": query.title, "events_s": events.count / seconds, "rows": answer.total()
-            })  # fmt: skip
+            rows[query.name] |= {"rows": answer.total(), "events_s": events.count / seconds}
+            different = count_differences(answer, expected[query.name])
             report.checks += [
                 check_equals(f"{query.name}_differences", different, 0, "rows"),
                 check_at_least(f"{query.name}_events_s", events.count / seconds, events.rate, "events/s"),
             ]
-    report.sections.append(Section("queries", f"{events.count:,} events on the embedded engine", rows))
+        _measure_spark(report, rows, expected, events, step)
+        if flink:
+            step("PyFlink")
+            measured, notes = run_on_flink(flink, events)
+            report.notes += notes
+            for name, rate in measured.items():
+                rows[name]["flink_events_s"] = rate
+        else:
+            report.notes.append(FLINK.install_hint)
+    report.sections.append(
+        Section("queries", f"{events.count:,} events on the embedded engine and beside it", list(rows.values()))
+    )
     report.notes += [f"{query.name}: {query.note}" for query in QUERIES if query.note]
-    report.notes += [f"{name} is not there: it needs {what}" for name, what in MISSING.items()]
     return report
+
+
+def _measure_spark(
+    report: Report, rows: dict[str, ReportRow], expected: dict[str, Rows], events: NexmarkEvents, step: ProgressStep
+) -> None:
+    """The same queries on Spark, if there is one: their answers, and events per second of each or of all together."""
+    try:
+        require_spark()
+    except PenstockError as error:
+        report.notes.append(f"Spark was not measured: {error}")
+        return
+    from penstock.lab.nexmark.spark_runs import run_on_spark, write_events  # noqa: PLC0415 (needs Spark)
+    from penstock.lab.spark_runs import start_session  # noqa: PLC0415
+
+    batches = BATCHES[report.quick]
+    groups = [QUERIES] if report.quick else [(query,) for query in QUERIES]
+    with create_temp_dir() as folder:
+        write_events(events, Path(folder), batches)
+        spark = start_session()
+        for group in groups:
+            step(f"Spark: {group[0].name if len(group) == 1 else 'all queries in one pipeline'}")
+            answers, seconds = run_on_spark(spark, group, Path(folder), batches)
+            rate = events.count / batches / seconds
+            if len(group) > 1:
+                row = {"queries": len(group), "events_s": rate, "events_s_and_query": rate * len(group)}
+                report.sections.append(Section("spark", "One pipeline of all queries on Spark", [row]))
+            for query in group:
+                different = count_differences(answers[query.name], expected[query.name])
+                report.checks.append(check_equals(f"{query.name}_spark_differences", different, 0, "rows"))
+                if len(group) == 1:
+                    rows[query.name]["spark_events_s"] = rate

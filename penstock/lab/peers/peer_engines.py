@@ -56,11 +56,11 @@ PEERS = (
 )
 
 
-def find_interpreters() -> dict[PeerEngine, str]:
+def find_interpreters(peers: Sequence[PeerEngine] = PEERS) -> dict[PeerEngine, str]:
     """The peers whose variable names an interpreter. Raises if an interpreter cannot import its peer."""
-    named = {peer: os.environ[peer.env_variable] for peer in PEERS if os.environ.get(peer.env_variable)}
+    named = {peer: os.environ[peer.env_variable] for peer in peers if os.environ.get(peer.env_variable)}
     for peer, python in named.items():
-        _run_command(peer, [python, "-c", f"import {peer.module}"])
+        run_program(peer, [python, "-c", f"import {peer.module}"])
     return named
 
 
@@ -137,11 +137,12 @@ def run_peer(workload: JoinWorkload, peer: PeerEngine, python: str) -> EngineRun
     with create_temp_dir() as folder:
         workload.write(Path(folder))
         request = json.dumps({"folder": folder, "streams": workload.names, "queries": queries})
-        answer = json.loads(_run_command(peer, [python, str(program), request]).splitlines()[-1])
+        answer = json.loads(run_program(peer, [python, str(program), request]).splitlines()[-1])
     return EngineRun(answer["seconds"], answer["reading"], answer["results"])
 
 
-def _run_command(peer: PeerEngine, command: Sequence[str]) -> str:
+def run_program(peer: PeerEngine, command: Sequence[str]) -> str:
+    """The output of a command of a peer's interpreter; ResourceError if it fails."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
         errors = ended.stderr
