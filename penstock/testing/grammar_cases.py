@@ -74,7 +74,7 @@ def _draw_case(rng: random.Random, base: Case, tables: Mapping[str, str], *, pla
     streams = [stream for stream in base.declarations if not stream.key]
     writer = QueryWriter(rng, streams, plain_sql=plain_sql)
     if rng.random() < 0.1:
-        query = f"{writer.write_closing()} EMIT ON WINDOW CLOSE"
+        query = f"{rng.choice((writer.write_closing, writer.write_joins))()} EMIT ON WINDOW CLOSE"
         return GrammarCase(replace(base, query=query, plan=""), {}, query, None, ())
     for name, text in tables.items():
         writer.add_relation(name, base.declarations[-1].schema.names)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 
 from penstock.cql import Stream
+from penstock.testing.closing_cases import ClosingWriter
 from penstock.testing.query_text import random_window
 from penstock.testing.relation_cases import NUMBERS, SET_OPERATIONS, RelationText
 from penstock.testing.window_cases import WindowWriter
@@ -18,7 +19,7 @@ EQUALITIES = ("=", "=", "=", "<", "IS NOT DISTINCT FROM", "<=>")
 USING_JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 
 
-class QueryWriter(WindowWriter):
+class QueryWriter(ClosingWriter):
     """Writes query texts of all forms. Every query has the integer columns k and n."""
 
     def __init__(self, rng: random.Random, streams: Sequence[Stream], *, plain_sql: bool = False) -> None:
