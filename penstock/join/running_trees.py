@@ -75,7 +75,7 @@ class RunningTrees:
         if how != "moving-state":
             self.tree.change_plan(plan)
         else:
-            self.tree.rebuild(plan)
+            self.tree.change_plan_at_once(plan)
 
     def drop_track(self) -> PlanShape:
         """End a parallel track; returns the shape to continue with, which is the new one."""

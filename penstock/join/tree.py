@@ -145,6 +145,17 @@ class JoinTree:
             self.rebuild(plan)
         self.refresh_gates()
 
+    def change_plan_at_once(self, plan: JoinPlan) -> None:
+        """Take another shape and complete it now (Moving State): the missing rows, or all states if none is kept."""
+        if self.shedding is not None:
+            self.rebuild(plan)
+            return
+        self.change_plan(plan)
+        if any(node.complete for node in self.walk_joins() if node.state is not None):
+            self.completion.complete_all()
+        else:
+            self.rebuild(plan)
+
     @property
     def shedding(self) -> LoadShedding | None:
         """The budget that the tree works under."""

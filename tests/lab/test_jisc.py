@@ -22,6 +22,8 @@ TINY = jisc.JiscScale(
     large_joins=2,
     frequent_joins=3,
     change_periods=(0.5, 1),
+    rare_joins=2,
+    rare_periods=(2, 3),
     paces=(0, 2),
     draws=1_000,
 )

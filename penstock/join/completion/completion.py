@@ -155,6 +155,11 @@ class CompletionTracker:
             if end >= missing.marks[alias]:
                 self._mark_complete(node)
 
+    def complete_all(self) -> None:
+        """Complete every node."""
+        while self._missing:
+            self.complete_some(1 + sum(len(store) for store in self._stores.values()))
+
     def _choose_leaf(self, node: JoinNode, missing: MissingRows) -> str:
         """A leaf directly below the node if there is one: its rows are joined with the other child, complete by now."""
         near = [child.plan.alias for child in (node.left, node.right) if isinstance(child, LeafNode)]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.join import POLICIES, JoinRows, JoinTree, LeafNode, TreeNode, concat_rows
-from penstock.lab.papers.jisc.rivals import Jisc, complete_at_once, ingest_ticks
+from penstock.lab.papers.jisc.rivals import Jisc, ingest_ticks
 from penstock.lab.papers.jisc.streams import RoundRobinStreams, TickBatch
 from penstock.lab.workloads import Integers
 
@@ -103,10 +103,11 @@ class Cacq:
 
 
 class Stairs(Jisc):
-    """STAIRs: every join is a pair of STAIRs, the states of its inputs; an eddy routes tuples to them.
+    """STAIRs as states of a tree: every join is a pair of STAIRs, the states of its inputs.
 
-    A change of the plan demotes the states that the new plan does not have, and promotes all entries of the new states
-    at once.
+    This is the state and the work of STAIRs for one order of joins at a time: batches of tuples are routed by their
+    lineage, and a change of the plan demotes the states that the new plan does not have and promotes all entries of the
+    new states at once. It is not an eddy that routes each tuple on its own.
     """
 
     def __init__(self, streams: RoundRobinStreams, order: Sequence[str]) -> None:
@@ -148,7 +149,7 @@ class Stairs(Jisc):
         return rows.take(lineages == lineage)
 
     def migrate(self, order: Sequence[str]) -> None:
-        complete_at_once(self.tree, self.streams, order)
+        self.tree.change_plan_at_once(self.streams.plan_order(order))
 
 
 class JiscOnStairs(Stairs):

@@ -7,6 +7,7 @@ Proposition 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,13 +27,14 @@ from penstock.progress import ProgressStep, show_progress
 
 STRATEGIES: dict[str, BuildMigration] = {
     "jisc": Jisc,
+    "jisc_unpaced": partial(Jisc, policy=replace(POLICIES["lazy"], pace=0.0)),
     "moving_state": MovingState,
     "parallel_track": ParallelTrackJoin,
     "cacq": Cacq,
     "stairs": Stairs,
     "jisc_on_stairs": JiscOnStairs,
 }
-FREQUENT_STRATEGIES: tuple[str, ...] = ("jisc", "moving_state", "parallel_track", "cacq")
+FREQUENT_STRATEGIES: tuple[str, ...] = ("jisc", "jisc_unpaced", "moving_state", "parallel_track", "cacq")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class JiscScale:
     frequent_joins: int = 20
     change_periods: tuple[float, ...] = (0.5, 1, 2, 4)
     """Windows between two changes of the plan. Every run has the length of the last one."""
+    rare_joins: int = 5
+    rare_periods: tuple[float, ...] = (5, 12, 24, 48)
+    """The paper's distances between changes, with fewer joins, because a run is long."""
     paces: tuple[float, ...] = (0, 1, 4, 8, 16, 32, 64)
     draws: int = 200_000
 
@@ -65,7 +70,7 @@ class JiscScale:
 FULL = JiscScale()
 QUICK = JiscScale(
     joins=(5, 20), rounds=1, latency_windows=(1_000, 10_000), large_joins=3, frequent_joins=5, change_periods=(0.5, 1),
-    paces=(0, 16),
+    rare_joins=3, rare_periods=(5,), paces=(0, 16),
 )  # fmt: skip
 
 
@@ -90,7 +95,7 @@ def run(quick: bool = False, scale: JiscScale | None = None) -> Report:
 
 def _count_steps(scale: JiscScale) -> int:
     windows = len(scale.latency_windows) + len(scale.theta_windows)
-    return 2 * len(scale.joins) + windows + len(scale.paces) + len(THETA_CASES) + 9
+    return 2 * len(scale.joins) + windows + len(scale.paces) + len(THETA_CASES) + 11
 
 
 # ── Figures 7 and 8: the migration stage ─────────────────────────────────────────────────────────────────────────────
@@ -282,28 +287,36 @@ def _report_large_window(report: Report, scale: JiscScale, step: ProgressStep) -
 
 
 def _report_frequency(report: Report, scale: JiscScale, step: ProgressStep) -> None:
-    streams = scale.build_streams(scale.frequent_joins)
-    batches = list(
-        streams.cut_batches(streams.window, int((1 + scale.change_periods[-1]) * streams.window), scale.batch)
-    )
+    """Frequent changes, and changes at the paper's distances."""
     for states, number in (("all", 11), ("one", 12)):
-        step(f"frequent changes, {states} incomplete")
-        rows = []
-        for every in scale.change_periods:
-            period = max(1, int(len(batches) * every / scale.change_periods[-1]))
-            orders = (streams.swap_order(states), streams.names)
-            changes = {at: orders[turn % 2] for turn, at in enumerate(range(0, len(batches), period))}
-            row: ReportRow = {"windows_between": every, "changes": len(changes)}
-            row |= {
-                name: time_batches(build_filled(STRATEGIES[name], streams), batches, changes).total
-                for name in FREQUENT_STRATEGIES
-            }
-            rows.append(row)
-        title = (
-            f"Figure {number}: CPU seconds by time between changes, {states} incomplete, {scale.frequent_joins} joins"
-        )
-        report.sections.append(Section(f"frequency_{states}", title, rows))
-        report.figures[f"jisc-figure-{number}.png"] = figures.draw_frequency(rows, FREQUENT_STRATEGIES, title)
+        near = _measure_frequency(scale, scale.frequent_joins, scale.change_periods, states, step)
+        far = _measure_frequency(scale, scale.rare_joins, scale.rare_periods, states, step)
+        for suffix, rows, joins in (("", near, scale.frequent_joins), ("_rare", far, scale.rare_joins)):
+            title = f"Figure {number}: CPU seconds by time between changes, {states} incomplete, {joins} joins"
+            report.sections.append(Section(f"frequency_{states}{suffix}", title, rows))
+            name = f"jisc-figure-{number}{suffix.replace('_', '-')}.png"
+            report.figures[name] = figures.draw_frequency(rows, FREQUENT_STRATEGIES, title)
+
+
+def _measure_frequency(
+    scale: JiscScale, joins: int, periods: Sequence[float], states: str, step: ProgressStep
+) -> list[ReportRow]:
+    """CPU seconds of runs that have the length of the longest period."""
+    step(f"changes every {periods[0]:g} to {periods[-1]:g} windows, {states} incomplete")
+    streams = scale.build_streams(joins)
+    batches = list(streams.cut_batches(streams.window, int((1 + periods[-1]) * streams.window), scale.batch))
+    rows = []
+    for every in periods:
+        period = max(1, int(len(batches) * every / periods[-1]))
+        orders = (streams.swap_order(states), streams.names)
+        changes = {at: orders[turn % 2] for turn, at in enumerate(range(0, len(batches), period))}
+        row: ReportRow = {"windows_between": every, "changes": len(changes)}
+        row |= {
+            name: time_batches(build_filled(STRATEGIES[name], streams), batches, changes).total
+            for name in FREQUENT_STRATEGIES
+        }
+        rows.append(row)
+    return rows
 
 
 # ── pacing, and Proposition 1 ────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from penstock.lab.report import ReportRow
 
 LABELS = {
     "jisc": ("JISC", "o-"),
+    "jisc_unpaced": ("JISC without pacing", "o:"),
     "moving_state": ("Moving State", "^-"),
     "parallel_track": ("Parallel Track", "s-"),
     "cacq": ("CACQ", "d-"),

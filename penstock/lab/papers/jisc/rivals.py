@@ -64,16 +64,7 @@ class MovingState(Jisc):
         super().__init__(streams, order, POLICIES["eager"])
 
     def migrate(self, order: Sequence[str]) -> None:
-        complete_at_once(self.tree, self.streams, order)
-
-
-def complete_at_once(tree: JoinTree, streams: RoundRobinStreams, order: Sequence[str]) -> None:
-    """Complete the states of a new plan: the missing entries, or all states in one pass if none can be reused."""
-    tree.change_plan(streams.plan_order(order))
-    if any(node.complete for node in tree.walk_joins() if node.state is not None):
-        tree.complete_some(sum(len(store) for store in tree.stores.values()) * len(order))
-    else:
-        tree.rebuild(tree.plan)
+        self.tree.change_plan_at_once(self.streams.plan_order(order))
 
 
 class ParallelTrackJoin:
