@@ -92,7 +92,7 @@ class FrameState:
     ) -> tuple[I64, dict[str, tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]]]:
         """The point of each row, and the result of each function at the points with whether a row was found."""
         rows, parts, frame = self._rows, self._partitions, self._window.frame
-        most = 2 * len(rows)
+        most = 2 * (rows.end - rows.base)  # counting the living ones would read all of them
         changed, signs = np.empty(most, np.int64), np.empty(most, np.int8)
         point_codes, points = np.empty(codes.size, np.int32), np.empty(codes.size, np.int64)
         ends, firsts, lasts = (np.empty(codes.size, np.int64) for _ in range(3))
