@@ -196,7 +196,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
         arrived = self._relations.streams.prepare_rows(data)
         promises = self._relations.streams.resolve_frontiers(frontiers or {})
         self._memory.make_room(arrived)
-        with self._guard.change():
+        with self._guard.change(), self._subscriptions.deliver_early():
             deliveries = self._subscriptions.take(self._feed(arrived, promises))
         self._guard.complete_change()
         return self._show_results(deliveries.send())
@@ -251,7 +251,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
           x  _ts
           7  4
         """
-        with self._guard.change():
+        with self._guard.change(), self._subscriptions.deliver_early():
             for source in self._relations.streams:
                 source.advance(int(FOREVER))
             deliveries = self._subscriptions.take(self._cycle.run(self))
@@ -264,8 +264,9 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
     def subscribe(self, name: str, function: ResultFunction) -> Subscription:
         """Call a function with the results of a query as they become certain, instead of returning them from `push`.
 
-        The function gets a table with at least one row, at the end of the push that finds them. It must not call this
-        engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription ends it.
+        The function gets tables with at least one row and at most 262,144, during the push that finds them. It must not
+        call this engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription
+        ends it. If all queries of a join are subscribed to, a push holds few of its results at a time.
         A snapshot does not contain subscriptions.
 
         >>> with eng.subscribe("pairs", lambda rows: print(rows.to_pylist())):

@@ -3,15 +3,23 @@
 Law: while a query has a subscription, each of its results goes to every subscription exactly once, in temporal order,
 and `push` returns no rows of it. A subscription gets the results of pushes that begin after it was made.
 
-A push delivers after its change is complete and before it returns, while it holds the engine's lock. So deliveries come
-in the order of the pushes, and a function must not call the engine (`REENTRANT_CALL`). If a function raises, the push
-is still complete: the other subscriptions are served, then the push raises SUBSCRIBER_FAILED.
+A push delivers before it returns, while it holds the engine's lock. So deliveries come in the order of the pushes, and
+a function must not call the engine (`REENTRANT_CALL`). If a function raises, the push is still complete: all other
+tables are delivered, then the push raises SUBSCRIBER_FAILED.
+
+Functions get tables of at most `CHUNK_ROWS` rows. If all queries that read the matches of a join have functions, they
+get their results during the push, as soon as a block of matches is there, so that a push holds few of them at a time.
+All other results are delivered after the change is complete. If a push fails half-way, the engine must be restored and
+the push repeated: what it delivered before comes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from time import monotonic
 from types import TracebackType
@@ -21,11 +29,16 @@ from weakref import WeakSet, ref
 import pyarrow as pa
 
 from penstock.engine.guard import Guard
+from penstock.engine.query import RunningQuery
+from penstock.engine.query_output import PulledOutput
 from penstock.engine.registry import QueryRegistry
 from penstock.engine.result_iterator import ResultIterator
 from penstock.engine.results import Results
 from penstock.errors import InternalError, QueryError
+from penstock.join import JoinOperator
 
+CHUNK_ROWS = 1 << 18
+"""The largest number of rows that a function gets at once."""
 _PATIENCE = 0.05
 """Seconds after which a push that waits for a reader checks whether the reader is still there."""
 
@@ -78,21 +91,18 @@ class Deliveries:
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     failures: Mapping[str, QueryError] = field(default_factory=dict)
     """The queries that have stopped."""
+    raised: Sequence[tuple[str, Exception]] = ()
+    """What functions raised during the push, by query."""
 
     def send(self) -> Results:
         """Deliver; returns the results of the push. QueryError if a function raised."""
-        raised: list[tuple[str, Exception]] = []
+        raised = list(self.raised)
         for iterator in self.iterators:
             iterator.put(self.tables[iterator.query])
             if iterator.query in self.failures:
                 iterator.end(self.failures[iterator.query])
         for each in self.functions:
-            rows = self.tables[each.query]
-            try:
-                if rows.num_rows:
-                    each.function(rows)
-            except Exception as error:
-                raised.append((each.query, error))
+            raised += _call(each, self.tables[each.query])
         if raised:
             raise _make_failure(raised[0], self.results)
         return self.results
@@ -108,6 +118,7 @@ class Subscriptions:
         self._lock = Lock()
         self._functions: tuple[Subscription, ...] = ()
         self._iterators: WeakSet[ResultIterator] = WeakSet()
+        self._raised: list[tuple[str, Exception]] = []
 
     def subscribe(self, name: str, function: ResultFunction) -> Subscription:
         """Let pushes call a function with the results of a query."""
@@ -152,6 +163,33 @@ class Subscriptions:
             while (iterator := weak()) is not None and not iterator.wait_for_room(_PATIENCE, monotonic() - begin):
                 del iterator  # so that an iterator without a reader is collected while the push waits
 
+    @contextmanager
+    def deliver_early(self) -> Iterator[None]:
+        """Deliver the matches of joins during a push, where all queries that read them have functions."""
+        self._raised = []
+        joins: defaultdict[JoinOperator, list[RunningQuery]] = defaultdict(list)
+        iterated = {each.query for each in self._iterators}
+        for name in {each.query for each in self._functions} - iterated:
+            running = self._queries[name]
+            if isinstance(running.output, PulledOutput):
+                joins[running.output.part.join].append(running)
+        complete = {join: found for join, found in joins.items() if join.shared_join.pull_count == len(found)}
+        for join, found in complete.items():
+            join.output.deliver = partial(self._deliver, join, found)
+        try:
+            yield
+        finally:
+            for join in complete:
+                join.output.deliver = None
+
+    def _deliver(self, join: JoinOperator, queries: Sequence[RunningQuery]) -> None:
+        matches = {join: join.output.take_matches()}
+        for running in queries:
+            rows = running.results(matches)
+            for each in self._functions:
+                if each.query == running.name:
+                    self._raised += _call(each, rows)
+
     def take(self, results: Results) -> Deliveries:
         """Take the results of subscribed queries; empty tables take their place."""
         functions = self._functions  # read once: another thread may close a subscription meanwhile
@@ -161,7 +199,7 @@ class Subscriptions:
         names = {each.query for each in iterators} | {each.query for each in functions}
         tables = {name: results.take(name) for name in names}
         failures = {name: failure for name in names if (failure := self._queries[name].failure) is not None}
-        return Deliveries(results, functions, tuple(iterators), tables, failures)
+        return Deliveries(results, functions, tuple(iterators), tables, failures, tuple(self._raised))
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +223,17 @@ class Subscriptions:
         """End all iterators: no more results come."""
         for iterator in list(self._iterators):
             iterator.end()
+
+
+def _call(each: Subscription, rows: pa.Table) -> list[tuple[str, Exception]]:
+    """Call the function of a subscription with parts of a table; returns what it raised, with the query."""
+    raised: list[tuple[str, Exception]] = []
+    for first in range(0, rows.num_rows, CHUNK_ROWS):
+        try:
+            each.function(rows.slice(first, CHUNK_ROWS))
+        except Exception as error:
+            raised.append((each.query, error))
+    return raised
 
 
 def _make_failure(raised: tuple[str, Exception], results: Results) -> QueryError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.join.match_batch import MatchBatch
 from penstock.join.sharing.member import Member
@@ -16,7 +16,10 @@ class JoinOutput:
     def __init__(self, shared: SharedJoin) -> None:
         self._shared = shared
         self._matches: list[MatchBatch] = []
+        self._pending_rows = 0
         self._restored: tuple[MatchBatch, int] | None = None
+        self.deliver: Callable[[], object] | None = None
+        """If all members that read matches have subscribers: called during a push when a block of matches waits."""
 
     def write(self, matches: MatchBatch | None, until: int) -> None:
         """Give the members that read the root their new rows, and the ends of rows that die by `until`."""
@@ -38,6 +41,9 @@ class JoinOutput:
     def _keep(self, matches: MatchBatch) -> None:
         self._matches.append(matches)
         self._shared.counts.add(matches)
+        self._pending_rows += len(matches)
+        if self.deliver is not None and self._pending_rows >= matches.origin.maintenance.block:
+            self.deliver()
 
     @property
     def pending(self) -> Sequence[MatchBatch]:
@@ -46,7 +52,7 @@ class JoinOutput:
 
     def take_matches(self) -> list[MatchBatch]:
         """The matches since the last call, for the members that build their rows when these are read."""
-        matches, self._matches = self._matches, []
+        matches, self._matches, self._pending_rows = self._matches, [], 0
         return matches
 
     def advance(self, scope: frozenset[str] | None, frontier: int) -> None:

@@ -37,6 +37,7 @@ from penstock.join.sharing.shared_needs import StartPoint
 from penstock.join.sharing.slices import Slicing
 from penstock.join.state_policy import get_policy
 from penstock.join.tree import JoinTree
+from penstock.join.turn_size import TurnSize
 from penstock.ops import Batch, Changes, compute_bound, concat, find_cut, make_evaluation_error
 from penstock.plan import EddyPlan, JoinPart, JoinPlan, PlanShape, Tree, rename_leaves
 from penstock.state import Maintenance
@@ -79,6 +80,7 @@ class JoinOperator:
         self.stopped = False
         """Whether a user-defined function failed in the tree; only a join that is not shared calls one there."""
         self._run_count = 0
+        self._turn_size = TurnSize(spec.maintenance.block)
         self._loading = False
         for alias, table in tables.items():
             columns = {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -140,11 +142,13 @@ class JoinOperator:
         self.output.drop_restored()
         early = self.inputs.early
         ahead = 0 if early is None else self._run_early(early, budget)
-        cut = self.inputs.find_cut(budget)
+        cut = self.inputs.find_cut(budget if self.output.deliver is None else self._turn_size.limit(budget))
         taken = self._ingest(self.inputs.read(cut.until))
         early_node = self.tree.early_node
         due = taken or (early_node is not None and early_node.pending.has_due(cut.until))
-        self._emit(self._step(cut.until) if due and not self._loading else None, cut.until)
+        rows = self._step(cut.until) if due and not self._loading else None
+        self._turn_size.record(taken, 0 if rows is None else len(rows))
+        self._emit(rows, cut.until)
         self._advance_to(cut)
         return taken + ahead
 

@@ -222,3 +222,58 @@ def test_folder_that_vanishes_loses_nothing(tmp_path: Path) -> None:
     folder.mkdir()
     rows += run(engine, range(6, 12))
     assert sort_rows(rows) == sort_rows(run(make_engine(), range(12)))
+
+
+# ── results in chunks ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def push_hot_key(engine: ps.Engine, rows: int) -> None:
+    for push in range(2):
+        times = np.arange(push * rows, (push + 1) * rows)
+        engine.push({name: {"ts": times, "k": np.zeros(rows, int), "t": ["x"] * rows} for name in "ABC"})
+    engine.flush()
+
+
+@pytest.mark.parametrize("block", [1, 64, 1 << 16])
+def test_hot_key_is_delivered_in_chunks(block: int) -> None:
+    engine = ps.Engine(warn=False, maintenance=Maintenance(**{**vars(SHIPPED), "block": block}))
+    for name in "ABC":
+        engine.stream(name, SCHEMA, time="ts")
+    windows = ", ".join(f"{name} [RANGE 9999]" for name in "ABC")
+    engine.query("q", f"SELECT A.ts AS a, B.ts AS b, C.ts AS c FROM {windows} WHERE A.k = B.k AND B.k = C.k")
+    tables: list[pa.Table] = []
+    engine.subscribe("q", tables.append)
+    push_hot_key(engine, 20)
+    found = pa.concat_tables(tables)
+    assert found.num_rows == 40**3
+    assert len(set(zip(*(found.column(name).to_pylist() for name in "abc"), strict=True))) == 40**3
+    assert np.all(np.diff(found.column("_ts").to_numpy()) >= 0)
+    if block == 64:
+        assert max(table.num_rows for table in tables) <= 20**3  # the first turn reads all of the first push
+
+
+def test_function_that_raises_gets_all_chunks() -> None:
+    engine = make_engine(maintenance=SMALLEST)
+    calls: list[int] = []
+
+    def fail(rows: pa.Table) -> None:
+        calls.append(rows.num_rows)
+        raise ValueError("no")
+
+    engine.subscribe("q", fail)
+    with pytest.raises(QueryError, match="SUBSCRIBER_FAILED"):
+        push_hot_key(engine, 5)
+    expected = make_engine()
+    count = expected.push({name: {"ts": np.arange(5), "k": np.zeros(5, int), "t": ["x"] * 5} for name in "ABC"})
+    assert sum(calls) == count["q"].num_rows
+    assert len(calls) > 1
+
+
+def test_query_without_function_still_gets_its_rows() -> None:
+    engine = make_engine(maintenance=SMALLEST)
+    engine.query("other", TEXT, plan="((A B) C)")
+    tables: list[pa.Table] = []
+    engine.subscribe("q", tables.append)
+    rows = [row for push in range(6) for row in engine.push(make_rows(push))["other"].to_pylist()]
+    delivered = [row for table in tables for row in table.to_pylist()]
+    assert sort_rows(rows) == sort_rows(delivered) == sort_rows(run(make_engine(), range(6)))

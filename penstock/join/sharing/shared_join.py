@@ -97,6 +97,11 @@ class SharedJoin:
         return self._pull_members[scope] > 0
 
     @property
+    def pull_count(self) -> int:
+        """How many members build their rows when they are read."""
+        return sum(self._pull_members.values())
+
+    @property
     def keeps_root_rows(self) -> bool:
         """Whether rows of the root are read after their batch: to emit their ends, or to count ROWS."""
         return bool(self._late_ending) or any(member.emits_ends for member in self.members)
