@@ -114,6 +114,8 @@ class QueryWriter(ClosingWriter):
             return self._write_leaf(self._write_sequence())
         if drawn < 0.08:
             return self._write_leaf(self._write_slide())
+        if drawn < 0.12:
+            return self._write_leaf(self._write_frame())
         return super()._write_item(depth) if drawn < 0.5 else super(WindowWriter, self)._write_item(depth)
 
     def _write_leaf(self, text: str) -> RelationText:
@@ -134,6 +136,18 @@ class QueryWriter(ClosingWriter):
         column = rng.choice(("x", "y"))
         call = rng.choice(("COUNT(*)", "MAX(y)", "SUM(y)"))
         return f"SELECT {column} AS k, {call} AS n FROM {stream.name} [{window}] GROUP BY {column}"
+
+    def _write_frame(self) -> str:
+        """A function over the rows before each row. Its aggregates do not depend on the order of rows of one time."""
+        rng, stream = self.rng, self.rng.choice(self.streams)
+        call = rng.choice(("COUNT(*)", "MAX(y)", "SUM(y)", "COUNT(DISTINCT x)"))
+        by = rng.choice(("", "PARTITION BY x ", "PARTITION BY y "))
+        start = rng.choice((f"{self._write_interval(rng.randint(1, 6))} PRECEDING", "UNBOUNDED PRECEDING"))
+        frame = f"RANGE BETWEEN {start} AND CURRENT ROW"
+        return f"SELECT x AS k, {call} OVER ({by}ORDER BY {stream.time} {frame}) AS n FROM {stream.name}"
+
+    def _write_interval(self, number: int) -> str:
+        return f"INTERVAL '{number}' {self.unit}" if self.unit else f"{number}"
 
     def _write_equality(self) -> str:
         return self.rng.choice(EQUALITIES)
