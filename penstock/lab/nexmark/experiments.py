@@ -58,7 +58,8 @@ def run(quick: bool) -> Report:
         query.name: {"query": query.name, "title": query.title, "rows": 0} for query in QUERIES
     }
     flink = find_interpreters((FLINK,)).get(FLINK)
-    with show_progress("lab nexmark", (2 if quick else 3) * len(QUERIES) + (1 if flink else 0)) as step:
+    on_spark = 1 if quick else len(QUERIES)
+    with show_progress("lab nexmark", len(QUERIES) + on_spark + (1 if flink else 0)) as step:
         expected: dict[str, Rows] = {}
         for query in QUERIES:
             step(f"{query.name}: {query.title}")
