@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.adapt import Command, SetSchedule, decode_command, encode_command
 from penstock.cql import Catalog, bind_query, bind_script
 from penstock.cql.windows import Window
-from penstock.expr import AGGREGATES
+from penstock.expr import AGGREGATES, NAMED_AGGREGATES
 from penstock.graph.rules import STRATEGIES, backtrack, encore, forward
 from penstock.join import POLICIES, StatePolicy
 from penstock.ops.aggregate.accumulators import ACCUMULATORS
@@ -51,7 +51,9 @@ def bind(text: str) -> Any:
 
 
 def test_aggregate_is_an_entry_and_an_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(AGGREGATES, "total", replace(AGGREGATES["sum"], name="total"))
+    total = replace(AGGREGATES["sum"], name="total")
+    monkeypatch.setitem(AGGREGATES, "total", total)
+    monkeypatch.setitem(NAMED_AGGREGATES, "total", total)
     monkeypatch.setitem(ACCUMULATORS, "total", ACCUMULATORS["sum"])
     text = "SELECT k, {}(x) AS s FROM A [RANGE 5] GROUP BY k"
     assert run_query(text.format("TOTAL")) == run_query(text.format("SUM"))

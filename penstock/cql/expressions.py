@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from sqlglot import exp
 
 from penstock.cql import advice
+from penstock.cql.aggregate_binder import AggregateBinder
 from penstock.cql.catalog import UserDefined
 from penstock.cql.durations import convert_duration, count_months
 from penstock.cql.errors import list_similar
+from penstock.cql.grouping import GROUPING
 from penstock.cql.literals import parse_number
 from penstock.cql.null_safe import build_null_safe_equality
 from penstock.cql.operands import Operand, OperandTyper, type_null
@@ -23,17 +25,15 @@ from penstock.cql.types import can_cast, format_type, to_arrow_type
 from penstock.errors import QueryError
 from penstock.expr import (
     AGGREGATE_SYNONYMS,
-    AGGREGATES,
     BOOL,
-    BOOLEAN_AGGREGATES,
     FUNCTIONS,
     INT,
     INTERVAL,
+    NAMED_AGGREGATES,
     NAMED_FUNCTIONS,
     NULL,
     STRING,
     TIMESTAMP,
-    Aggregate,
     Call,
     Expr,
     Literal,
@@ -261,84 +261,55 @@ class ExpressionBinder:
         name = node.name.casefold()
         function = FUNCTIONS[NAMED_FUNCTIONS[name]] if name in NAMED_FUNCTIONS else None
         if function is not None and function.arity is not None and (node.expressions or name not in advice.FUNCTIONS):
-            return self.typer.call(function, self._bind_all(self._check_arguments(node, *function.arity)), node)
+            self.check_arguments(node, node.expressions, *function.arity)
+            return self.typer.call(function, self._bind_all(node.expressions), node)
+        if name in ("grouping", "grouping_id"):
+            return self._bind_grouping(node)
         if name in self.user_defined.functions:
             return self._bind_user_function(self.user_defined.functions[name], node)
-        if name in AGGREGATES or name in self.user_defined.aggregates:
-            return self._bind_aggregate(name, node)
-        if name in AGGREGATE_SYNONYMS:
-            return self._bind_synonym(name, node)
+        if self._is_aggregate(name):
+            return AggregateBinder(self).bind(node)
         if name in advice.FUNCTIONS:
             raise self.typer.unsupported_error(node, *advice.FUNCTIONS[name])
-        near = list_similar(name, [*AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, "cast", *self.user_defined])
+        known = [*NAMED_AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, "cast", "grouping", *self.user_defined]
+        near = list_similar(name, known)
         hint = f"did you mean {' or '.join(each.upper() for each in near)}?" if near else "docs/functions.md lists all"
         raise self.typer.error("UNKNOWN_FUNCTION", f"unknown function {node.name}; {hint}", node)
 
     def _bind_user_function(self, user: UserFunction, node: exp.Expr) -> Expr:
-        args = [self.bind_value(argument) for argument in self._check_arguments(node, 1, None)]
+        self.check_arguments(node, node.expressions, 1, None)
+        args = [self.bind_value(argument) for argument in node.expressions]
         problem = find_argument_problem(user, len(args))
         if problem is not None:
             message = f"{user.name} cannot be called with {len(args)} argument(s): {problem}"
             raise self.typer.error("ARGUMENT_COUNT", message, node)
         return Call(user.name, tuple(args), user.type, user)
 
-    def _check_arguments(self, node: exp.Expr, least: int, most: int | None) -> list[exp.Expr]:
-        found = len(node.expressions)
+    def check_arguments(self, node: exp.Expr, given: Sequence[exp.Expr], least: int, most: int | None) -> None:
+        """Refuse a call with too few or too many arguments."""
+        found = len(given)
         if found < least or (most is not None and found > most):
             needed = f"{least}" if most == least else f"at least {least}" if most is None else f"{least} to {most}"
             raise self.typer.error(
                 "ARGUMENT_COUNT", f"{node.name.upper()} takes {needed} argument(s), found {found}", node
             )
-        return list(node.expressions)
 
-    def _bind_aggregate(self, name: str, node: exp.Expr) -> Expr:
-        if self.no_aggregates_in:
-            name = node.name.upper()
-            instead = f"write {name} in SELECT or HAVING"
-            if self.no_aggregates_in.startswith("the argument of"):
-                instead = f"name its result in a subquery: FROM (SELECT {name}(...) AS n FROM ... GROUP BY ...)"
-            message = f"an aggregate is not allowed in {self.no_aggregates_in}; {instead}"
+    def _bind_grouping(self, node: exp.Expr) -> Expr:
+        """Which keys are not in the set of a row; the SELECT replaces it by a constant for each set."""
+        if self.no_aggregates_in is not None:
+            message = f"{node.name.upper()} is not allowed in {self.no_aggregates_in}; write it in SELECT or HAVING"
             raise self.typer.error("AGGREGATE_NOT_ALLOWED", message, node)
-        built_in = AGGREGATES.get(name)
-        arguments = self._check_arguments(node, 1, None if built_in is None else 1)
-        if built_in is not None and built_in.takes_star and isinstance(arguments[0], exp.Star):
-            return Aggregate(name, (), False, INT)
-        distinct = isinstance(arguments[0], exp.Distinct)
-        if distinct:
-            arguments = list(arguments[0].expressions)
-            if built_in is not None and len(arguments) != 1:
-                raise self.typer.unsupported_error(node, "DISTINCT of several columns")
-        inner = ExpressionBinder(self.scope, self.user_defined, no_aggregates_in=f"the argument of {node.name.upper()}")
-        operands = [Operand(argument, inner.bind_value(argument)) for argument in arguments]
-        if built_in is None:
-            result = to_arrow_type(str(getattr(self.user_defined.aggregates[name], "type", "double")))
-            return Aggregate(name, tuple(operand.expr for operand in operands), distinct, result)
-        return self.typer.aggregate(built_in, operands, distinct=distinct)
+        self.check_arguments(node, node.expressions, 0 if node.name.casefold() == "grouping_id" else 1, None)
+        return Call(GROUPING, tuple(self.bind(each) for each in node.expressions), INT)
 
-    def _bind_synonym(self, name: str, node: exp.Expr) -> Expr:
-        """An aggregate that another one computes."""
-        self._check_arguments(node, 1, 1)
-        aggregate = self._bind_aggregate(AGGREGATE_SYNONYMS[name], node)
-        if not isinstance(aggregate, Aggregate) or not aggregate.args:
-            raise self.typer.error("SYNTAX_ERROR", f"{name.upper()} needs a column or an expression", node)
-        (value,) = aggregate.args
-        if name in BOOLEAN_AGGREGATES:
-            value = self.typer.require_boolean(Operand(node.expressions[0], value), name.upper())
-        if name == "count_if":
-            value = Call("case", (value, Literal(1, INT), Literal(None, INT)), INT)
-        distinct = aggregate.distinct or name == "approx_count_distinct"
-        return Aggregate(aggregate.function, (value,), distinct, aggregate.type)
+    def _bind_within_group(self, node: exp.Expr) -> Expr:
+        call, name = node.this, node.this.name.casefold()
+        if not isinstance(call, exp.Anonymous) or not self._is_aggregate(name):
+            raise self.typer.error("SYNTAX_ERROR", "WITHIN GROUP comes after a percentile or LISTAGG", node)
+        return AggregateBinder(self).bind(call, node.expression)
 
-    def _bind_filter(self, node: exp.Expr) -> Expr:
-        """FILTER (WHERE condition): the aggregate of values that are NULL, and so ignored, where it is not true."""
-        aggregate = self.bind(node.this)
-        if not isinstance(aggregate, Aggregate):
-            raise self.typer.error("SYNTAX_ERROR", "FILTER comes after an aggregate, such as COUNT(*)", node)
-        inner = ExpressionBinder(self.scope, self.user_defined, no_aggregates_in="FILTER")
-        condition = inner.bind_condition(node.expression.this, "FILTER")
-        values = aggregate.args or (Literal(1, INT),)
-        kept = tuple(Call("case", (condition, value, Literal(None, value.type)), value.type) for value in values)
-        return Aggregate(aggregate.function, kept, aggregate.distinct, aggregate.type)
+    def _is_aggregate(self, name: str) -> bool:
+        return name in NAMED_AGGREGATES or name in AGGREGATE_SYNONYMS or name in self.user_defined.aggregates
 
     def _bind_window(self, node: exp.Expr) -> Expr:
         if self.ranks is None:
@@ -384,7 +355,8 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **_handle(exp.Cast, ExpressionBinder._bind_cast),
     **_handle(exp.TryCast, ExpressionBinder._bind_cast),
     **_handle(exp.Anonymous, ExpressionBinder._bind_function),
-    **_handle(exp.Filter, ExpressionBinder._bind_filter),
+    **_handle(exp.Filter, lambda binder, node: AggregateBinder(binder).bind_filter(node)),
+    **_handle(exp.WithinGroup, ExpressionBinder._bind_within_group),
     **_handle(exp.DPipe, lambda binder, node: binder._bind_call("concat", node.left, node.right)),
     **_handle(exp.RegexpLike, lambda binder, node: binder._bind_call("regexp_like", node.this, node.expression)),
     **_handle(exp.NullSafeEQ, ExpressionBinder._bind_null_safe),

@@ -35,6 +35,11 @@ _SET_KINDS: dict[tuple[str, bool], SetKind] = {
     ("intersect", True): "intersect all",
     ("intersect", False): "intersect",
 }
+_GROUPINGS: dict[TokenType, type[exp.Expr]] = {
+    TokenType.ROLLUP: exp.Rollup,
+    TokenType.CUBE: exp.Cube,
+    TokenType.GROUPING_SETS: exp.GroupingSets,
+}
 _MODES: dict[str, SeqMode] = {"RECENT": "recent", "CHRONICLE": "chronicle"}
 # Each clause after FROM, and the clauses that must not come before it.
 _CLAUSE_ORDER: dict[str, tuple[str, ...]] = {
@@ -232,7 +237,7 @@ class QueryParser(FromParser):
                         raise self.unsupported_error(construct, self.locate_token(), instead)
                     clauses.window = self.read_amount("a duration such as 10 MINUTES")
                 case "GROUP BY":
-                    clauses.group_by = self.read_list(lambda: self.read_scalar("a column or an expression"))
+                    clauses.group_by = self._read_group_by()
                 case "HAVING":
                     clauses.having = self.read_scalar("a condition")
                 case "QUALIFY":
@@ -256,6 +261,33 @@ class QueryParser(FromParser):
         if not isinstance(node, exp.Window):
             raise self.expected_error("AS (PARTITION BY ... ORDER BY ...)")
         return name, node
+
+    def _read_group_by(self) -> tuple[exp.Expr, ...]:
+        terms = self.read_list(self._read_group_term)
+        for word, node in (("ROLLUP", exp.Rollup), ("CUBE", exp.Cube)):
+            if self._match_text_seq("WITH", word):
+                return (node(expressions=list(terms)),)
+        return terms
+
+    def _read_group_term(self) -> exp.Expr:
+        """A key, or ROLLUP, CUBE or GROUPING SETS with keys and lists of keys in parentheses."""
+        node = _GROUPINGS.get(self._curr.token_type) if self._curr else None
+        if node is None:
+            return self.read_scalar("a column or an expression")
+        self._advance()
+        if not self._match(TokenType.L_PAREN):
+            raise self.expected_error("(")
+        members = self.read_list(self._read_group_member)
+        if not self._match(TokenType.R_PAREN):
+            raise self.expected_error(")")
+        return node(expressions=list(members))
+
+    def _read_group_member(self) -> exp.Expr:
+        if self.is_at(TokenType.L_PAREN) and self._next and self._next.token_type == TokenType.R_PAREN:
+            self._advance()
+            self._advance()
+            return exp.Tuple(expressions=[])
+        return self._read_group_term()
 
     def _read_top(self, *, distinct_on: bool) -> TopSyntax | None:
         """ORDER BY with LIMIT, OFFSET or FETCH; alone it says nothing, because results leave in temporal order."""

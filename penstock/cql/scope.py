@@ -65,6 +65,8 @@ class Scope:
     merged: tuple[VisibleColumn, ...] = ()
     outer: Scope | None = None
     """The scope of the query around a subquery."""
+    time: Expr | None = None
+    """The time of a row, by which FIRST and LAST compare rows; None if FROM has a relation whose rows have none."""
 
     def find_item(self, alias: str) -> ScopeItem | None:
         return next((item for item in self.items if item.alias.casefold() == alias.casefold()), None)

@@ -16,6 +16,15 @@ from penstock.cql.expressions import ExpressionBinder
 from penstock.cql.frames import check_frames
 from penstock.cql.from_binder import FromBinder, FromBlock, check_column_names
 from penstock.cql.group_relation import GroupRelation, is_reserved_value
+from penstock.cql.grouping import (
+    MAX_SETS,
+    expand_sets,
+    find_grouping_calls,
+    has_sets,
+    list_key_nodes,
+    list_sets,
+    resolve_grouping,
+)
 from penstock.cql.output_names import OutputColumn, expand_star, name_outputs
 from penstock.cql.over import (
     TOP_ALIAS,
@@ -27,6 +36,7 @@ from penstock.cql.over import (
     push_rank_limits,
     rank_select,
 )
+from penstock.cql.row_time import find_row_time
 from penstock.cql.scope import Scope
 from penstock.cql.sources import Names, bind_freshness, check_sources, check_time_types
 from penstock.cql.subqueries import (
@@ -43,7 +53,7 @@ from penstock.cql.window_functions import rewrite_spark_windows
 from penstock.cql.windows import CURRENT
 from penstock.expr import (
     AGGREGATE_SYNONYMS,
-    AGGREGATES,
+    NAMED_AGGREGATES,
     Aggregate,
     Call,
     Column,
@@ -128,10 +138,13 @@ class _SelectBinder:
         """The FROM clause, with the subqueries that were joined to it."""
         self.written_sources = self.block.sources
         self.ranks = WindowCalls(names.origin, {name.text.casefold(): node for name, node in syntax.windows})
+        self._keys_by_node: dict[int, Expr] = {}
 
     @property
     def scope(self) -> Scope:
-        return Scope(self.origin, self.block.items, self.block.merged, self.names.outer)
+        return Scope(
+            self.origin, self.block.items, self.block.merged, self.names.outer, find_row_time(self.written_sources)
+        )
 
     def _bind_from(self, names: Names) -> tuple[FromBlock, tuple[SourceSyntax, ...]]:
         """The FROM clause, and the items of the text that it reads directly or in inner joins."""
@@ -155,11 +168,14 @@ class _SelectBinder:
         binder = ExpressionBinder(scope, self.user_defined, no_aggregates_in="WHERE or ON", queries=values)
         return split_conjuncts(binder.bind_condition(node, "a condition"))
 
-    def bind(self) -> Select:
+    def bind(self) -> QueryBody:
         shown = [*self.syntax.items, *([] if self.syntax.having is None else [self.syntax.having])]
         correlated = self._join_where()
         is_grouped = self.syntax.group_by is not None or any(map(self._has_aggregate_call, shown))
         if is_grouped and any(map(list_queries, shown)):
+            if has_sets(self.syntax.group_by):
+                advice = "group in a subquery of FROM, and compare its rows"
+                raise self.origin.unsupported_error("subquery beside GROUPING SETS", find_span(shown[0]), advice)
             return self._bind_grouped_queries(correlated)
         if not is_grouped:
             self._join_scalars(self.syntax.items)
@@ -167,7 +183,7 @@ class _SelectBinder:
         outputs = self._bind_outputs(self.joiner.read_values(self.scope))
         return self._bind_select(where, outputs)
 
-    def _bind_select(self, where: tuple[Expr, ...], outputs: list[OutputColumn]) -> Select:
+    def _bind_select(self, where: tuple[Expr, ...], outputs: list[OutputColumn]) -> QueryBody:
         items = name_outputs(outputs, self.scope)
         aliases = {output.alias.casefold(): output.expr for output in outputs if output.alias}
         group_by = self._bind_group_by(items, aliases)
@@ -189,6 +205,7 @@ class _SelectBinder:
         elif self.syntax.having is not None:
             message = "HAVING needs GROUP BY or an aggregate; write WHERE for single rows"
             raise self.origin.error("HAVING_WITHOUT_GROUP", message, find_span(self.syntax.having))
+        self._check_grouping([*shown, *([having] if having else [])], group_by, outputs)
         self._check_slides(group_by)
         select = Select(
             sources=self.block.sources,
@@ -200,7 +217,27 @@ class _SelectBinder:
             sequence=SequenceClause(self.syntax.sequence) if self.syntax.sequence else None,
         )
         check_frames(select, self.ranks.frames, self.origin)
+        if has_sets(self.syntax.group_by):
+            return self._bind_sets(select, items, keys)
+        select = resolve_grouping(select) if group_by is not None else select
         return push_rank_limits(self._take_top(self._rank(select, qualify), items, keys))
+
+    def _bind_sets(self, select: Select, items: tuple[SelectItem, ...], keys: tuple[SortKey, ...]) -> QueryBody:
+        """GROUPING SETS, ROLLUP and CUBE: the groups of all sets, then DISTINCT and ORDER BY ... LIMIT over them."""
+        nodes = self.syntax.group_by or ()
+        if self.ranks.calls:
+            advice = "group in a subquery of FROM, and rank its rows"
+            raise self.origin.unsupported_error("window function with GROUPING SETS", find_span(nodes[0]), advice)
+        sets = [[self._keys_by_node[id(node)] for node in chosen] for chosen in list_sets(nodes)]
+        if len(sets) > MAX_SETS:
+            message = f"GROUP BY has {len(sets)} sets of keys; a query can have {MAX_SETS}"
+            raise self.origin.error("TOO_MANY_GROUPING_SETS", message, find_span(nodes[0]))
+        body = expand_sets(replace(select, distinct=False), sets)
+        if not select.distinct and self.syntax.top is None:
+            return body
+        columns = tuple(SelectItem(item.name, Column(TOP_ALIAS, item.name, item.expr.type)) for item in items)
+        whole = Select((Source(TOP_ALIAS, Subquery("groups", body), CURRENT),), (), columns, select.distinct)
+        return push_rank_limits(self._take_top(whole, items, keys, whole=True))
 
     # ── WHERE, and subqueries ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,7 +286,7 @@ class _SelectBinder:
                 raise self.origin.unsupported_error("SLIDE with a subquery", written.window.span, instead)
 
     def _has_aggregate_call(self, node: exp.Expr) -> bool:
-        names = (*AGGREGATES, *AGGREGATE_SYNONYMS, *self.user_defined.aggregates)
+        names = (*NAMED_AGGREGATES, *AGGREGATE_SYNONYMS, *self.user_defined.aggregates)
         return any(
             call.name.casefold() in names and not isinstance(call.parent, exp.Window)
             for call in node.find_all(exp.Anonymous)
@@ -313,7 +350,7 @@ class _SelectBinder:
             return None
         binder = ExpressionBinder(self.scope, self.user_defined, "GROUP BY", aliases)
         keys: list[Expr] = []
-        for node in self.syntax.group_by:
+        for node in list_key_nodes(self.syntax.group_by):
             key = binder.bind(node)
             if isinstance(key, Literal) and isinstance(node, exp.Literal) and isinstance(key.value, int):
                 if not 1 <= key.value <= len(items):
@@ -324,6 +361,7 @@ class _SelectBinder:
                 message = "GROUP BY names an aggregate; group by the columns that it is computed from"
                 raise self.origin.error("AGGREGATE_NOT_ALLOWED", message, find_span(node))
             keys.append(key)
+            self._keys_by_node[id(node)] = key
         return tuple(dict.fromkeys(keys))
 
     def _bind_having(self, aliases: dict[str, Expr]) -> Expr | None:
@@ -418,6 +456,14 @@ class _SelectBinder:
             if not isinstance(written.this, exp.Star) and self.scope.find(written) == column:
                 return find_span(written)
         return find_span(node)
+
+    def _check_grouping(
+        self, exprs: Sequence[Expr], group_by: tuple[Expr, ...] | None, outputs: list[OutputColumn]
+    ) -> None:
+        for call in find_grouping_calls(exprs):
+            if group_by is None or any(arg not in group_by for arg in call.args):
+                message = "GROUPING takes keys of GROUP BY"
+                raise self.origin.error("GROUPING_WITHOUT_KEY", message, find_span(outputs[0].node))
 
     def _check_slides(self, group_by: tuple[Expr, ...] | None) -> None:
         slide: int | None = None

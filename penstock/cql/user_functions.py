@@ -10,9 +10,20 @@ import pyarrow as pa
 from penstock.cql import advice
 from penstock.cql.types import KNOWN_TYPES, canonicalize_type, to_arrow_type
 from penstock.errors import QueryError
-from penstock.expr import AGGREGATE_SYNONYMS, AGGREGATES, NAMED_FUNCTIONS, UserFunction
+from penstock.expr import AGGREGATE_SYNONYMS, NAMED_AGGREGATES, NAMED_FUNCTIONS, UserFunction
 
-BUILT_IN = frozenset({*AGGREGATES, *AGGREGATE_SYNONYMS, *NAMED_FUNCTIONS, *advice.FUNCTIONS, "cast", "try_cast"})
+BUILT_IN = frozenset(
+    {
+        *NAMED_AGGREGATES,
+        *AGGREGATE_SYNONYMS,
+        *NAMED_FUNCTIONS,
+        *advice.FUNCTIONS,
+        "cast",
+        "try_cast",
+        "grouping",
+        "grouping_id",
+    }
+)
 """The names that CQL has a meaning for, or an advice."""
 
 FunctionSpec = tuple[Callable[..., Any], str | pa.DataType]

@@ -1,6 +1,12 @@
 """Typed expressions: nodes, the registries of functions and aggregates, vectorised evaluation and SQL text."""
 
-from penstock.expr.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BOOLEAN_AGGREGATES, AggregateFunction
+from penstock.expr.aggregates import (
+    AGGREGATE_SYNONYMS,
+    AGGREGATES,
+    BOOLEAN_AGGREGATES,
+    NAMED_AGGREGATES,
+    AggregateFunction,
+)
 from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.function import Function
@@ -48,6 +54,7 @@ __all__ = [
     "INT",
     "INTERVAL",
     "MAX_PRECISION",
+    "NAMED_AGGREGATES",
     "NAMED_FUNCTIONS",
     "NULL",
     "ROW_NUMBER",

@@ -69,12 +69,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """COUNT, SUM, AVG, MIN, MAX or a user-defined aggregate. `args` is empty for COUNT(*)."""
+    """A built-in or user-defined aggregate. `args` is empty for COUNT(*)."""
 
     function: str
     args: tuple[Expr, ...]
     distinct: bool
     type: pa.DataType
+    parameters: tuple[Any, ...] = ()
+    """The fraction of a percentile; the separator of a list; then how its values, or each of its terms, are sorted."""
 
 
 Expr = Column | Literal | Call | Aggregate
@@ -115,9 +117,6 @@ def split_conjuncts(expr: Expr) -> tuple[Expr, ...]:
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """The expression with `change` applied to every node, children first."""
-    if isinstance(expr, Call):
+    if isinstance(expr, (Call, Aggregate)):
         expr = replace(expr, args=tuple(rewrite(arg, change) for arg in expr.args))
-    elif isinstance(expr, Aggregate):
-        args = tuple(rewrite(arg, change) for arg in expr.args)
-        expr = Aggregate(expr.function, args, expr.distinct, expr.type)
     return change(expr)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import UnsupportedError
+from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.cast import try_cast
 from penstock.expr.convert import to_ticks
 from penstock.expr.functions import get_function
@@ -52,9 +53,27 @@ def _format_expr(expr: Expr) -> TextWithPrecedence:
         text = _format_literal(expr)
         return text, SIGN if text.startswith("-") else ATOM
     if isinstance(expr, Aggregate):
-        listed = ", ".join(map(to_sql, expr.args)) or "*"
-        return f"{expr.function}({'DISTINCT ' * expr.distinct}{listed})", ATOM
+        return _format_aggregate(expr), ATOM
     return _format_call(expr)
+
+
+def _format_aggregate(expr: Aggregate) -> str:
+    form = AGGREGATES[expr.function].form if expr.function in AGGREGATES else "plain"
+    distinct = "DISTINCT " * expr.distinct
+    if form == "percentile":
+        fraction, descending = expr.parameters
+        order = f"{to_sql(expr.args[0])}{' DESC' * descending}"
+        return f"{expr.function}({distinct}{fraction}) WITHIN GROUP (ORDER BY {order})"
+    if form == "list":
+        separator, *terms = expr.parameters
+        keys = ", ".join(
+            f"{to_sql(arg)}{' DESC' * descending} NULLS {'FIRST' if nulls_first else 'LAST'}"
+            for arg, (descending, nulls_first) in zip(expr.args[1:], terms, strict=True)
+        )
+        order = f" ORDER BY {keys}" if keys else ""
+        return f"{expr.function}({distinct}{to_sql(expr.args[0])}, {_format_string(separator)}{order})"
+    shown = expr.args[:1] if form == "by_time" else expr.args
+    return f"{expr.function}({distinct}{', '.join(map(to_sql, shown)) or '*'})"
 
 
 def _format_call(call: Call) -> TextWithPrecedence:

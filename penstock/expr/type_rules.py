@@ -140,6 +140,24 @@ def type_average(name: str, args: Sequence[Expr]) -> Signature | Mismatch:
     return total if isinstance(total, Mismatch) else Signature(total.arguments, DOUBLE)
 
 
+def type_deviation(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """Variances and percentiles: computed in doubles."""
+    (arg,) = args
+    return Signature((DOUBLE,), DOUBLE) if is_numeric(arg.type) else Mismatch((0,))
+
+
+def type_choice(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """The first argument, of the row that the others choose."""
+    return Signature(tuple(arg.type for arg in args), args[0].type)
+
+
+def type_text_list(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """Texts, and the terms that order them."""
+    if args[0].type != STRING:
+        return Mismatch((0,))
+    return Signature(tuple(arg.type for arg in args), STRING)
+
+
 def _widen_number(type_: pa.DataType) -> pa.DataType:
     return {"integer": INT, "float": DOUBLE}.get(classify_type(type_), type_)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.testing.interval_operators import to_identity
-from penstock.testing.row_evaluator import to_plain
+from penstock.testing.row_evaluator import to_identity, to_plain
 
 MAX_SHOWN_ROWS = 5
 

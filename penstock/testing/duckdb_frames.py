@@ -40,7 +40,7 @@ def _format_window(window: FrameWindow, ties: list[str]) -> str:
 def _format_function(function: FrameFunction, window: str, order: str) -> str:
     if isinstance(function.value, Aggregate):
         arguments = [quote(arg.name) for arg in function.value.args if isinstance(arg, Column)]
-        called = format_aggregate(function.value, arguments[0] if arguments else None)
+        called = format_aggregate(function.value, arguments)
         return _CALL.sub(rf"\1 OVER {window}", called)
     assert isinstance(function.value, Column)
     values = f"list({quote(function.value.name)} ORDER BY {order}) OVER {window}"

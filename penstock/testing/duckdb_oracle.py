@@ -277,7 +277,7 @@ class _DuckDBOracle:
             if node in keys:
                 return f"first(k{keys.index(node)})"
             if isinstance(node, Aggregate):
-                return format_aggregate(node, f"a{arguments.index(node.args[0])}" if node.args else None)
+                return format_aggregate(node, [f"a{arguments.index(arg)}" for arg in node.args])
             raise UnsupportedError("ORACLE_EXPRESSION", f"{node} is not a key of the group")
 
         outputs = [_format_over_group(item.expr, keys, shown) for item in select.items]

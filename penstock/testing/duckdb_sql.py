@@ -7,7 +7,7 @@ numbers) are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -180,21 +180,69 @@ def _format_cast(text: str, source: pa.DataType, target: pa.DataType) -> str:
     raise _make_unsupported_error(f"CAST from {source} to {target}")
 
 
-def format_aggregate(node: Aggregate, argument: str | None) -> str:
-    """An aggregate over a column of a group. DuckDB adds doubles: exactly only if every partial sum is exact."""
-    if argument is None:
+def format_aggregate(node: Aggregate, arguments: Sequence[str]) -> str:
+    """An aggregate over columns of a group. DuckDB adds doubles: exactly only if every partial sum is exact."""
+    if not arguments:
         return "count(*)"
-    inside = f"DISTINCT {argument}" if node.distinct else argument
-    function, kind = node.function.lower(), format_duckdb_type(node.type)
+    value = arguments[0]
+    inside = f"DISTINCT {value}" if node.distinct else value
+    function, kind = node.function, format_duckdb_type(node.type)
     if function == "count":
         return f"count({inside})"
     if function in ("min", "max"):
-        return f"{function}({argument})"
+        return f"{function}({value})"
     if function == "sum":
         return f"TRY_CAST(sum({inside}) AS {kind})"
     if function == "avg":
         return f"(CAST(sum({inside}) AS DOUBLE) / NULLIF(count({inside}), 0))"
+    if function in ORDERED_FORMATS:
+        return ORDERED_FORMATS[function](node, arguments)
     raise _make_unsupported_error(f"the aggregate {node.function}")
+
+
+def _format_variance(node: Aggregate, arguments: Sequence[str]) -> str:
+    square, inside = f"{arguments[0]} * {arguments[0]}", arguments[0]
+    if node.distinct:
+        raise _make_unsupported_error("a variance of distinct values")
+    count = f"count({inside})"
+    spread = f"({count} * sum({square}) - sum({inside}) * sum({inside}))"
+    divisor = f"{count} * ({count} - 1)" if node.function.endswith("_samp") else f"{count} * {count}"
+    variance = f"({spread} / NULLIF(CAST({divisor} AS DOUBLE), 0))"
+    return f"sqrt({variance})" if node.function.startswith("stddev") else variance
+
+
+def _format_percentile(node: Aggregate, arguments: Sequence[str]) -> str:
+    fraction, descending = node.parameters
+    if node.distinct:
+        raise _make_unsupported_error("a percentile of distinct values")
+    order = f"ORDER BY {arguments[0]}{' DESC' * descending}"
+    return f"{node.function}({fraction}) WITHIN GROUP ({order}) FILTER (WHERE {arguments[0]} IS NOT NULL)"
+
+
+def _format_choice(node: Aggregate, arguments: Sequence[str]) -> str:
+    value, key = arguments
+    function = "first" if node.function in ("arg_min", "first") else "last"
+    known = f"{value} IS NOT NULL AND {key} IS NOT NULL"
+    return f"{function}({value} ORDER BY {key}, {value}) FILTER (WHERE {known})"
+
+
+def _format_list(node: Aggregate, arguments: Sequence[str]) -> str:
+    value, *keys = arguments
+    separator, *orders = node.parameters
+    terms = [
+        f"{key} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        for key, (descending, nulls_first) in zip(keys, orders, strict=True)
+    ]
+    quoted = "'" + separator.replace("'", "''") + "'"
+    return f"string_agg({'DISTINCT ' * node.distinct}{value}, {quoted} ORDER BY {', '.join([*terms, value])})"
+
+
+ORDERED_FORMATS: dict[str, Callable[[Aggregate, Sequence[str]], str]] = {
+    **dict.fromkeys(("var_samp", "var_pop", "stddev_samp", "stddev_pop"), _format_variance),
+    **dict.fromkeys(("percentile_cont", "percentile_disc"), _format_percentile),
+    **dict.fromkeys(("arg_min", "arg_max", "first", "last"), _format_choice),
+    "string_agg": _format_list,
+}
 
 
 def _make_unsupported_error(what: str) -> UnsupportedError:

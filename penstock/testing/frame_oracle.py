@@ -8,8 +8,9 @@ from typing import Any
 
 from penstock.cql import FramedRows, FrameFunction, FrameWindow
 from penstock.expr import Aggregate, Column
-from penstock.testing.interval_operators import FOREVER, ValidRow, compute_aggregate, to_identity
-from penstock.testing.row_evaluator import Env, to_comparison_key
+from penstock.testing.interval_operators import FOREVER, ValidRow
+from penstock.testing.row_aggregates import compute_aggregate
+from penstock.testing.row_evaluator import Env, to_comparison_key, to_identity
 
 _Row = dict[str, Any]
 

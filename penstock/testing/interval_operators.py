@@ -7,28 +7,21 @@ changes; rows of different groups are never merged.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from penstock.cql import Select
-from penstock.errors import UnsupportedError
 from penstock.expr import Aggregate, Column, Expr, rewrite, walk
+from penstock.testing.row_aggregates import compute_aggregate
 from penstock.testing.row_evaluator import (
     Env,
     Evaluator,
     Row,
     compile_expr,
-    fit_to_type,
-    to_comparison_key,
+    to_identity,
 )
-from penstock.testing.row_functions import WIDE_CONTEXT
 
 FOREVER = math.inf
 ALWAYS = -math.inf
@@ -117,11 +110,6 @@ def _round_up(at: float, slide: int) -> float:
     return at if math.isinf(at) else -(-int(at) // slide) * slide
 
 
-def to_identity(row: Iterable[Any]) -> Hashable:
-    """The key by which rows are compared: NULL equals NULL and NaN equals NaN."""
-    return tuple(None if value is None else to_comparison_key(value) for value in row)
-
-
 def evaluate_over_time(
     rows: list[ValidRow], answer: Callable[[list[ValidRow]], dict[Hashable, tuple[Any, ...]]]
 ) -> list[ValidRow]:
@@ -154,62 +142,3 @@ class _GroupExpr:
     def __call__(self, members: list[Env]) -> Any:
         results = {name: compute_aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
         return self.evaluate({**members[0], "": results})
-
-
-def compute_aggregate(node: Aggregate, members: list[Env], classes: Mapping[str, type]) -> Any:
-    """An aggregate over some rows."""
-    if not node.args:
-        return len(members)
-    if node.function in classes:
-        return _compute_user_aggregate(node, members, classes[node.function])
-    argument = compile_expr(node.args[0])
-    inputs = [value for env in members if (value := argument(env)) is not None]
-    if node.distinct:
-        inputs = list({to_comparison_key(value): value for value in inputs}.values())
-    function = node.function.lower()
-    if function == "count":
-        return len(inputs)
-    if not inputs:
-        return None
-    if function in ("min", "max"):
-        return (min if function == "min" else max)(inputs, key=to_comparison_key)
-    if function == "sum":
-        return fit_to_type(sum_exactly(inputs), node.type)
-    if function == "avg":
-        total = sum_exactly(inputs)
-        if isinstance(total, Decimal):
-            total = fit_to_type(total, pa.decimal128(38, node.args[0].type.scale))
-        return None if total is None else float(total) / len(inputs)
-    raise UnsupportedError("ORACLE_AGGREGATE", f"the oracle does not know the aggregate {node.function}")
-
-
-def sum_exactly(inputs: list[Any]) -> Any:
-    """The sum, which does not depend on the order: doubles are added exactly and rounded once."""
-    if isinstance(inputs[0], Decimal):
-        return functools.reduce(WIDE_CONTEXT.add, inputs)
-    if not isinstance(inputs[0], float):
-        return sum(inputs)
-    special = [value for value in inputs if not math.isfinite(value)]
-    if special:
-        return sum(special)
-    total = sum(map(Fraction, inputs))
-    try:
-        return float(total)
-    except OverflowError:
-        return math.inf if total > 0 else -math.inf
-
-
-def _compute_user_aggregate(node: Aggregate, members: list[Env], cls: type) -> Any:
-    arguments = [compile_expr(arg) for arg in node.args]
-    rows = [tuple(argument(env) for argument in arguments) for env in members]
-    rows = [row for row in rows if None not in row]
-    if node.distinct:
-        rows = list({to_identity(row): row for row in rows}.values())
-    if not rows:
-        return None
-    made: Any = cls()
-    if hasattr(made, "initialise"):
-        made.initialise()
-    for row in rows:
-        made.iterate(*row)
-    return made.terminate()

@@ -78,12 +78,18 @@ class QueryWriter(ClosingWriter):
             f"MAX({value}) FILTER (WHERE {condition})", f"MIN({self._write_expression(source)})",
             f"CASE WHEN COUNT(*) > 1 THEN MIN({value}) ELSE MAX({key}) END", f"COALESCE(MAX({value}), -1)",
             f"COUNT(DISTINCT {value}) FILTER (WHERE {condition})",
+            f"PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY {value})",
         ))  # fmt: skip
         having = rng.choice(("", "", f" HAVING MAX({value}) > 0", f" HAVING COUNT(DISTINCT {value}) < 3"))
         where = self._write_where(source)
         if rng.random() < 0.3:
             key = self._write_expression(source)
             call = call if "CASE" not in call else "COUNT(*)"
+        if rng.random() < 0.15:  # SQL has a total of no rows, which a continuous query does not report
+            sets = rng.choice((f"ROLLUP({key})", f"GROUPING SETS (({key}), ())", f"CUBE({key}), {key}"))
+            shown = rng.choice((key, f"GROUPING({key})"))
+            total = f"SELECT {shown} AS k, {call} AS n FROM {source.text}{where} GROUP BY {sets}"
+            return f"{total} HAVING COUNT(*) > 0"
         return f"SELECT {key} AS k, {call} AS n FROM {source.text}{where} GROUP BY {key}{having}"
 
     def _write_select(self, source: RelationText, words: str = "") -> str:

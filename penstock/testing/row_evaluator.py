@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
@@ -60,6 +60,11 @@ def from_plain(plain: Sequence[Any], kind: pa.DataType) -> Any:
 def to_comparison_key(value: Any) -> Any:
     """The key of a value in comparisons: NaN is one value, greater than all others; NULL has no key."""
     return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def to_identity(row: Iterable[Any]) -> Hashable:
+    """The key by which rows are compared: NULL equals NULL and NaN equals NaN."""
+    return tuple(None if value is None else to_comparison_key(value) for value in row)
 
 
 def compile_expr(expr: Expr) -> Evaluator:

@@ -9,8 +9,8 @@ from typing import Any
 from penstock.cql import FramedRows, RankedRows, RowTransform, Stream, WindowedRows
 from penstock.errors import UnsupportedError
 from penstock.testing.frame_oracle import compute_frames
-from penstock.testing.interval_operators import ValidRow, evaluate_over_time, to_identity
-from penstock.testing.row_evaluator import to_comparison_key
+from penstock.testing.interval_operators import ValidRow, evaluate_over_time
+from penstock.testing.row_evaluator import to_comparison_key, to_identity
 
 _Row = dict[str, Any]
 

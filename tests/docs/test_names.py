@@ -13,7 +13,7 @@ import typer
 from doc_blocks import COMMENT, ROOT, list_pages
 
 from penstock.cli import app
-from penstock.expr import AGGREGATE_SYNONYMS, NAMED_FUNCTIONS
+from penstock.expr import AGGREGATE_SYNONYMS, NAMED_AGGREGATES, NAMED_FUNCTIONS
 
 PAGES = [path for path in list_pages() if path.name != "CHANGELOG.md"]  # the changelog also has former names
 BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -55,7 +55,11 @@ def test_tests_exist() -> None:
 def test_conditions_exist() -> None:
     sources = read_sources("penstock") + read_sources("tests")
     assert not find_missing(
-        lambda name: name in OF_SPARK or name.casefold() in (*NAMED_FUNCTIONS, *AGGREGATE_SYNONYMS) or name in sources,
+        lambda name: (
+            name in OF_SPARK
+            or name.casefold() in (*NAMED_FUNCTIONS, *NAMED_AGGREGATES, *AGGREGATE_SYNONYMS)
+            or name in sources
+        ),
         r"^[A-Z]+(?:_[A-Z]+)+$",
     )
 

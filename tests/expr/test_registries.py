@@ -22,6 +22,7 @@ from penstock.expr import (
 from penstock.expr.type_rules import refuse_call, type_signed
 from penstock.ops.aggregate.accumulators import ACCUMULATORS, make_accumulator
 from penstock.state import SHIPPED
+from penstock.testing.row_aggregates import AGGREGATE_MEANINGS
 from penstock.testing.row_evaluator import ARITHMETIC, NULL_AWARE
 from penstock.testing.row_functions import ROW_FUNCTIONS, TYPED_ROW_FUNCTIONS
 
@@ -29,8 +30,12 @@ from penstock.testing.row_functions import ROW_FUNCTIONS, TYPED_ROW_FUNCTIONS
 def test_every_aggregate_has_an_accumulator() -> None:
     assert ACCUMULATORS.keys() == AGGREGATES.keys()
     for name in AGGREGATES:
-        made = make_accumulator(Aggregate(name, (Column("s", "x", INT),), False, INT), SHIPPED)
+        argument = Column("s", "x", INT)
+        count = max(AGGREGATES[name].arity, AGGREGATES[name].required)
+        parameters = {"percentile": (0.5, False), "list": ("",)}.get(AGGREGATES[name].form, ())
+        made = make_accumulator(Aggregate(name, (argument,) * count, False, INT, parameters), SHIPPED)
         assert callable(made.apply)
+    assert {"count", *AGGREGATE_MEANINGS} == AGGREGATES.keys()
 
 
 def test_entries_are_found_under_their_names() -> None:

@@ -17,7 +17,7 @@ from penstock.ops.aggregate.accumulators import make_accumulator
 from penstock.ops.kernels import compute_sequence_limits, limbs_to_double
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
 from penstock.state import Maintenance
-from penstock.testing.interval_operators import sum_exactly
+from penstock.testing.row_aggregates import sum_exactly
 from penstock.testing.row_evaluator import to_comparison_key, to_plain
 
 
@@ -113,7 +113,7 @@ def check_batch(made, function, type_, changes, members) -> None:  # type: ignor
     signs = np.array([s for _, _, s, _ in changes], np.int8)[at.order]
     column = pa.array([v for _, _, _, v in changes], pa.int32() if type_ == pa.date32() else type_)
     column = column.cast(type_).take(pa.array(at.order))
-    out = to_plain(made.apply(at, signs, column, 3))
+    out = to_plain(made.apply(at, signs, [column], 3))
     for code, time, first, got in zip(at.codes, at.times, at.first, out, strict=True):
         now = Counter(map(key_of, before[code]))
         plain = {key_of(v): v for v in before[code]}

@@ -9,6 +9,7 @@ order. Cost: O(log n) a change, amortised; Python only for each new distinct tex
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +158,8 @@ class ExtremeAccumulator:
         self._owner: I64 = np.full(capacity, NONE, np.int64)
         self._pool: I64 = np.array([NONE, 0], np.int64)
 
-    def apply(self, at: ChangePoints, weights: I8, values: pa.Array, bound: int) -> pa.Array:
+    def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], bound: int) -> pa.Array:
+        (values,) = columns
         weights = zero_null_weights(weights, values)
         encoded = self._encoder.encode(values)
         if encoded.relabeling is not None:

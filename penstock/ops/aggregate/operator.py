@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr import INT, Aggregate, Column, FunctionError, compute_mask, evaluate
+from penstock.expr import AGGREGATES, INT, Aggregate, Column, FunctionError, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
 from penstock.ops.aggregate.user import AggregateError, UserAggregate, make_aggregate_error
 from penstock.ops.evaluation import make_evaluation_error
@@ -73,6 +73,13 @@ class _DistinctWeights:
         self._groups.recycle(self._counts)
 
 
+def _count_required(aggregate: Aggregate, classes: Mapping[str, type]) -> int:
+    """How many arguments must not be NULL: rows with a NULL in one of the first of them are ignored."""
+    if aggregate.function not in classes:
+        return AGGREGATES[aggregate.function].required
+    return 0 if getattr(classes[aggregate.function], "nulls", False) else len(aggregate.args)
+
+
 class AggregateFunction:
     """One aggregate over groups whose rows come and go. `columns` are the names of its arguments."""
 
@@ -80,6 +87,7 @@ class AggregateFunction:
         self, aggregate: Aggregate, columns: Sequence[str], classes: Mapping[str, type], maintenance: Maintenance
     ) -> None:
         self.columns = list(columns)
+        self._required = _count_required(aggregate, classes)
         self._distinct = (
             _DistinctWeights([arg.type for arg in aggregate.args], maintenance) if aggregate.distinct else None
         )
@@ -94,7 +102,7 @@ class AggregateFunction:
         columns = [changes.columns[name] for name in self.columns]
         weights: I8 = changes.signs
         names: I64 | I32 = changes.numbers
-        for column in columns:
+        for column in columns[: self._required]:
             weights = zero_null_weights(weights, column)
         if self._distinct is not None:
             codes = np.repeat(at.codes, np.diff(at.ends, prepend=0))
@@ -102,7 +110,7 @@ class AggregateFunction:
             weights, names = self._distinct.filter_weights(codes, weights, columns)
         if isinstance(self._accumulator, UserAggregate):
             return self._accumulator.apply(at, weights, columns, names)
-        return self._accumulator.apply(at, weights, columns[0], bound)
+        return self._accumulator.apply(at, weights, columns, bound)
 
 
 class _GroupedAggregation:

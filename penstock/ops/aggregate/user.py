@@ -5,7 +5,8 @@ class has `iterate(*arguments)`, `terminate()` and, optionally, `initialise` and
 object of its own, which is deleted when the group has lost all of its rows. `initialise` is called once before the
 first row; if it takes arguments, it is called with the first row instead of `iterate`. Without `remove`, a group that
 lost rows is computed again from the rows it has, in the order in which they came. Rows with a NULL argument are
-ignored; without other rows the result is NULL. An exception of the class stops its query and no other.
+ignored, unless the class has `nulls = True`; without other rows the result is NULL. An exception of the class stops its
+query and no other.
 State: an object a group; without `remove` also the arguments of its rows. Cost: Python per row.
 """
 

@@ -15,13 +15,13 @@ from penstock.ops.protocol import I8
 from penstock.state import I32, I64, NONE, compile_kernel
 
 ROW_NUMBER, RANK, DENSE_RANK = 0, 1, 2
-_DEPTH = 1024  # of the stack of a walk; the depth of a treap with 2**40 rows is below 200
+DEPTH = 1024  # of the stack of a walk; the depth of a treap with 2**40 rows is below 200
 
 Table = NDArray[np.int64]
 
 
 @compile_kernel
-def _compare(words: Table, width: int, a: int, b: int) -> int:
+def compare_words(words: Table, width: int, a: int, b: int) -> int:
     """-1, 0 or 1: how the first words of two rows compare."""
     for j in range(width):
         if words[a, j] != words[b, j]:
@@ -32,12 +32,12 @@ def _compare(words: Table, width: int, a: int, b: int) -> int:
 @compile_kernel
 def _is_before(words: Table, a: int, b: int) -> bool:
     """Whether a row comes before another; rows with equal words are ordered by slot."""
-    found = _compare(words, words.shape[1], a, b)
+    found = compare_words(words, words.shape[1], a, b)
     return found < 0 or (found == 0 and a < b)
 
 
 @compile_kernel
-def _get_size(node: int, size: I64) -> int:
+def get_size(node: int, size: I64) -> int:
     return 0 if node < 0 else size[node]
 
 
@@ -50,7 +50,7 @@ def _compute_priority(slot: int) -> int:
 
 
 @compile_kernel
-def _insert(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -> int:
+def insert_node(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -> int:
     """The treap with one more row."""
     mine, at, parent = _compute_priority(x), root, NONE
     goes_left = False
@@ -60,7 +60,7 @@ def _insert(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -
         at = left[at] if goes_left else right[at]
     left[x], right[x] = NONE, NONE
     before, after, depth = x, x, 0
-    path = np.empty(_DEPTH, np.int64)
+    path = np.empty(DEPTH, np.int64)
     while at >= 0:  # split what is below: rows before x to the left, the others to the right
         path[depth] = at
         depth += 1
@@ -81,8 +81,8 @@ def _insert(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -
     if after != x:
         left[after] = NONE
     for i in range(depth - 1, -1, -1):
-        size[path[i]] = 1 + _get_size(left[path[i]], size) + _get_size(right[path[i]], size)
-    size[x] = 1 + _get_size(left[x], size) + _get_size(right[x], size)
+        size[path[i]] = 1 + get_size(left[path[i]], size) + get_size(right[path[i]], size)
+    size[x] = 1 + get_size(left[x], size) + get_size(right[x], size)
     if parent < 0:
         return x
     if goes_left:
@@ -121,7 +121,7 @@ def _merge(a: int, b: int, left: I64, right: I64, size: I64) -> int:
 
 
 @compile_kernel
-def _remove(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -> int:
+def remove_node(root: int, x: int, words: Table, left: I64, right: I64, size: I64) -> int:
     """The treap without a row that it has."""
     at, parent = root, NONE
     goes_left = False
@@ -144,9 +144,9 @@ def _count_before(root: int, x: int, words: Table, width: int, left: I64, right:
     """How many rows come before a row; if `width` is not negative, rows whose first words are smaller."""
     at, found = root, 0
     while at >= 0:
-        smaller = _is_before(words, at, x) if width < 0 else _compare(words, width, at, x) < 0
+        smaller = _is_before(words, at, x) if width < 0 else compare_words(words, width, at, x) < 0
         if smaller:
-            found += 1 + _get_size(left[at], size)
+            found += 1 + get_size(left[at], size)
             at = right[at]
         else:
             at = left[at]
@@ -159,7 +159,7 @@ def _list_top(
     words: Table, left: I64, right: I64, point: int, sign: int, out: Table, filled: int,
 ) -> int:  # fmt: skip
     """Write the rows whose rank is above `offset` and at most `limit` (if it is not negative), in their order."""
-    stack = np.empty(_DEPTH, np.int64)
+    stack = np.empty(DEPTH, np.int64)
     depth, at, place, rank, before, copy = 0, root, 0, 0, NONE, -1
     while at >= 0 or depth > 0:
         while at >= 0:
@@ -171,12 +171,12 @@ def _list_top(
         place += 1
         if function == ROW_NUMBER:
             rank = place
-        elif before < 0 or _compare(words, order_width, before, at) != 0:
+        elif before < 0 or compare_words(words, order_width, before, at) != 0:
             rank = place if function == RANK else rank + 1
         if 0 <= limit < rank:
             break
         if rank > offset:
-            same = place > offset + 1 and _compare(words, words.shape[1], before, at) == 0
+            same = place > offset + 1 and compare_words(words, words.shape[1], before, at) == 0
             copy = copy + 1 if same and copy >= 0 else 0
             out[filled, 0], out[filled, 1], out[filled, 2], out[filled, 3], out[filled, 4] = point, sign, at, rank, copy
             filled += 1
@@ -213,9 +213,9 @@ def rank_changes(
                         roots[code], function, order_width, offset, limit, words, left, right, p, -1, out, filled
                     )
             if signs[at] > 0:
-                roots[code] = _insert(roots[code], x, words, left, right, size)
+                roots[code] = insert_node(roots[code], x, words, left, right, size)
             else:
-                roots[code] = _remove(roots[code], x, words, left, right, size)
+                roots[code] = remove_node(roots[code], x, words, left, right, size)
             at += 1
         if touched:
             out = _reserve(out, filled, _count_top(roots[code], function, limit, size))
@@ -226,7 +226,7 @@ def rank_changes(
 @compile_kernel
 def _count_top(root: int, function: int, limit: int, size: I64) -> int:
     """At most how many rows the top has."""
-    rows: int = _get_size(root, size)
+    rows: int = get_size(root, size)
     return min(rows, limit) if function == ROW_NUMBER and limit >= 0 else rows
 
 

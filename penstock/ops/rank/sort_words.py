@@ -48,6 +48,10 @@ class SortWords:
             out[:, 2 * place + 1] = np.where(known, encoded.words ^ flip, 0)
         return out
 
+    def decode_last(self, words: NDArray[np.int64], known: Mask) -> pa.Array:
+        """The values of the last column of rows, where they are known; it is ascending and without NULLs."""
+        return self._encoders[-1].decode(words[:, -1], known)
+
     def recycle(self, stored: NDArray[np.int64], used: Mask, count: int) -> None:
         """Forget texts and decimals that no row has, if there are many of them; `count` rows are used."""
         most = self._maintenance.regrowth * count + self._maintenance.compact_rows
