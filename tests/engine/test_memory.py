@@ -253,7 +253,11 @@ def test_hot_key_is_delivered_in_chunks(block: int) -> None:
 
 
 def test_function_that_raises_gets_all_chunks() -> None:
-    engine = make_engine(maintenance=SMALLEST)
+    engine = ps.Engine(warn=False, maintenance=SMALLEST)
+    for name in "ABC":
+        engine.stream(name, SCHEMA, time="ts")
+    windows = ", ".join(f"{name} [RANGE 9999]" for name in "ABC")
+    engine.query("q", f"SELECT A.ts AS a FROM {windows} WHERE A.k = B.k AND B.k = C.k")
     calls: list[int] = []
 
     def fail(rows: pa.Table) -> None:
@@ -262,10 +266,8 @@ def test_function_that_raises_gets_all_chunks() -> None:
 
     engine.subscribe("q", fail)
     with pytest.raises(QueryError, match="SUBSCRIBER_FAILED"):
-        push_hot_key(engine, 5)
-    expected = make_engine()
-    count = expected.push({name: {"ts": np.arange(5), "k": np.zeros(5, int), "t": ["x"] * 5} for name in "ABC"})
-    assert sum(calls) == count["q"].num_rows
+        engine.push({name: {"ts": np.arange(30), "k": np.zeros(30, int), "t": ["x"] * 30} for name in "ABC"})
+    assert sum(calls) == 30**3
     assert len(calls) > 1
 
 
