@@ -266,7 +266,7 @@ class Engine(DeclaringEngine, ReadableEngine, TunableEngine, ServedEngine):
 
         The function gets tables with at least one row and at most 262,144, during the push that finds them. It must not
         call this engine. If it raises, the push is complete and raises SUBSCRIBER_FAILED. `close` of the subscription
-        ends it. If all queries of a join are subscribed to, a push holds few of its results at a time.
+        ends it. A push holds few results of a join at a time if all its queries are subscribed to; see docs/limits.md.
         A snapshot does not contain subscriptions.
 
         >>> with eng.subscribe("pairs", lambda rows: print(rows.to_pylist())):

@@ -9,6 +9,7 @@ tables are delivered, then the push raises SUBSCRIBER_FAILED.
 
 Functions get tables of at most `CHUNK_ROWS` rows. If all queries that read the matches of a join have functions, they
 get their results during the push, as soon as a block of matches is there, so that a push holds few of them at a time.
+Queries that test matches on their own (other windows, more predicates) write their rows to a buffer instead.
 All other results are delivered after the change is complete. If a push fails half-way, the engine must be restored and
 the push repeated: what it delivered before comes again.
 """
