@@ -53,6 +53,7 @@ from penstock.ops import (
     SessionOperator,
     SetOperationOperator,
     SlidingAggregateOperator,
+    TimedOuterJoinOperator,
     UnionOperator,
     ViewOperator,
     ViewReaderOperator,
@@ -77,6 +78,7 @@ from penstock.plan import (
     UnionPart,
     ViewPart,
     WindowPart,
+    count_readers,
     derive_requirement,
     is_append_only,
 )
@@ -185,7 +187,7 @@ class Compiler:
             case DifferencePart():
                 return self._compile_inserts(self._compile_difference(part), mode)
             case OuterJoinPart():
-                return self._compile_inserts(self._compile_outer_join(part), mode)
+                return self._compile_outer_join(part, mode)
             case FinalRowsPart():
                 return self._compile_final_rows(part)
             case SetOperationPart():
@@ -197,13 +199,13 @@ class Compiler:
             case ProjectPart() | RelationPart() | FramePart() if is_append_only(part):
                 return self._compile_appends(part, mode)
             case ProjectPart():
-                return self._compile_inserts(self._compile_projection(part), mode)
+                return self._compile_projection(part, mode)
             case RankPart():
                 return self._compile_inserts(self._compile_rank(part), mode)
             case WindowPart():
                 return self._compile_inserts(self._compile_window(part), mode)
             case RelationPart():
-                return self._compile_inserts(self._compile_relation(part), mode)
+                return self._compile_relation(part, mode)
             case ViewPart():
                 return self._compile_inserts(self._compile_view_reader(part), mode)
         raise InternalError("UNKNOWN_PART", f"the compiler has no operator for a {type(part).__name__}")
@@ -244,12 +246,20 @@ class Compiler:
             lambda id_, arcs, outlet: SetOperationOperator(id_, arcs, outlet, kind, columns, self.maintenance),
         )
 
-    def _compile_outer_join(self, part: OuterJoinPart) -> ReadablePart:
-        return self._append_operator(
-            f"{part.kind} join",
-            [self._compile_part(each, CHANGES) for each in part.inputs],
-            lambda id_, arcs, outlet: OuterJoinOperator(id_, arcs, outlet, part, self.maintenance),
+    def _compile_outer_join(self, part: OuterJoinPart, mode: OutputMode) -> ReadablePart:
+        name = f"{part.kind} join"
+        if part.has_known_ends:
+            timed = OutputMode(ends=mode.ends, whole=True, end_times=True)
+            return self._append_operator(
+                name,
+                [self._compile_part(each, timed) for each in part.inputs],
+                lambda id_, arcs, outlet: TimedOuterJoinOperator(id_, arcs, outlet, part, emits_ends=mode.ends),
+            )
+        below = [self._compile_part(each, CHANGES) for each in part.inputs]
+        counted = self._append_operator(
+            name, below, lambda id_, arcs, outlet: OuterJoinOperator(id_, arcs, outlet, part, self.maintenance)
         )
+        return self._compile_inserts(counted, mode)
 
     def _compile_final_rows(self, part: FinalRowsPart) -> ReadablePart:
         return self._append_operator(
@@ -268,16 +278,18 @@ class Compiler:
 
         return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
 
-    def _compile_relation(self, part: RelationPart) -> ReadablePart:
+    def _compile_relation(self, part: RelationPart, mode: OutputMode) -> ReadablePart:
         """The relation, computed once for all parts that read it."""
+        if not mode.ends and count_readers(self.spec.plan, part) == 1:
+            return self._compile_part(part.input, mode)
         if (part, CHANGES) not in self._relations:
             self._relations[part, CHANGES] = self._compile_part(part.input, CHANGES)
-        return self._relations[part, CHANGES]
+        return self._compile_inserts(self._relations[part, CHANGES], mode)
 
-    def _compile_projection(self, part: ProjectPart) -> ReadablePart:
+    def _compile_projection(self, part: ProjectPart, mode: OutputMode) -> ReadablePart:
         return self._append_operator(
             "select",
-            [self._compile_part(part.input, CHANGES)],
+            [self._compile_part(part.input, CHANGES if mode.ends else INSERTS)],
             lambda id_, arcs, outlet: ProjectionOperator(id_, arcs[0], outlet, part.conditions, part.outputs),
         )
 
@@ -334,7 +346,7 @@ class Compiler:
         need = choice.need
         if need.common_lifetime is None or need.residuals or need.freshness_checks:
             return BufferedOutput(self._place_buffered(choice, INSERTS).outlet.open())
-        member = Member(self._make_id("join"), need, choice.renaming, emits_ends=False)
+        member = Member(self._make_id("join"), need, choice.renaming, INSERTS)
         node, join = self._place_member(choice, member)
         placed = JoinQueryPart(node, part, join, member, choice.subqueries)
         self._add_join(placed)
@@ -363,7 +375,7 @@ class Compiler:
 
     def _place_buffered(self, choice: _JoinChoice, mode: OutputMode) -> BufferedJoinPart:
         outlet = Buffer()
-        member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, emits_ends=mode.ends)
+        member = WritingMember(self._make_id("join"), choice.need, outlet, choice.renaming, mode)
         node, join = self._place_member(choice, member)
         placed = BufferedJoinPart(node, choice.request.part, join, member, choice.subqueries, outlet)
         self._add_join(placed)

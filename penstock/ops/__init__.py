@@ -35,6 +35,7 @@ from penstock.ops.outer_join import OuterJoinOperator
 from penstock.ops.projection import ProjectionOperator
 from penstock.ops.protocol import (
     CHANGES,
+    END_TIME,
     INSERTS,
     Batch,
     Changes,
@@ -58,11 +59,13 @@ from penstock.ops.source import ClockedSource, LatentSource, SourceOperator, com
 from penstock.ops.time_merge import compute_bound, find_cut, has_ready
 from penstock.ops.time_window.hopping import WindowOperator
 from penstock.ops.time_window.session import SessionOperator
+from penstock.ops.timed_outer_join import TimedOuterJoinOperator
 from penstock.ops.union import UnionOperator
 from penstock.ops.view import ViewOperator, ViewReaderOperator
 
 __all__ = [
     "CHANGES",
+    "END_TIME",
     "EVALUATION_ERRORS",
     "FAR_AHEAD",
     "INSERTS",
@@ -103,6 +106,7 @@ __all__ = [
     "SourceOperator",
     "SplitRows",
     "StreamWriter",
+    "TimedOuterJoinOperator",
     "TimerOperator",
     "UnionOperator",
     "ViewOperator",

@@ -323,3 +323,45 @@ def pick_sequence_pairs(recent: bool, right: I64, left: I64, holds: U8, mask: in
             out[right[i]] = left[i]
             if not recent:
                 used[left[i] & mask] = 1
+
+
+# ── outer joins ──────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# `covered[slot]` is the time until which a row of a preserved side has partners. `shown[slot]` says whether the row is
+# in the answer, without a partner. An event is a row that enters (+1) or leaves (-1).
+
+
+@compile_kernel
+def cover_rows(
+    numbers: I64, starts: I64, ends: I64, table: I64, first: int, base: int,
+    covered: I64, shown: U8, raised: U8, times: I64, slots: I64, signs: I8, touched: I64,
+) -> tuple[int, int]:  # fmt: skip
+    """Apply pairs in temporal order: the number of the row, and the interval of the pair. `table` has the slot of each
+    number from `first` on; slots are counted from `base`. Returns the number of events, and of slots in `touched`:
+    those that are covered longer. `raised` is zero before and after."""
+    found, count = 0, 0
+    for i in range(numbers.size):
+        place = numbers[i] - first
+        if place < 0 or place >= table.size or table[place] < base:
+            continue
+        slot = table[place] - base
+        if starts[i] > covered[slot]:
+            if not shown[slot]:
+                times[found] = covered[slot]
+                slots[found] = slot
+                signs[found] = 1
+                found += 1
+            times[found] = starts[i]
+            slots[found] = slot
+            signs[found] = -1
+            found += 1
+            shown[slot] = 0
+        if ends[i] > covered[slot]:
+            covered[slot] = ends[i]
+            if not raised[slot]:
+                raised[slot] = 1
+                touched[count] = slot
+                count += 1
+    for i in range(count):
+        raised[touched[i]] = 0
+    return found, count

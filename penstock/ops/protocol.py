@@ -22,9 +22,12 @@ import pyarrow as pa
 
 from penstock.cql import Stream
 from penstock.errors import InternalError, QueryError
+from penstock.expr import HIDDEN
 from penstock.state import I64
 
 I8 = np.ndarray[tuple[int], np.dtype[np.int8]]
+END_TIME = f"{HIDDEN}end"
+"""The column with the time at which a row will leave, of rows whose end is known when they enter."""
 
 
 @dataclass(frozen=True)
@@ -217,11 +220,13 @@ class OutputMode:
     """What an operator writes. `ends`: also rows that leave, with sign -1; `whole`: only whole instants.
 
     `current`: whether the reader asks for the current rows after a restart.
+    `end_times`: a join adds the column `END_TIME`, with the time at which a row leaves.
     """
 
     ends: bool
     whole: bool
     current: bool = True
+    end_times: bool = False
 
 
 INSERTS = OutputMode(ends=False, whole=False)

@@ -14,11 +14,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from penstock.cql import OuterJoin, Select, SelectItem, Source
+from penstock.cql import OuterJoin, Select, SelectItem, Source, Subquery
 from penstock.cql.bound import OuterJoinKind
 from penstock.expr import HIDDEN, INT, ROW_NUMBER, Column
 from penstock.plan.explain import ExplainNode
-from penstock.plan.query import Outputs, PlanPart
+from penstock.plan.query import JoinPart, Outputs, PlanPart
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,24 @@ class OuterJoinPart(PlanPart):
     def with_inputs(self, inputs: Sequence[Any]) -> Self:
         return replace(self, pairs=inputs[0], kept=tuple(inputs[1:]))
 
+    @property
+    def has_known_ends(self) -> bool:
+        """Whether the end of every pair and of every row of a preserved side is known when it enters."""
+        sources = [source for part in self.inputs if isinstance(part, JoinPart) for source in part.sources]
+        return (
+            self.kind != "semi"
+            and all(isinstance(part, JoinPart) for part in self.inputs)
+            and all(map(_has_known_end, sources))
+        )
+
     def describe(self, inputs: tuple[ExplainNode, ...]) -> ExplainNode:
         kept = ", ".join(side.alias for side in self.sides)
         what = "with a partner" if self.kind == "semi" else "without a partner"
         return ExplainNode(f"{self.kind} join", (("keeps", f"rows of {kept} {what}"),), inputs)
+
+
+def _has_known_end(source: Source) -> bool:
+    return not isinstance(source.relation, Subquery) and not source.window.counted
 
 
 JoinSources = Callable[[Select, Outputs, Mapping[str, PlanPart]], PlanPart]

@@ -338,6 +338,11 @@ def _walk(
     yield part
 
 
+def count_readers(part: PlanPart, relation: PlanPart) -> int:
+    """How many parts of a plan read a relation."""
+    return sum(each is relation or each == relation for reader in walk_parts(part) for each in reader.inputs)
+
+
 def map_parts(part: PlanPart, change: Callable[[PlanPart], PlanPart]) -> PlanPart:
     """The plan with `change` applied to every part, inputs first. A part below a group or DISTINCT keeps its type.
 

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.expr import DOUBLE, INT, Aggregate, Column
 from penstock.ops.aggregate.accumulators import make_accumulator
-from penstock.ops.kernels import compute_sequence_limits, limbs_to_double
+from penstock.ops.kernels import compute_sequence_limits, cover_rows, limbs_to_double
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
 from penstock.state import Maintenance
 from penstock.testing.row_aggregates import sum_exactly
@@ -206,3 +206,35 @@ def test_limits_by_time_stream_and_arrival() -> None:
             for (time, number), limit in zip(right, out, strict=True):
                 before = [t < time or (t == time and (tie < 0 or (tie == 0 and n < number))) for t, n in left]
                 assert limit == 7 + sum(before)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_covered_rows_equal_plain_python(seed: int) -> None:
+    """Of each row: the longest intervals without a partner that end at a pair."""
+    rng = random.Random(seed)
+    rows, count = rng.randint(1, 6), rng.randint(0, 30)
+    starts = np.array(sorted(rng.randint(1, 40) for _ in range(count)), np.int64)
+    ends = starts + np.array([rng.randint(1, 9) for _ in range(count)], np.int64)
+    numbers = np.array([rng.randint(3, 3 + rows) for _ in range(count)], np.int64)  # the last one is not known
+    table = np.append(7 + np.arange(rows), -1)
+    covered, shown, raised = np.ones(rows, np.int64), np.zeros(rows, np.uint8), np.zeros(rows, np.uint8)
+    shown[0] = rng.random() < 0.5
+    was_shown = bool(shown[0])
+    times, slots, touched = (np.empty(2 * count, np.int64) for _ in range(3))
+    signs = np.empty(2 * count, np.int8)
+    found, longer = cover_rows(numbers, starts, ends, table, 3, 7, covered, shown, raised, times, slots, signs, touched)
+    events, until = [], dict.fromkeys(range(rows), 1)
+    enters = {slot: was_shown and slot == 0 for slot in range(rows)}
+    for number, start, end in zip(numbers.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        slot = number - 3
+        if slot == rows:
+            continue
+        if start > until[slot]:
+            events += [] if enters[slot] else [(until[slot], slot, 1)]
+            events.append((start, slot, -1))
+            enters[slot] = False
+        until[slot] = max(until[slot], end)
+    assert list(zip(times[:found].tolist(), slots[:found].tolist(), signs[:found].tolist(), strict=True)) == events
+    assert covered.tolist() == list(until.values())
+    assert sorted(touched[:longer].tolist()) == [slot for slot in until if until[slot] > 1]
+    assert not raised.any()

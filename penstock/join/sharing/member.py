@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.expr import Column, compute_mask, evaluate
@@ -20,12 +21,14 @@ from penstock.join.match_batch import MatchBatch, filter_positions
 from penstock.join.sharing.interest import compute_ages, compute_ends
 from penstock.join.sharing.shared_needs import FilterGroup
 from penstock.ops import (
+    END_TIME,
     EVALUATION_ERRORS,
     Batch,
     Changes,
     Expirations,
     OperatorId,
     Outlet,
+    OutputMode,
     make_evaluation_error,
     merge_changes,
 )
@@ -36,15 +39,14 @@ from penstock.state import ALWAYS, I64, Mask, Renumbering, gather
 class Member:
     """One query's part of a join. Its rows are built when they are read."""
 
-    def __init__(
-        self, id_: OperatorId, need: JoinRequirement, renaming: Mapping[str, str], *, emits_ends: bool
-    ) -> None:
+    def __init__(self, id_: OperatorId, need: JoinRequirement, renaming: Mapping[str, str], mode: OutputMode) -> None:
         self.id = id_
         self.name = str(id_)
         self.need = need
         self.renaming = renaming
         """The join's alias for each alias of the query."""
-        self.emits_ends = emits_ends
+        self.emits_ends = mode.ends
+        self._writes_end_times = mode.end_times
         self.filter_group: FilterGroup
         self.expirations: Expirations
         self.failure: QueryError | None = None
@@ -155,6 +157,9 @@ class Member:
             for name, expr in self.need.outputs
         }
         born = matches.rows.born if places is None else gather(matches.rows.born, places)
+        if self._writes_end_times:
+            dies = self._compute_expirations(matches)
+            columns[END_TIME] = pa.array(dies if places is None else gather(dies, places))
         if not self.emits_ends:
             return Batch(born, columns)
         numbers = np.arange(self._next_number, self._next_number + count)
@@ -174,9 +179,9 @@ class WritingMember(Member):
     """A member that writes its rows to an outlet as soon as they are found."""
 
     def __init__(
-        self, id_: OperatorId, need: JoinRequirement, outlet: Outlet, renaming: Mapping[str, str], *, emits_ends: bool
+        self, id_: OperatorId, need: JoinRequirement, outlet: Outlet, renaming: Mapping[str, str], mode: OutputMode
     ) -> None:
-        super().__init__(id_, need, renaming, emits_ends=emits_ends)
+        super().__init__(id_, need, renaming, mode)
         self._outlet = outlet
 
     @property

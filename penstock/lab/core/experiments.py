@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from penstock.lab.core import memory, throughput
+from penstock.lab.core.outer_joins import measure_outer_joins
 from penstock.lab.core.reference import BatchDatabase, CompiledJoin
 from penstock.lab.core.throughput import Grid
 from penstock.lab.core.tops import measure_tops
@@ -44,7 +45,7 @@ QUICK = CoreScale(Grid(windows=(10_000, 100_000), pushes=((50, 100), (500, 50), 
 def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
     scale = scale or (QUICK if quick else FULL)
     report = Report("core", quick)
-    with show_progress("lab core", scale.grid.cases + 4) as step:
+    with show_progress("lab core", scale.grid.cases + 5) as step:
         grid_rows = list(throughput.measure(scale.grid, step))
         report.sections.append(Section("throughput", "Rows per second, windows full", grid_rows))
         report.figures["core-throughput.png"] = throughput.draw_throughput(grid_rows)
@@ -54,6 +55,8 @@ def run(quick: bool = False, scale: CoreScale | None = None) -> Report:
         _check_memory(scale, report)
         step("first 10 rows of each group")
         _check_tops(scale, report)
+        step("left join and inner join")
+        _check_outer_joins(scale, report)
         step("W3: profile")
         report.sections.append(Section("profile", "W3: functions with the most time", _profile_engine(scale)))
     return report
@@ -138,6 +141,16 @@ def _check_tops(scale: CoreScale, report: Report) -> None:
     growth = round(costs[-1] / costs[0], 2)
     name = f"cost of a change of the first 10 of {scale.tops[-1]:,} rows, of {scale.tops[0]:,} rows"
     report.checks.append(check_at_most(name, growth, 5, "times"))
+
+
+def _check_outer_joins(scale: CoreScale, report: Report) -> None:
+    """Few rows without a partner, about half of them, and most of them."""
+    keys = (scale.keys // 10, scale.keys, scale.keys * 10)
+    rows = measure_outer_joins(scale.rows // 2, keys, scale.rounds)
+    report.sections.append(Section("outer", "LEFT JOIN and the inner join in it: processor time", rows))
+    for emits in ("ISTREAM", "EMIT CHANGES"):
+        worst = max(float(row["times"]) for row in rows if row["emits"] == emits)
+        report.checks.append(check_at_most(f"left join, {emits}", worst, 2, "times the inner join"))
 
 
 def _profile_engine(scale: CoreScale, top: int = 12) -> list[ReportRow]:
