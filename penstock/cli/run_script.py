@@ -7,9 +7,10 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -94,14 +95,18 @@ class ScriptRunner:
         outcome = self._follow(run, signals)
         if outcome == "completed" and self._options.finish:
             run.finish()
-            outcome = self._follow(self._start(), signals)
+            outcome = self._follow(self._start({"once": True}), signals)
         return outcome
 
-    def _start(self) -> Run:
+    def _start(self, trigger: Mapping[str, Any] | None = None) -> Run:
+        """`trigger`: another one than that of the options.
+
+        The run that ends the streams is one micro-batch: rows that have arrived in the meantime come before the end.
+        """
         given = self._options.start
         run = self._pipe.start(
             checkpointLocation=self._checkpoint,
-            trigger=given.trigger,
+            trigger=trigger or given.trigger,
             cells=given.cells,
             adapt=given.adapt,
             evolve=given.evolve,

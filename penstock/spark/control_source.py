@@ -24,6 +24,14 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import InternalError
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # Spark 4.1: a run with this trigger is one micro-batch
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """In place of the class of later versions."""
+
+
 _NAME = "penstock_control"
 _OFFSET = "command"
 _names: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
@@ -71,13 +79,18 @@ class ControlSource(DataSource):
         return ControlReader(self.options["spool"], tuple(map(int, self.options["cells"].split(","))))
 
 
-class ControlReader(DataSourceStreamReader):
-    """Reads commands from a spool."""
+class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads commands from a spool.
+
+    A run with the trigger availableNow reads the commands that were there at its start; later ones wait for the next
+    run, as the data does.
+    """
 
     def __init__(self, spool: str, keys: tuple[int, ...]) -> None:
         self._spool = spool
         self._keys = keys
         self._last = -1
+        self._target: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names here and below
         return {_OFFSET: -1}
@@ -87,9 +100,13 @@ class ControlReader(DataSourceStreamReader):
 
         return ReadAllAvailable()
 
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = max(list_numbers(self._spool), default=-1)
+
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802
         """Spark 4.1 does not pass the present offset."""
-        self._last = max([self._last, _read_offset(start or {}), *list_numbers(self._spool)])
+        waiting = (number for number in list_numbers(self._spool) if self._target is None or number <= self._target)
+        self._last = max([self._last, _read_offset(start or {}), *waiting])
         return {_OFFSET: self._last}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

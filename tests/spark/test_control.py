@@ -69,6 +69,32 @@ def test_uncommitted_commands_are_repeated_after_restart(tmp_path: Path) -> None
         reader.partitions({"command": 7}, {"command": 8})
 
 
+def test_available_now_reads_commands_of_the_start(tmp_path: Path) -> None:
+    log = CommandLog(Folder(str(tmp_path)))
+    log.append(AdvanceStream("s", 1))
+    reader = ControlReader(str(log.spool), (7,))
+    reader.prepareForTriggerAvailableNow()
+    log.append(EndStreams())
+    assert reader.latestOffset({"command": -1}) == {"command": 1}
+    reader.commit({"command": 1})
+    assert reader.latestOffset({"command": 1}) == {"command": 1}
+    assert ControlReader(str(log.spool), (7,)).latestOffset({"command": 1}) == {"command": 2}
+
+
+def test_available_now_obeys_limits_of_sources(spark: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        write_file(tmp_path / "s" / f"{number}.parquet", pa.table({"ts": [number], "k": [1]}, schema=SCHEMA), number)
+    sink = sinks.memory()
+    pipe = ps.Pipeline(spark)
+    pipe.stream("s", read_stream(spark, SCHEMA, tmp_path / "s"), "ts")
+    pipe.query("q", "SELECT s.k FROM s [RANGE 5]", sink=sink)
+    run = pipe.start(tmp_path / "checkpoint", trigger={"availableNow": True}, cells=1)
+    run.awaitTermination()
+    commits = [path for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()]
+    assert len(commits) == (3 if spark.version >= "4.2" else 1)
+    assert sink.table().num_rows == 3
+
+
 def test_query_commands_of_an_ended_run_have_no_effect(tmp_path: Path) -> None:
     log = CommandLog(Folder(str(tmp_path)))
     for command in (SetSchedule("bfs"), AdvanceStream("s", 5), DropQuery("q")):
