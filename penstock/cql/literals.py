@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 
 from penstock.expr import DOUBLE, INT, MAX_PRECISION, STRING, Literal, classify_type
 
 _WIDE_CONTEXT = Context(prec=2 * MAX_PRECISION)
+_POINT = re.compile(r"-?(\d+\.\d*|\.\d+)")
 _BOOLEANS = {"true": True, "false": False}
 
 
 def parse_number(text: str) -> Literal | None:
-    """An integer as int64, anything with a point or an exponent as float64; None if out of range."""
+    """An integer as int64, digits with a point as a decimal, a number with an exponent as float64.
+
+    A decimal has the digits that are written; with more than 38 it is a float64. None if the number is out of range.
+    """
     if text.removeprefix("-").isdecimal():
         value = int(text) if len(text) < 30 else 2**63
         return Literal(value, INT) if -(2**63) <= value < 2**63 else None
+    if _POINT.fullmatch(text):
+        number = Decimal(text)
+        scale = -int(number.as_tuple().exponent)
+        precision = max(len(number.as_tuple().digits), scale)
+        if precision <= MAX_PRECISION:
+            return Literal(number, pa.decimal128(precision, scale))
     try:
         real = float(text)
     except ValueError:
@@ -89,7 +100,7 @@ def _to_integer(value: object) -> int | None:
 def _to_decimal(value: object, scale: int) -> Decimal | None:
     if not isinstance(value, (int, float, Decimal, str)):
         return None
-    return Decimal(str(value).strip()).quantize(Decimal(1).scaleb(-scale), context=_WIDE_CONTEXT)
+    return Decimal(str(value).strip()).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
 
 
 def _to_text(value: object) -> str:

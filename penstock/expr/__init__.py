@@ -7,6 +7,7 @@ from penstock.expr.aggregates import (
     NAMED_AGGREGATES,
     AggregateFunction,
 )
+from penstock.expr.arithmetic import divide_decimals
 from penstock.expr.cast import try_cast
 from penstock.expr.evaluate import compute_mask, evaluate
 from penstock.expr.function import Function
@@ -38,7 +39,15 @@ from penstock.expr.nodes import (
 )
 from penstock.expr.sql import quote_name, to_sql
 from penstock.expr.type_rules import Mismatch, Signature, unify
-from penstock.expr.types import MAX_PRECISION, NULL, classify_type, find_common_type, format_spark_type, is_instant
+from penstock.expr.types import (
+    MAX_PRECISION,
+    NULL,
+    classify_type,
+    find_common_type,
+    find_sum_type,
+    format_spark_type,
+    is_instant,
+)
 from penstock.expr.user_functions import FunctionError, find_argument_problem
 
 __all__ = [
@@ -76,11 +85,13 @@ __all__ = [
     "children",
     "classify_type",
     "compute_mask",
+    "divide_decimals",
     "evaluate",
     "find_aliases",
     "find_argument_problem",
     "find_columns",
     "find_common_type",
+    "find_sum_type",
     "format_spark_type",
     "get_function",
     "is_instant",

@@ -209,6 +209,11 @@ def _compute_by_row(kernels: ArithmeticKernels, args: tuple[Datum, ...], kind: p
     return pa.array([one(row) for row in zip(*columns, strict=True)], kind)
 
 
+def divide_decimals(dividend: pa.Array, divisor: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Decimals divided by integers or decimals, rounded half away from zero."""
+    return _make_decimal_kernel(DIVIDE, kind)(dividend, divisor)
+
+
 # Operators
 
 

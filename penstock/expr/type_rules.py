@@ -14,12 +14,13 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.expr.nodes import BOOL, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, Expr, Literal
 from penstock.expr.types import (
-    MAX_PRECISION,
     NULL,
     as_decimal,
     classify_type,
     find_arithmetic_type,
+    find_average_type,
     find_common_type,
+    find_sum_type,
     is_instant,
     is_numeric,
 )
@@ -127,17 +128,21 @@ def type_extreme(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
 
 
 def type_sum(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:
-    """The widest type of the argument's family."""
+    """The widest type of the argument's family; a decimal with ten digits more."""
     (arg,) = args
     if not is_numeric(arg.type):
         return Mismatch((0,))
     goal = _widen_number(arg.type)
-    return Signature((goal,), pa.decimal128(MAX_PRECISION, goal.scale) if classify_type(goal) == "decimal" else goal)
+    return Signature((goal,), find_sum_type(goal) if classify_type(goal) == "decimal" else goal)
 
 
 def type_average(name: str, args: Sequence[Expr]) -> Signature | Mismatch:
+    """A double; of decimals a decimal with four digits more."""
     total = type_sum(name, args)
-    return total if isinstance(total, Mismatch) else Signature(total.arguments, DOUBLE)
+    if isinstance(total, Mismatch):
+        return total
+    (goal,) = total.arguments
+    return Signature((goal,), find_average_type(goal) if classify_type(goal) == "decimal" else DOUBLE)
 
 
 def type_deviation(_name: str, args: Sequence[Expr]) -> Signature | Mismatch:

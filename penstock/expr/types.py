@@ -13,6 +13,7 @@ from penstock.expr.nodes import DOUBLE, INT
 
 NULL = pa.null()  # the type of a NULL literal until its context gives it another
 MAX_PRECISION = 38  # digits of a decimal
+MIN_ADJUSTED_SCALE = 6  # digits after the point of a quotient, and what is left of them in a result that is too wide
 
 TypeKind = Literal["null", "boolean", "integer", "float", "decimal", "string", "date", "timestamp", "interval"]
 
@@ -60,10 +61,10 @@ def is_instant(given: pa.DataType) -> bool:
 
 
 def as_decimal(given: pa.DataType) -> pa.DataType:
-    """The decimal that holds every value of an integer type; a decimal is itself."""
+    """The decimal that Spark gives an integer type, which holds all its values; a decimal is itself."""
     if pt.is_decimal(given):
         return given
-    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 19}[given.bit_width], 0)
+    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 20}[given.bit_width], 0)
 
 
 def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -87,17 +88,35 @@ def find_common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | Non
 
 
 def _find_common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """Beyond 38 digits the digits before the point are kept, and those after it are rounded."""
     scale = max(left.scale, right.scale)
-    return _make_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return pa.decimal128(min(whole + scale, MAX_PRECISION), min(scale, MAX_PRECISION - whole))
 
 
-def _make_decimal(precision: int, scale: int) -> pa.DataType:
-    """A decimal, or a double where no decimal is wide enough."""
-    return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else DOUBLE
+def _adjust_decimal(precision: int, scale: int) -> pa.DataType:
+    """The decimal of a result, by Spark's rule for results of more than 38 digits.
+
+    The digits before the point are kept as far as six digits after it, or all of fewer, remain.
+    """
+    if precision <= MAX_PRECISION:
+        return pa.decimal128(precision, scale)
+    whole = precision - scale
+    return pa.decimal128(MAX_PRECISION, max(MAX_PRECISION - whole, min(scale, MIN_ADJUSTED_SCALE)))
+
+
+def find_sum_type(given: pa.DataType) -> pa.DataType:
+    """The type of SUM over decimals: ten digits more."""
+    return pa.decimal128(min(given.precision + 10, MAX_PRECISION), given.scale)
+
+
+def find_average_type(given: pa.DataType) -> pa.DataType:
+    """The type of AVG over decimals: four digits more after the point."""
+    return pa.decimal128(min(given.precision + 4, MAX_PRECISION), min(given.scale + 4, MAX_PRECISION))
 
 
 def find_arithmetic_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type of `left op right` over numbers, as Arrow computes it; None if one is not a number."""
+    """The type of `left op right` over numbers, by the rules of Spark; None if one is not a number."""
     if not (is_numeric(left) and is_numeric(right)):
         return None
     kinds = {classify_type(left), classify_type(right)}
@@ -109,15 +128,15 @@ def find_arithmetic_type(op: str, left: pa.DataType, right: pa.DataType) -> pa.D
     (p1, s1), (p2, s2) = (one.precision, one.scale), (two.precision, two.scale)
     match op:
         case "*":
-            return _make_decimal(p1 + p2 + 1, s1 + s2)
+            return _adjust_decimal(p1 + p2 + 1, s1 + s2)
         case "/":
-            scale = max(4, s1 + p2 - s2 + 1)
-            return _make_decimal(p1 - s1 + s2 + scale, scale)
+            scale = max(MIN_ADJUSTED_SCALE, s1 + p2 + 1)
+            return _adjust_decimal(p1 - s1 + s2 + scale, scale)
         case "%":
             scale = max(s1, s2)
-            return _make_decimal(min(p1 - s1, p2 - s2) + scale, scale)
+            return _adjust_decimal(min(p1 - s1, p2 - s2) + scale, scale)
     scale = max(s1, s2)
-    return _make_decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
+    return _adjust_decimal(max(p1 - s1, p2 - s2) + 1 + scale, scale)
 
 
 def format_spark_type(kind: pa.DataType) -> str:

@@ -1,13 +1,14 @@
 """Expressions in DuckDB's SQL, for the oracle in `penstock.testing.duckdb_oracle`.
 
 Values are those of `penstock.testing.row_evaluator`: timestamps, durations and dates are integers. Arithmetic that
-overflows or divides by zero gives NULL. Operations that DuckDB computes in another way (decimal products, text to
-numbers) are refused.
+overflows or divides by zero gives NULL. Operations that DuckDB computes in another way (text to numbers), and those of
+decimals whose digits do not fit its widest integer, are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from inspect import signature
 from typing import Any
 
@@ -148,9 +149,49 @@ def _format_arithmetic(call: Call, args: list[str]) -> str:
 
 
 def _format_decimal_arithmetic(call: Call, args: list[str]) -> str:
-    if call.op not in ("+", "-", "neg", "abs"):
-        raise _make_unsupported_error(f"{call.op} of decimals")
+    kinds = [arg.type for arg in call.args]
+    if not all(map(pt.is_decimal, (call.type, *kinds))):
+        raise _make_unsupported_error(f"{call.op} of {', '.join(map(str, kinds))} as {call.type}")
+    if call.op in ("/", "%", "mod"):
+        return _format_decimal_quotient(call, args, kinds)
+    if call.op == "*" and sum(kind.precision for kind in kinds) > WIDEST:
+        raise _make_unsupported_error(f"a product of {kinds[0]} and {kinds[1]}")
     return f"TRY_CAST({_format_operation(call.op, args)} AS {format_duckdb_type(call.type)})"
+
+
+WIDEST = 38
+"""The digits of DuckDB's widest decimal, and of its widest integer."""
+
+
+def _format_decimal_quotient(call: Call, args: list[str], kinds: list[pa.DataType]) -> str:
+    """A quotient or a remainder, computed with integers: DuckDB divides decimals as doubles."""
+    (left, right), scale = kinds, max(kind.scale for kind in kinds)
+    divides = call.op == "/"
+    more = call.type.scale + right.scale - left.scale if divides else scale - left.scale
+    digits = left.precision + more + divides, right.precision + scale + divides
+    if more < 0 or max(digits) > WIDEST or (not divides and call.type.scale != scale):
+        raise _make_unsupported_error(f"{call.op} of {left} and {right}")
+    a = f"({count_units(args[0], left)} * {10**more}::HUGEINT)"
+    b = f"NULLIF({count_units(args[1], right)}, 0)"
+    if divides:
+        return scale_units(round_quotient(a, b), call.type)
+    return scale_units(f"({a} % ({b} * {10 ** (scale - right.scale)}::HUGEINT))", call.type)
+
+
+def count_units(text: str, kind: pa.DataType) -> str:
+    """A decimal as an integer that counts units of its last digit."""
+    return f"CAST(CAST({text} AS DECIMAL({WIDEST}, {kind.scale})) * {10**kind.scale} AS HUGEINT)"
+
+
+def round_quotient(a: str, b: str) -> str:
+    """The quotient of two integers, rounded half away from zero."""
+    return f"(sign({a}) * sign({b}) * ((2 * abs({a}) + abs({b})) // (2 * abs({b}))))"
+
+
+def scale_units(text: str, kind: pa.DataType) -> str:
+    """An integer that counts units of the last digit, as a decimal; NULL if it does not fit."""
+    unit = f"CAST('{Decimal(1).scaleb(-kind.scale):f}' AS DECIMAL({kind.scale + 1}, {kind.scale}))"
+    return f"(TRY_CAST({text} AS DECIMAL({kind.precision}, 0)) * {unit})::DECIMAL({kind.precision}, {kind.scale})"
 
 
 def _format_operation(op: str, args: list[str]) -> str:
@@ -193,6 +234,13 @@ def format_aggregate(node: Aggregate, arguments: Sequence[str]) -> str:
         return f"{function}({value})"
     if function == "sum":
         return f"TRY_CAST(sum({inside}) AS {kind})"
+    if function == "avg" and pt.is_decimal(node.type):
+        given = node.args[0].type
+        units = count_units(value, given)
+        total = f"sum({f'DISTINCT {units}' if node.distinct else units})"
+        more = node.type.scale - given.scale
+        count = f"NULLIF(count({inside}), 0)"
+        return scale_units(round_quotient(f"({total} * {10**more}::HUGEINT)", count), node.type)
     if function == "avg":
         return f"(CAST(sum({inside}) AS DOUBLE) / NULLIF(count({inside}), 0))"
     if function in ORDERED_FORMATS:

@@ -36,7 +36,9 @@ Row = tuple[Any, ...]
 def _compute_average(node: Aggregate, rows: list[Row]) -> Any:
     total = sum_exactly([row[0] for row in rows])
     if isinstance(total, Decimal):
-        total = fit_to_type(total, pa.decimal128(38, node.args[0].type.scale))
+        given = node.args[0].type
+        total = fit_to_type(total, pa.decimal128(min(given.precision + 10, 38), given.scale))
+        return None if total is None else fit_to_type(WIDE_CONTEXT.divide(total, len(rows)), node.type)
     return None if total is None else float(total) / len(rows)
 
 

@@ -18,7 +18,8 @@ from penstock.ops.kernels import compute_sequence_limits, cover_rows, limbs_to_d
 from penstock.ops.row_groups import AnswerDiffer, GroupCounts, RowGroups, find_change_points
 from penstock.state import Maintenance
 from penstock.testing.row_aggregates import sum_exactly
-from penstock.testing.row_evaluator import to_comparison_key, to_plain
+from penstock.testing.row_evaluator import fit_to_type, to_comparison_key, to_plain
+from penstock.testing.row_functions import WIDE_CONTEXT
 
 
 def floats(rng: random.Random) -> float:
@@ -50,6 +51,9 @@ DRAWS = {
 }
 
 
+MEAN = pa.decimal128(38, 6)  # of decimal(38, 2)
+
+
 def wanted(function: str, members: list[object], type_: pa.DataType) -> object:
     if function == "count":
         return len(members)
@@ -59,8 +63,10 @@ def wanted(function: str, members: list[object], type_: pa.DataType) -> object:
         return (min if function == "min" else max)(members, key=to_comparison_key)
     total = sum_exactly(members)
     if function == "avg":
-        over = isinstance(total, Decimal) and abs(total) >= Decimal(10) ** 36
-        return None if over else float(total) / len(members)
+        if not isinstance(total, Decimal):
+            return float(total) / len(members)
+        over = abs(total) >= Decimal(10) ** 36
+        return None if over else fit_to_type(WIDE_CONTEXT.divide(total, len(members)), MEAN)
     if pa.types.is_integer(type_):
         return total if -(2**63) <= total < 2**63 else None
     if pa.types.is_decimal(type_):
@@ -80,7 +86,8 @@ ACCUMULATORS = [
 def test_accumulators_against_plain_python(function: str, kind: str) -> None:
     upkeep = Maintenance(compact_rows=20, label_gap=2)  # labels between neighbours are nearly used up
     type_, draw = DRAWS[kind]
-    result = {"count": INT, "avg": DOUBLE}.get(function, type_)
+    mean = MEAN if kind == "decimal" else DOUBLE
+    result = {"count": INT, "avg": mean}.get(function, type_)
     for seed in range(8):
         rng = random.Random(f"{function} {kind} {seed}")
         made = make_accumulator(Aggregate(function, (Column("a", "x", type_),), False, result), upkeep)

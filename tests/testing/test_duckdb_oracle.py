@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -67,6 +68,20 @@ def test_limit() -> None:
 
 
 def test_unknown_arithmetic_is_refused() -> None:
-    rows = pa.table({"ts": [1], "d": pa.array([1], pa.decimal128(10, 2))})
+    rows = pa.table({"ts": [1], "d": pa.array([1], pa.decimal128(30, 2))})
     with pytest.raises(UnsupportedError, match="ORACLE_EXPRESSION"):
         expected_by_duckdb("SELECT d * d AS e FROM A [NOW]", {"A": rows})
+
+
+@pytest.mark.parametrize(
+    "item", ["d * e", "d / e", "d % e", "e % d", "d / 7", "d * 0.5", "SUM(d)", "AVG(d)", "AVG(DISTINCT e)"]
+)
+def test_decimals_of_both_oracles(item: str) -> None:
+    values = [Decimal(each) for each in ("1.25", "-7.50", "0.00", "99999.99", "-0.01")]
+    rows = pa.table({
+        "ts": range(5),
+        "d": pa.array(values, pa.decimal128(10, 2)),
+        "e": pa.array([*values[3:], *values[:3]], pa.decimal128(9, 3)),
+    })  # fmt: skip
+    text = f"SELECT {item} AS v FROM A [RANGE 3]"
+    assert expected_by_duckdb(text, {"A": rows}) == expected(text, {"A": rows})

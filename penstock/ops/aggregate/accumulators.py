@@ -16,10 +16,9 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr import DOUBLE, Aggregate, try_cast
+from penstock.expr import Aggregate, divide_decimals, find_sum_type
 from penstock.ops.aggregate.exact_sum import ExactSum
 from penstock.ops.aggregate.extremes import ExtremeAccumulator
 from penstock.ops.aggregate.ordered import ChoiceAccumulator, ListAccumulator, PercentileAccumulator
@@ -98,11 +97,12 @@ def _is_below(low: np.ndarray[tuple[int], np.dtype[np.uint64]], high: I64, limit
 
 
 class AverageAccumulator:
-    """AVG(x)."""
+    """AVG(x). Of decimals, the sum has the type of SUM(x): it is NULL while it does not fit."""
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, result: pa.DataType) -> None:
         self._sum = ExactSum(type_)
-        self._total_type = pa.decimal128(38, type_.scale) if pt.is_decimal(type_) else None
+        self._type = result
+        self._total_type = find_sum_type(type_) if pt.is_decimal(type_) else None
 
     def apply(self, at: ChangePoints, weights: I8, columns: Sequence[pa.Array], bound: int) -> pa.Array:
         (values,) = columns
@@ -111,14 +111,14 @@ class AverageAccumulator:
             doubles, counts = self._sum.apply_as_doubles(at, weights, values, bound)
             return pa.array(doubles / np.maximum(counts, 1), mask=counts == 0)
         limbs, counts = self._sum.apply(at, weights, values, bound)
-        total = try_cast(limbs_to_integers(limbs, self._total_type, counts > 0), DOUBLE)
-        return pc.divide(total, pa.array(np.maximum(counts, 1).astype(np.float64)))
+        total = limbs_to_integers(limbs, self._total_type, counts > 0)
+        return divide_decimals(total, pa.array(np.maximum(counts, 1)), self._type)
 
 
 ACCUMULATORS: dict[str, Callable[[Aggregate, Maintenance], Accumulator]] = {
     "count": lambda _aggregate, _maintenance: CountAccumulator(),
     "sum": lambda aggregate, _maintenance: SumAccumulator(aggregate.args[0].type, aggregate.type),
-    "avg": lambda aggregate, _maintenance: AverageAccumulator(aggregate.args[0].type),
+    "avg": lambda aggregate, _maintenance: AverageAccumulator(aggregate.args[0].type, aggregate.type),
     "min": lambda aggregate, maintenance: ExtremeAccumulator(aggregate.type, maintenance, smallest=True),
     "max": lambda aggregate, maintenance: ExtremeAccumulator(aggregate.type, maintenance, smallest=False),
     **dict.fromkeys(
