@@ -253,7 +253,9 @@ class Compiler:
             return self._append_operator(
                 name,
                 [self._compile_part(each, timed) for each in part.inputs],
-                lambda id_, arcs, outlet: TimedOuterJoinOperator(id_, arcs, outlet, part, emits_ends=mode.ends),
+                lambda id_, arcs, outlet: TimedOuterJoinOperator(
+                    id_, arcs, outlet, part, self.maintenance, emits_ends=mode.ends
+                ),
             )
         below = [self._compile_part(each, CHANGES) for each in part.inputs]
         counted = self._append_operator(

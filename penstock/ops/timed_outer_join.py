@@ -11,7 +11,7 @@ State: the current rows of the preserved sides, and until when each is covered. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,8 @@ from penstock.ops.protocol import (
 from penstock.ops.row_groups import make_empty_changes
 from penstock.ops.time_merge import compute_bound, has_ready
 from penstock.plan import OuterJoinPart, PreservedSide
-from penstock.state import ALWAYS, FOREVER, I64, U8
+from penstock.state import ALWAYS, FOREVER, I64, U8, Maintenance
 
-_CAPACITY = 64
 _STATES = tuple(f"{HIDDEN}{name}" for name in ("number", "dies", "covered", "shown"))
 _Events = tuple[I64, I64, I8]
 """Times, slots and signs of rows that enter and leave."""
@@ -49,7 +48,14 @@ class TimedOuterJoinOperator(QueryOperator):
     """
 
     def __init__(
-        self, id_: str, inlets: Sequence[Inlet], outlet: Outlet, part: OuterJoinPart, *, emits_ends: bool
+        self,
+        id_: str,
+        inlets: Sequence[Inlet],
+        outlet: Outlet,
+        part: OuterJoinPart,
+        maintenance: Maintenance,
+        *,
+        emits_ends: bool,
     ) -> None:
         self.id = id_
         self.inlets = tuple(inlets)
@@ -57,7 +63,7 @@ class TimedOuterJoinOperator(QueryOperator):
         self._types = dict(part.columns)
         self._shows_pairs = part.kind in ("left", "full")
         self._emits_ends = emits_ends
-        self._sides = tuple(_CoveredRows(side, self._types, emits_ends=emits_ends) for side in part.sides)
+        self._sides = tuple(_CoveredRows(side, self._types, maintenance, emits_ends=emits_ends) for side in part.sides)
         self._done = int(ALWAYS)
         self._emitted = 0
 
@@ -147,8 +153,8 @@ def _find_distinct(slots: I64, size: int) -> I64:
 class _SlotTable:
     """The slot of each row by its number, from the number `first` on."""
 
+    slots: I64
     first: int = 0
-    slots: I64 = field(default_factory=lambda: np.full(_CAPACITY, -1))
 
     def add(self, numbers: I64, slots: I64, live: I64) -> None:
         """Add rows. `live` are the numbers of the rows that are kept; all others are forgotten if space is needed."""
@@ -171,18 +177,22 @@ class _CoveredRows:
     the beginning, which the table has.
     """
 
-    def __init__(self, side: PreservedSide, types: Mapping[str, pa.DataType], *, emits_ends: bool) -> None:
+    def __init__(
+        self, side: PreservedSide, types: Mapping[str, pa.DataType], maintenance: Maintenance, *, emits_ends: bool
+    ) -> None:
         self._side = side
         self._types = types
         self._emits_ends = emits_ends
-        self._table = _SlotTable()
+        self._dead_rows = maintenance.dead_rows
+        capacity = maintenance.capacity
+        self._table = _SlotTable(np.full(capacity, -1))
         self._first = self._size = 0
         self._head = 0
         """How many of the rows that are kept have expired."""
         self._new = 0
         """How many rows were added since the last call of `advance`."""
-        self._numbers, self._dies, self._covered, self._entries = np.empty((4, _CAPACITY), np.int64)
-        self._shown, self._raised = np.zeros((2, _CAPACITY), np.uint8)
+        self._numbers, self._dies, self._covered, self._entries = np.empty((4, capacity), np.int64)
+        self._shown, self._raised = np.zeros((2, capacity), np.uint8)
         self._next_entry = 0
         self._chunks: list[Batch] = []
         self._due = Expirations([])
@@ -335,7 +345,7 @@ class _CoveredRows:
 
     def _free(self) -> None:
         """Forget the rows that have expired, if they are most of the rows."""
-        if self._head <= max(self._size // 2, _CAPACITY):
+        if self._head <= max(self._size // 2, self._dead_rows):
             return
         live = slice(self._head, self._size)
         for each in (self._numbers, self._dies, self._covered, self._entries, self._shown):

@@ -180,7 +180,7 @@ def test_grouping_by_expression_and_having() -> None:
         ("MIN(At)", "min", False, pa.timestamp("us")),
         ("MAX(f)", "max", False, pa.float32()),
         ("Spread(n)", "spread", False, pa.int64()),
-        ("MEDIAN(DISTINCT n)", "median", True, pa.float64()),
+        ("MIDDLE(DISTINCT n)", "middle", True, pa.float64()),
     ],
 )
 def test_aggregates(call: str, function: str, distinct: bool, type_: pa.DataType) -> None:

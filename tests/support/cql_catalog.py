@@ -40,11 +40,11 @@ class SpreadAggregate:
     type = "bigint"
 
 
-class MedianAggregate:
+class MiddleAggregate:
     """A user-defined aggregate with the default type."""
 
 
 def build_catalog() -> Catalog:
-    names = Catalog(aggregates={"spread": SpreadAggregate, "median": MedianAggregate})
+    names = Catalog(aggregates={"spread": SpreadAggregate, "middle": MiddleAggregate})
     bind_script(DECLARATIONS, names)
     return names
