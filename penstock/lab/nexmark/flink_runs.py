@@ -16,8 +16,14 @@ from penstock.lab.nexmark.queries import QUERIES
 from penstock.lab.peers.peer_engines import PEERS, run_program
 
 FLINK = next(peer for peer in PEERS if peer.name == "flink")
-_DIALECT = {"AS day": "AS `day`", "AS minute": "AS `minute`", "S.value": "S.`value`", "S.key": "S.`key`"}
-"""Names that Flink reserves."""
+_DIALECT = {
+    "AS day": "AS `day`",
+    "AS minute": "AS `minute`",
+    "S.value": "S.`value`",
+    "S.key": "S.`key`",
+    "LENGTH(": "CHAR_LENGTH(",
+}
+"""Names that Flink reserves, and its name of LENGTH."""
 
 
 def run_on_flink(python: str, events: NexmarkEvents) -> tuple[Mapping[str, float], list[str]]:
@@ -37,4 +43,5 @@ def run_on_flink(python: str, events: NexmarkEvents) -> tuple[Mapping[str, float
 def _to_flink(text: str) -> str:
     for own, theirs in _DIALECT.items():
         text = text.replace(own, theirs)
+    text = re.sub(r"\bdateTime\b", "`dateTime`", text)
     return re.sub(r"SPLIT_PART\((.*?), (\d+)\)", lambda m: f"SPLIT_INDEX({m[1]}, {int(m[2]) - 1})", text)

@@ -162,7 +162,7 @@ FROM (
     QUALIFY ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime ASC) = 1
 )""",
         note="winning bids are replaced by higher ones, so AVG OVER the ten rows before each one is a join of numbered "
-        "rows; Flink does not run this query",
+        "rows; Flink does not run the text of the benchmark either",
     ),
     NexmarkQuery(
         "q7", "highest bid",
