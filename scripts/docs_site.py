@@ -58,11 +58,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _find_page(page: PurePosixPath, link: str) -> str | None:
-    """Where a link of a page leads on the site; None for a file that is no page."""
+    """Where a link of a page leads on the site; None for a file that is neither page nor picture."""
     name, sign, anchor = link.partition("#")
     target = normpath(str(page.parent / name)) if name else str(page)
     if target in OUTSIDE:
         return OUTSIDE[target] + sign + anchor
-    if target.startswith("docs/") and (ROOT / target).suffix == ".md":
+    if target.startswith("docs/") and (ROOT / target).suffix in (".md", ".png"):
         return target.removeprefix("docs/") + sign + anchor
     return None
