@@ -411,7 +411,8 @@ class Pipeline:
         if is_new:
             clear_folders(self._sinks.values(), metadata.run)
         metadata.prepare()
-        packed = pack_streams(spec, self._frames, self._packed)
+        tasks = max(cells, self.spark.sparkContext.defaultParallelism)
+        packed = pack_streams(spec, self._frames, self._packed, tasks)
         frame = build_query_frame(self.spark, spec, packed, log, self.processor(metadata.run, spec))
         with (
             apply_query_settings(self.spark, cells, local=folder.is_local),

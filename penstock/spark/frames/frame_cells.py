@@ -7,14 +7,13 @@ queries that were started from one frame do not mix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from penstock.cql import Stream
 from penstock.errors import InternalError
 from penstock.spark.cell_keys import find_cell_keys
 from penstock.spark.frames.frame_record import check_record, encode_record
@@ -32,10 +31,11 @@ from penstock.spark.worker.cell_state import (
     StateHeader,
     encode_rows,
 )
+from penstock.spark.worker.combined import StreamSlots, pack_combined
 from penstock.spark.worker.key_stats import TopKey
-from penstock.spark.worker.pack import ArrowMap, Packer, merge_batches
+from penstock.spark.worker.pack import ArrowMap
 from penstock.spark.worker.processor import OUTPUT_TYPE, open_segment_state
-from penstock.spark.worker.setup import freeze_gc, get_task_context, get_task_property
+from penstock.spark.worker.setup import freeze_gc, get_task_property
 
 RECORD_KEY = (0, 1)
 """The key of the record in a cell's state: segments begin with version 1, the header has (0, 0)."""
@@ -106,15 +106,11 @@ class FrameProcessor(StatefulProcessor):
         freeze_gc(self._spec.id)
 
 
-def build_frame_pack_map(spec: PipelineSpec, stream: Stream) -> ArrowMap:
-    """The function for `mapInArrow` that packs a stream whose columns are those of the spec, in their order."""
-    names = stream.schema.names
+def build_frame_pack_map(spec: PipelineSpec, streams: Sequence[StreamSlots]) -> ArrowMap:
+    """The function for `mapInArrow` that packs the streams of a combined frame."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = get_task_context()
-        packer = Packer(get_layout(spec), stream)
-        for seq, table in enumerate(merge_batches(batches, spec.maintenance.chunk_rows)):
-            yield packer.pack(table.rename_columns(names), context.partitionId(), seq)
+        yield from pack_combined(get_layout(spec), streams, batches)
         freeze_gc(spec.id)
 
     return pack

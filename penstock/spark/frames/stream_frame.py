@@ -6,20 +6,21 @@ after a restart from the user's checkpoint. State: the rows of the query's windo
 
 from __future__ import annotations
 
-from functools import reduce
-
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit, when
 from pyspark.sql.functions import sum as sum_values
 
 from penstock.expr import quote_name
+from penstock.spark.combined_frame import combine_frames
+from penstock.spark.environment import is_connect
 from penstock.spark.frames.frame_cells import FrameProcessor, build_frame_pack_map
 from penstock.spark.frames.inputs import FrameInputs
 from penstock.spark.frames.result_columns import build_unpack_map, number_columns, to_spark_columns
-from penstock.spark.frames.session import move_frame
+from penstock.spark.frames.session import count_cores, move_frame
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
+from penstock.spark.worker.combined import StreamSlots
 from penstock.spark.worker.pack import PACKED_DDL
 from penstock.spark.worker.processor import OUTPUT_TYPE
 
@@ -29,16 +30,17 @@ OBSERVED_NAME = "penstock"
 
 def build_stream_frame(spark: SparkSession, inputs: FrameInputs, spec: PipelineSpec, schema: pa.Schema) -> DataFrame:
     """The results of the query of a spec. `spark`: the session of the frame; `schema`: the columns of the results."""
-    packed = [
-        select_numbered(move_frame(inputs.streams[stream.name].frame, spark), stream.schema).mapInArrow(
-            build_frame_pack_map(spec, stream), PACKED_DDL
-        )
-        for stream in spec.streams
+    frames = [
+        select_numbered(move_frame(inputs.streams[stream.name].frame, spark), stream.schema) for stream in spec.streams
     ]
-    processed = (
-        reduce(DataFrame.unionAll, packed)
-        .groupBy("cell")
-        .transformWithState(FrameProcessor(spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None")
+    tasks = spec.cells if is_connect(spark) else max(spec.cells, count_cores(spark))
+    rows, slots = combine_frames(frames, tasks)
+    placed = [
+        StreamSlots(stream, tuple(stream.schema.names), used) for stream, used in zip(spec.streams, slots, strict=True)
+    ]
+    packed = rows.mapInArrow(build_frame_pack_map(spec, placed), PACKED_DDL)
+    processed = packed.groupBy("cell").transformWithState(
+        FrameProcessor(spec), outputStructType=OUTPUT_TYPE, outputMode="Append", timeMode="None"
     )
     numbered = number_columns(schema)
     results = _observe(processed, spec).filter(col("kind") == lit(RESULT)).select("data")
