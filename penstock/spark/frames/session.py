@@ -19,7 +19,7 @@ from pyspark.sql.functions import spark_partition_id
 
 from penstock.errors import QueryError, UnsupportedError
 from penstock.spark.environment import is_connect
-from penstock.spark.session import QUERY_SETTINGS
+from penstock.spark.session import LOCAL_CHECKPOINT_SETTINGS, QUERY_SETTINGS
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -99,11 +99,23 @@ def _create_session(spark: SparkSession, cells: int) -> SparkSession:
                 child.conf.set(key, value)
     for key in _FRAME_SETTINGS:
         child.conf.set(key, QUERY_SETTINGS[key])
+    for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
+        if _is_storage_local(spark) and child.conf.get(key, None) is None:
+            child.conf.set(key, value)
     child.conf.set(_PARTITIONS, str(cells))
     child.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
     child.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
     _parents[child] = spark
     return child
+
+
+def _is_storage_local(spark: SparkSession) -> bool:
+    """Whether paths without a scheme are local: then the checkpoint that the user names most likely is.
+
+    On other storage the settings for local checkpoints are correct too: files are renamed there as well.
+    """
+    jsc = spark.sparkContext._jsc
+    return jsc is not None and str(jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")).startswith("file:")
 
 
 def move_frame(frame: DataFrame, spark: SparkSession) -> DataFrame:
