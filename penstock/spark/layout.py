@@ -168,7 +168,7 @@ class Layout:
             return None
         if query.emit == "istream" and is_row_by_row(query):
             return 0  # a row is answered when it comes and is not kept
-        return source.window.lifetime
+        return find_kept_windows(query.body).get(id(source), source.window).lifetime
 
     def find_base_streams(self, name: str) -> frozenset[str]:
         """The streams a query reads, directly or through derived streams."""

@@ -88,6 +88,7 @@ class QueryWriter(ClosingWriter):
         if rng.random() < 0.15:  # SQL has a total of no rows, which a continuous query does not report
             sets = rng.choice((f"ROLLUP({key})", f"GROUPING SETS (({key}), ())", f"CUBE({key}), {key}"))
             shown = rng.choice((key, f"GROUPING({key})"))
+            shown = key if key.isdigit() else shown  # in GROUP BY a number is a position
             total = f"SELECT {shown} AS k, {call} AS n FROM {source.text}{where} GROUP BY {sets}"
             return f"{total} HAVING COUNT(*) > 0"
         return f"SELECT {key} AS k, {call} AS n FROM {source.text}{where} GROUP BY {key}{having}"

@@ -90,19 +90,23 @@ def strip_lines(text: str) -> str:
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE).strip("\n") + "\n"
 
 
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    monkeypatch.chdir(tmp_path)
-    return Page(tmp_path)
+def open_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
+    for entry in folder.iterdir():  # of the page before; the folder itself stays
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    monkeypatch.chdir(folder)
+    return Page(folder)
 
 
 @pytest.mark.flaky(reruns=2, only_rerun=["Python worker failed to connect back"])  # see tests/spark/conftest.py
 @pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
-def test_blocks_run(path: Path, page: Page, request: pytest.FixtureRequest) -> None:
+def test_blocks_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     blocks = [block for block in list_blocks(path) if block.skipped is None]
     needs_spark = any(block.language == "python" and USES_SPARK.search(block.code) for block in blocks)
     spark = request.getfixturevalue("spark") if needs_spark else None
+    page = open_page(request.getfixturevalue("spark_folder") if needs_spark else tmp_path, monkeypatch)
     try:
         for block in blocks:
             page.run(block)

@@ -40,6 +40,26 @@ READERS = {
     "again": "SELECT a FROM warm [RANGE 9] WHERE y < 4",
     "alone": "SELECT A.id FROM A [RANGE 5], C [RANGE 5] WHERE A.x = C.x",
 }
+RELATIONS = {
+    "session": "SELECT a, window_start, COUNT(*) AS n FROM SESSION(pairs PARTITION BY a, _ts, 3) "
+    "GROUP BY a, window_start, window_end",
+    "tumble": "SELECT x, window_end, COUNT(*) AS n FROM TUMBLE(pairs, _ts, 8) GROUP BY x, window_start, window_end",
+    "hop": "SELECT window_end, SUM(y) AS n FROM HOP(pairs, _ts, 3, 9) GROUP BY window_start, window_end",
+    "closed": "SELECT x, COUNT(*) AS n FROM TUMBLE(pairs, _ts, 8) GROUP BY x, window_start, window_end "
+    "EMIT ON WINDOW CLOSE",
+    "running": "SELECT a, SUM(y) OVER (PARTITION BY x ORDER BY _ts RANGE 5 PRECEDING) AS s FROM pairs",
+    "before": "SELECT a, SUM(y) OVER (PARTITION BY x ORDER BY _ts ROWS 3 PRECEDING) AS s FROM pairs",
+    "lagged": "SELECT LAG(y, 2) OVER (PARTITION BY x ORDER BY _ts) AS p FROM pairs",
+    "top": "SELECT x, a, b FROM pairs [RANGE 7] QUALIFY ROW_NUMBER() OVER (PARTITION BY x ORDER BY y, a, b) <= 2",
+    "left": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 4] AS p LEFT JOIN C [RANGE 3] ON p.a % 7 = C.id % 7",
+    "final": "SELECT p.a, p.b, C.id AS c FROM pairs [RANGE 4] AS p LEFT JOIN C [RANGE 3] ON p.a % 7 = C.id % 7 "
+    "EMIT ON WINDOW CLOSE",
+    "exists": "SELECT id FROM C [RANGE 3] WHERE EXISTS (SELECT 1 FROM pairs [RANGE 4] AS p WHERE p.a % 9 = C.id % 9)",
+    "nested": "SELECT MAX(n) AS m FROM (SELECT x, COUNT(*) AS n FROM pairs [RANGE 7] GROUP BY x) AS g",
+    "except": "SELECT x FROM pairs [RANGE 7] EXCEPT SELECT y FROM pairs [RANGE 3]",
+    "slides": "SELECT COUNT(*) AS n FROM pairs [RANGE 9 SLIDE 4]",
+}
+TEXTS = READERS | RELATIONS
 
 
 def build_spec(readers: list[str], cells: int) -> PipelineSpec:
@@ -50,7 +70,7 @@ def build_spec(readers: list[str], cells: int) -> PipelineSpec:
         derived.append(QuerySpec("tallies", "SELECT COUNT(*) AS n FROM pairs [RANGE 5]", derived=True))
     if "again" in readers:
         derived.append(QuerySpec("warm", "SELECT a, y FROM pairs [NOW] WHERE y > 0", derived=True))
-    return PipelineSpec(STREAMS, {}, (*derived, *(QuerySpec(name, READERS[name]) for name in readers)), cells)
+    return PipelineSpec(STREAMS, {}, (*derived, *(QuerySpec(name, TEXTS[name]) for name in readers)), cells)
 
 
 def draw_pushes(seed: int, steps: int = 14) -> list[Push]:
@@ -88,6 +108,20 @@ def test_derived_streams_exact_under_faults(seed: int) -> None:
         fault = difference(found, wanted)
         assert fault is None, f"seed {seed}, {made.cells} cells, {name} of {readers}\n{fault}"
     assert {"hit", "rebuild"} <= set(cluster.cache_outcomes)
+
+
+@pytest.mark.parametrize("reader", RELATIONS)
+def test_relations_over_derived_streams_exact_under_faults(reader: str) -> None:
+    for seed in range(2):
+        rng = random.Random(seed)
+        made, given = build_spec([reader], rng.choice((1, 3))), draw_pushes(seed)
+        cluster = Cluster(made, workers=2)
+        outputs = [row for step in given for row in push_until_committed(cluster, step, rng)]
+        wanted = run_embedded(made, given)[reader]
+        found = pa.concat_tables([wanted.schema.empty_table(), *cluster.decode_tables(outputs, "result", reader)])
+        fault = difference(found, wanted)
+        assert fault is None, f"seed {seed}, {made.cells} cells\n{fault}"
+        assert wanted.num_rows
 
 
 @pytest.mark.parametrize("seed", range(4))

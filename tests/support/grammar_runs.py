@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import law_support
 from law_support import BATCHES, STATES, make_engine
 
 from penstock.state import SHIPPED
-from penstock.testing import difference, expected, expected_by_duckdb
+from penstock.testing import difference, expected, expected_by_duckdb, random_plan
 from penstock.testing.case import to_ticks
 from penstock.testing.grammar_cases import GrammarCase, random_grammar_case
 from penstock.testing.runner import run_all
@@ -37,6 +38,8 @@ def check_run(drawn: GrammarCase) -> None:
     options = {
         "state": rng.choice(STATES), "batch": rng.choice(BATCHES), "schedule": rng.choice(SCHEDULES), "warn": False
     }  # fmt: skip
+    changes = random.Random(f"changes {drawn.case.seed}")
+    often = changes.choice((0, 0, 0.2, 0.5))
     restarts = {rng.randint(0, len(drawn.case.steps)) for _ in range(rng.choice((0, 0, 1, 3)))}
 
     def act(engine: Any, step: int) -> Any:
@@ -44,12 +47,31 @@ def check_run(drawn: GrammarCase) -> None:
             for name, text in drawn.views.items():
                 engine.view(name, text)
             engine.query("reader", drawn.reader)
+        if changes.random() < often:
+            change_engine(engine, changes)
         return type(engine).restore(engine.snapshot()) if step in restarts else None
 
     answers = run_all(lambda: make_engine(**options), drawn.case, events=act)
     for name, answer in answers.items():
         fault = difference(answer, drawn.case.expected)
         assert fault is None, f"{name} of {drawn}\n{options} restored before {sorted(restarts)}\n{fault}"
+
+
+def change_engine(engine: Any, rng: random.Random) -> None:
+    """Change the policy, the plan or the slices of a query, or the schedule."""
+    name = rng.choice([*engine.queries])
+    match rng.choice(("policy", "plan", "schedule", "slices")):
+        case "policy":
+            engine.policy(name, rng.choice(STATES))
+        case "schedule":
+            engine.schedule(rng.choice(SCHEDULES))
+        case "slices":
+            engine.reslice(rng.choice(("mem-opt", "cpu-opt")))
+        case _:
+            trees = [re.findall(r"[\w+]+", tree) for tree in (engine.queries[name].plan or "").split(";")]
+            plan = "; ".join(random_plan(rng, aliases) for aliases in trees if aliases)
+            if "(" in plan:
+                engine.migrate(name, plan, how=rng.choice(("jisc", "moving-state")))
 
 
 def check_instants(drawn: GrammarCase) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import SparkContext
 
 import penstock as ps
 from penstock.spark import sinks
@@ -114,6 +115,14 @@ def run_embedded(case: Case, queries: Mapping[str, str], *, finish: bool = False
         for name, table in engine.flush().items():
             answers[name].append(table)
     return {name: pa.concat_tables(tables) for name, tables in answers.items()}
+
+
+def end_java() -> None:
+    """End the Java process that Spark was started in, if no session uses it, so that the next session has a new one."""
+    context: Any = SparkContext
+    if context._gateway is not None and context._active_spark_context is None:
+        context._gateway.shutdown()
+        context._gateway = context._jvm = None
 
 
 def drain(run: Run, *, finish: bool = False) -> Run:
