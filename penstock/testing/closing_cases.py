@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
+from penstock.cql import Stream
 from penstock.testing.case import Case
-from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
-from penstock.testing.relation_cases import RelationText
+from penstock.testing.relation_cases import RelationText, draw_fitting_case
 from penstock.testing.window_cases import WindowWriter
 
-ATTEMPTS = 15
 _FIRST_JOINS = ("LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "JOIN")
 _LATER_JOINS = ("LEFT JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN", "JOIN")
 
 
 def random_closing_case(seed: int, *, rows: int = 10, limit: int = 1500, **knobs: Any) -> Case:
     """A case whose query emits final rows of outer joins; other knobs are those of `random_case`."""
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock closing {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
-                           **knobs)  # fmt: skip
-        query = f"{ClosingWriter(rng, base.declarations).write_joins()} EMIT ON WINDOW CLOSE"
-        case = replace(base, seed=seed, query=query, plan="")
-        try:
-            answer = expected(query, case.accepted, {}, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return case
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+
+    def write(rng: random.Random, streams: Sequence[Stream]) -> str:
+        return f"{ClosingWriter(rng, streams).write_joins()} EMIT ON WINDOW CLOSE"
+
+    return draw_fitting_case(seed, "closing", write, rows=rows, limit=limit, **knobs)
 
 
 class ClosingWriter(WindowWriter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,14 +29,36 @@ def random_relations_case(
 
     `plain_sql`: SQL has the same answer at every instant, also where an aggregate has no row below it.
     """
+    return draw_fitting_case(
+        seed,
+        "relations",
+        lambda rng, streams: random_relations_text(rng, streams, depth, plain_sql=plain_sql),
+        rows=rows,
+        limit=limit,
+        **knobs,
+    )
+
+
+def draw_fitting_case(
+    seed: int,
+    kind: str,
+    write: Callable[[random.Random, Sequence[Stream]], str],
+    *,
+    rows: int,
+    limit: int,
+    **knobs: Any,
+) -> Case:
+    """A case with a query that `write` draws over its streams, whose answer has at most `limit` rows, and some.
+
+    `kind` makes the draws of different generators independent.
+    """
     for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock relations {seed}.{attempt}")
+        rng = random.Random(f"penstock {kind} {seed}.{attempt}")
         base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
                            **knobs)  # fmt: skip
-        query = random_relations_text(rng, base.declarations, depth, plain_sql=plain_sql)
-        case = replace(base, seed=seed, query=query, plan="")
+        case = replace(base, seed=seed, query=write(rng, base.declarations), plan="")
         try:
-            answer = expected(query, case.accepted, {}, case.times, limit=limit)
+            answer = expected(case.query, case.accepted, {}, case.times, limit=limit)
         except TooManyRows:
             rows = max(3, rows * 2 // 3)
             continue
@@ -58,26 +80,21 @@ class ViewsCase:
 
 def random_views_case(seed: int, *, rows: int = 14, limit: int = 1500, **knobs: Any) -> ViewsCase:
     """A case with two views, of which the second may read the first, and a query that reads both."""
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock views {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
-                           **knobs)  # fmt: skip
-        writer = RelationWriter(rng, base.declarations)
-        views = {"v1": writer.write_query(1), "v2": writer.write_over(("v1",), 1)}
+    views: dict[str, str] = {}
+    reader = ""
+
+    def write(rng: random.Random, streams: Sequence[Stream]) -> str:
+        nonlocal reader
+        writer = RelationWriter(rng, streams)
+        views.update(v1=writer.write_query(1), v2=writer.write_over(("v1",), 1))
         body = writer.write_over(("v1", "v2"), 1)
         how = rng.choice(("", " EMIT CHANGES", " EMIT CHANGES", "DSTREAM", "RSTREAM"))
         listing = ", ".join(f"{name} AS ({text})" for name, text in views.items())
-        reader, whole = (write_emit(how, text) for text in (body, f"WITH {listing} {body}"))
-        case = replace(base, seed=seed, query=whole, plan="")
-        try:
-            answer = expected(whole, case.accepted, {}, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return ViewsCase(case, views, reader)
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+        reader = write_emit(how, body)
+        return write_emit(how, f"WITH {listing} {body}")
+
+    case = draw_fitting_case(seed, "views", write, rows=rows, limit=limit, **knobs)
+    return ViewsCase(case, views, reader)
 
 
 def write_emit(how: str, text: str) -> str:

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from penstock.cql import Stream
 from penstock.testing.case import Case
-from penstock.testing.generate import random_case
-from penstock.testing.oracle import TooManyRows, expected
-from penstock.testing.relation_cases import RelationText, RelationWriter
+from penstock.testing.relation_cases import RelationText, RelationWriter, draw_fitting_case
 
-ATTEMPTS = 15
 _NUMBERS = ("x", "y", "z", "id")
 
 
 def random_windows_case(seed: int, *, rows: int = 14, limit: int = 1500, depth: int = 1, **knobs: Any) -> Case:
     """A case whose query has time windows or tops; other knobs are those of `random_case`."""
-    for attempt in range(ATTEMPTS):
-        rng = random.Random(f"penstock windows {seed}.{attempt}")
-        base = random_case(seed * ATTEMPTS + attempt, sources=rng.randint(1, 3), rows=rows, tables=False, limit=None,
-                           **knobs)  # fmt: skip
-        query = random_windows_text(rng, base.declarations, depth)
-        case = replace(base, seed=seed, query=query, plan="")
-        try:
-            answer = expected(query, case.accepted, {}, case.times, limit=limit)
-        except TooManyRows:
-            rows = max(3, rows * 2 // 3)
-            continue
-        if answer.num_rows or attempt > ATTEMPTS - 3:
-            vars(case)["expected"] = answer  # fills the cached property
-            return case
-    raise ValueError(f"seed {seed}: no case within {limit} rows after {ATTEMPTS} attempts")
+    return draw_fitting_case(
+        seed, "windows", lambda rng, streams: random_windows_text(rng, streams, depth), rows=rows, limit=limit, **knobs
+    )
 
 
 def random_windows_text(rng: random.Random, streams: Sequence[Stream], depth: int = 1) -> str:
