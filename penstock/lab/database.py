@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -17,3 +18,14 @@ def load_database(tables: Mapping[str, pa.Table]) -> duckdb.DuckDBPyConnection:
         database.execute(f"CREATE TABLE {name} AS SELECT * FROM whole")
         database.unregister("whole")
     return database
+
+
+def list_rounded_rows(table: pa.Table, digits: int) -> list[tuple[Any, ...]]:
+    """The rows of an answer; doubles are rounded to so many digits, because sums are added in different orders."""
+    columns = [
+        [None if value is None else float(f"{value:.{digits}g}") for value in column.to_pylist()]
+        if pa.types.is_floating(column.type)
+        else column.to_pylist()
+        for column in table.columns
+    ]
+    return list(zip(*columns, strict=True))

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from penstock.lab.database import list_rounded_rows
 from penstock.lab.nexmark.queries import NexmarkQuery
 
 _DIGITS = 12  # of doubles that are compared; sums are rounded differently
@@ -33,7 +34,7 @@ def read_answer(query: NexmarkQuery, results: pa.Table) -> Rows:
         ends = next(name for name in ("window_end", "endtime") if name in results.column_names)
         results = results.filter(pa.array(results.column("_ts").to_numpy() == results.column(ends).to_numpy()))
     names = [name for name in results.column_names if name not in ("_ts", "_op")]
-    rows = _to_rows(results.select(names))
+    rows = list_rounded_rows(results.select(names), _DIGITS)
     if query.answer != "answer":
         return Counter(rows)
     answer: Rows = Counter()
@@ -47,19 +48,9 @@ def ask_duckdb(query: NexmarkQuery, tables: dict[str, pa.Table]) -> Rows:
     with duckdb.connect() as database:
         for name, table in {**tables, "side_input": make_side_input()}.items():
             database.register(name, table)
-        return Counter(_to_rows(database.sql(query.duckdb or query.text).to_arrow_table()))
+        return Counter(list_rounded_rows(database.sql(query.duckdb or query.text).to_arrow_table(), _DIGITS))
 
 
 def count_differences(one: Rows, other: Rows) -> int:
     """How many rows only one of two answers has."""
     return ((one - other) + (other - one)).total()
-
-
-def _to_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [
-        [None if value is None else float(f"{value:.{_DIGITS}g}") for value in column.to_pylist()]
-        if pa.types.is_floating(column.type)
-        else column.to_pylist()
-        for column in table.columns
-    ]
-    return list(zip(*columns, strict=True))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine import Engine
+from penstock.lab.database import list_rounded_rows
 from penstock.lab.report import Report, Section, check_equals
 from penstock.lab.tpch.queries import QUERIES, REMOVED, TpchQuery
 from penstock.lab.tpch.rows import SCHEMAS, TpchRows
@@ -59,7 +60,8 @@ def read_answer(changes: pa.Table, instant: int) -> Rows:
     """The answer at an instant: the rows that entered it and have not left it."""
     known = changes.filter(pc.less_equal(changes.column("_ts").cast("int64"), instant))
     answer: Rows = Counter()
-    for row, operation in zip(_to_rows(known.drop(["_op", "_ts"])), known.column("_op").to_pylist(), strict=True):
+    rows = list_rounded_rows(known.drop(["_op", "_ts"]), _DIGITS)
+    for row, operation in zip(rows, known.column("_op").to_pylist(), strict=True):
         answer[row] += 1 if operation == "+" else -1
     if any(count < 0 for count in answer.values()):
         raise AssertionError("a row left an answer that did not have it")
@@ -76,18 +78,8 @@ def ask_duckdb(query: TpchQuery, tables: dict[str, pa.Table], instant: int, sche
         answer = database.sql(query.text).to_arrow_table()
     kinds = schema.types[: answer.num_columns]
     columns = [column.cast(kind) for column, kind in zip(answer.columns, kinds, strict=True)]
-    rows = Counter(_to_rows(pa.table(columns, answer.column_names)))
+    rows = Counter(list_rounded_rows(pa.table(columns, answer.column_names), _DIGITS))
     return Counter() if query.one_row and list(rows) == [(None,)] else rows
-
-
-def _to_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [
-        [None if value is None else float(f"{value:.{_DIGITS}g}") for value in column.to_pylist()]
-        if pa.types.is_floating(column.type)
-        else column.to_pylist()
-        for column in table.columns
-    ]
-    return list(zip(*columns, strict=True))
 
 
 def count_differences(
