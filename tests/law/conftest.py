@@ -12,10 +12,12 @@ from penstock.state.maintenance import SMALLEST
 MAINTENANCE = {"shipped": SHIPPED, "smallest": SMALLEST}
 OWN_THRESHOLDS = ("tests.law.test_mutants", "tests.law.test_maintenance_mutants", "tests.law.test_law_expressions")
 """Modules whose cases choose their own thresholds, or have no state."""
+NO_ENGINE = ("test_relations_oracles_agree",)
+"""Tests that run no engine."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__ not in OWN_THRESHOLDS:
+    if metafunc.module.__name__ not in OWN_THRESHOLDS and metafunc.function.__name__ not in NO_ENGINE:
         metafunc.parametrize("maintenance", list(MAINTENANCE), indirect=True)
 
 
