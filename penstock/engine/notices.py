@@ -134,9 +134,12 @@ class Notices:
     def _find_held_back(self) -> Iterator[HeldBack]:
         """The streams that did not rise in the last push while rows of other streams wait for them."""
         waiting: dict[str, list[tuple[str, Node]]] = {}
+        holders: dict[Node, Node | None] = {}  # queries share nodes
         for running in self._queries:
             for node in running.nodes:
-                source = find_holding_source(node)
+                if node not in holders:
+                    holders[node] = find_holding_source(node)
+                source = holders[node]
                 if source is not None and isinstance(source.operator, SourceOperator):
                     waiting.setdefault(source.operator.stream.name, []).append((running.name, node))
         for name, held in waiting.items():
@@ -166,11 +169,10 @@ class Notices:
         return pa.types.is_timestamp(source.stream.time_type) and source.frontier > time() * 1e6 + FAR_AHEAD
 
     def _find_unit_differences(self) -> Iterator[Notice]:
-        known = {source.stream.name: source for source in self._streams}
-        for running in self._queries:
-            names = dict.fromkeys(each.relation.name for each in running.query.body.inputs)
-            sources = [known[name] for name in names if name in known]
-            found = find_unit_difference([(each.stream, each.find_newest_time()) for each in sources])
+        newest = {source.stream.name: (source.stream, source.find_newest_time()) for source in self._streams}
+        inputs = {tuple(each.relation.name for each in running.query.body.inputs): None for running in self._queries}
+        for names in inputs:
+            found = find_unit_difference([newest[name] for name in dict.fromkeys(names) if name in newest])
             if found is not None:
                 yield found
 

@@ -200,10 +200,15 @@ class JoinQueryPart:
         """Whether the query reads a node of the join, not all of it."""
         return self.member.need.scope is not None
 
+    @property
+    def running_shape(self) -> PlanShape:
+        """The shape of the join in its own aliases."""
+        early = self.join.tree.early_node if self.is_nested else None
+        return self.join.tree.plan.tree if early is None else early.plan.tree
+
     def own_tree(self) -> PlanShape:
         """The shape of the join in the query's aliases."""
-        early = self.join.tree.early_node if self.is_nested else None
-        return rename_leaves(self.join.tree.plan.tree if early is None else early.plan.tree, self.own_aliases)
+        return rename_leaves(self.running_shape, self.own_aliases)
 
     def build_plan(self, tree: PlanShape) -> JoinPlan:
         """The plan of the join in another shape, given in the query's aliases."""

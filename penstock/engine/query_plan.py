@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from operator import is_not
 
 from penstock.engine.compiler import CompiledQuery
 from penstock.engine.parts import JoinQueryPart
@@ -31,6 +32,8 @@ class RunningPlan:
         self.logical_plan = logical_plan
         self.parts = compiled.joins
         self._differences = compiled.differences
+        self._text: tuple[tuple[object, ...], str | None] = (), None
+        """What the plan string was made of, and the plan string: a page asks for it often."""
 
     @property
     def _planned_joins(self) -> list[tuple[JoinQueryPart, JoinPart]]:
@@ -44,8 +47,12 @@ class RunningPlan:
     @property
     def text(self) -> str | None:
         """The shapes of the joins as a plan string; None without joins."""
-        shapes = {id(planned): str(part.own_tree()) for part, planned in self._planned_joins}
-        return "; ".join(shapes[id(planned)] for planned in list_planned_joins(self.logical_plan)) or None
+        made_of = (self.logical_plan, *(part.running_shape for part in self.parts))
+        if len(made_of) != len(self._text[0]) or any(map(is_not, made_of, self._text[0])):
+            shapes = {id(planned): str(part.own_tree()) for part, planned in self._planned_joins}
+            text = "; ".join(shapes[id(planned)] for planned in list_planned_joins(self.logical_plan)) or None
+            self._text = made_of, text
+        return self._text[1]
 
     def list_shapes(self, join: JoinOperator) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The shapes of all joins, in the order of the plan string, and the places of those that `join` runs."""

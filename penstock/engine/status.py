@@ -24,7 +24,7 @@ from penstock.engine.query import RunningQuery
 from penstock.engine.results import Results
 from penstock.errors import name_arguments
 from penstock.graph import Node
-from penstock.join import JoinNode, JoinOperator, LeafNode, TreeNode
+from penstock.join import JoinNode, JoinOperator, LeafNode, Member, TreeNode
 from penstock.ops import FrontierBypass, make_stream_id
 from penstock.state import ALWAYS, FOREVER
 
@@ -119,15 +119,19 @@ Emitted = Mapping[str, int]
 
 def count_results(components: EngineComponents) -> dict[str, int]:
     """The results of every query so far. Counting merges the counts of shared joins, so it is a change."""
-    return {running.name: _count_query(running) for running in components.queries}
-
-
-def _count_query(running: RunningQuery) -> int:
-    last = running.nodes[-1].operator
-    if isinstance(last, JoinOperator):
-        return last.shared_join.counts.count_emitted(running.join_parts[-1].member)
-    metrics = last.metrics()
-    return _add_up(metrics.get("emitted", metrics.get("arrived")))
+    found: dict[str, int] = {}
+    shared: dict[JoinOperator, dict[str, Member]] = {}
+    for running in components.queries:
+        last = running.nodes[-1].operator
+        if isinstance(last, JoinOperator):
+            found[running.name] = 0
+            shared.setdefault(last, {})[running.name] = running.join_parts[-1].member
+        else:
+            metrics = last.metrics()
+            found[running.name] = _add_up(metrics.get("emitted", metrics.get("arrived")))
+    for join, members in shared.items():
+        found.update(zip(members, join.shared_join.counts.count_members(members.values()), strict=True))
+    return found
 
 
 def read_status(

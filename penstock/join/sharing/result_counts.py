@@ -9,7 +9,8 @@ Cost: one compiled pass over the ages of a batch, for any number of members.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +21,26 @@ from penstock.join.sharing.shared_needs import FilterGroup, SharedNeeds
 from penstock.join.sharing.slice_counts import SliceCounts
 from penstock.join.sharing.slice_tally import SliceTally
 from penstock.state import I64
+
+
+@dataclass(frozen=True)
+class _GroupCounts:
+    """The results of a filter group: those that were distributed to it, and the others added up by slice."""
+
+    ends: list[int]
+    """The windows of its members, sorted."""
+    distributed: SliceCounts | None
+    windows: I64
+    sums: I64 | None
+    """How many of the others are in each slice or a younger one; None before the group has codes of interest."""
+
+    def count_within(self, lifetime: int) -> int:
+        place = bisect_left(self.ends, lifetime)
+        counted = 0 if self.distributed is None else self.distributed.count_within(self.ends[place] if self.ends else 0)
+        if self.sums is None:
+            return counted
+        last = np.searchsorted(self.windows, self.ends[place]) if place < len(self.ends) else self.windows.size
+        return counted + int(self.sums[last])
 
 
 class ResultCounts:
@@ -48,20 +69,29 @@ class ResultCounts:
 
     def count_emitted(self, member: Member) -> int:
         """How many changes a member was given."""
-        if not member.pulls:
-            return member.emitted
-        return member.emitted + self._count_within(member) - member.counted_before
+        return self.count_members((member,))[0]
+
+    def count_members(self, members: Iterable[Member]) -> list[int]:
+        """How many changes each member was given. The results of a filter group are added up once for all of them."""
+        groups: dict[FilterGroup, _GroupCounts] = {}
+        return [member.emitted + (self._count_pulled(member, groups) if member.pulls else 0) for member in members]
+
+    def _count_pulled(self, member: Member, groups: dict[FilterGroup, _GroupCounts]) -> int:
+        found = groups.get(member.filter_group)
+        if found is None:
+            found = groups[member.filter_group] = self._add_up(member.filter_group)
+        return found.count_within(member.need.common_lifetime or 0) - member.counted_before
 
     def _count_within(self, member: Member) -> int:
-        group = member.filter_group
-        ends = sorted(group.list_uniform_windows())
-        place = bisect_left(ends, member.need.common_lifetime or 0)
-        counted = self._by_group[group].count_within(ends[place] if ends else 0) if group in self._by_group else 0
-        if group not in self._places:
-            return counted
-        slices, counts = self._list_wanted(group, *self._update_slices().list_entries())
-        last = np.searchsorted(self._tally.windows, ends[place]) if place < len(ends) else self._tally.windows.size
-        return counted + int(counts[slices <= last].sum())
+        return self._add_up(member.filter_group).count_within(member.need.common_lifetime or 0)
+
+    def _add_up(self, group: FilterGroup) -> _GroupCounts:
+        ends, tally = sorted(group.list_uniform_windows()), self._update_slices()
+        sums: I64 | None = None
+        if group in self._places:
+            slices, counts = self._list_wanted(group, *tally.list_entries())
+            sums = np.bincount(slices, counts, tally.windows.size + 1).astype(np.int64).cumsum()
+        return _GroupCounts(ends, self._by_group.get(group), tally.windows, sums)
 
     def _list_wanted(self, group: FilterGroup, codes: I64, slices: I64, counts: I64) -> tuple[I64, I64]:
         """Of results by code and slice those that a group needs: slices and counts."""
