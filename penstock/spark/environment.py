@@ -83,6 +83,7 @@ SPARK_PACKAGES = (
 )
 CONNECTOR_PACKAGES = (
     Requirement("deltalake", "1.2", "2", "delta"),
+    Requirement("pyiceberg", "0.12", "0.13", "iceberg"),
     Requirement("psycopg", "3.2.3", "4", "postgres"),
     Requirement("fastavro", "1.10", "2", "kafka"),
 )

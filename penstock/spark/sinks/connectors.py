@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.errors import QueryError
-from penstock.spark.sinks.factories import console, csv, delta, json, kafka, memory, orc, parquet, postgres, spark
+from penstock.spark.sinks.factories import (
+    console,
+    csv,
+    delta,
+    iceberg,
+    json,
+    kafka,
+    memory,
+    orc,
+    parquet,
+    postgres,
+    spark,
+)
 from penstock.spark.sinks.postgres import RETRY_SECONDS
 from penstock.spark.sinks.protocol import Sink
 
@@ -23,6 +35,8 @@ def from_connector(name: str, format_: str, options: dict[str, str]) -> Sink:
         return _build_postgres(name, options)
     if kind == "delta":
         return _build_delta(name, options)
+    if kind == "iceberg":
+        return _build_iceberg(name, options)
     if kind == "kafka":
         return _build_kafka(name, options)
     if kind not in _FILE_SINKS and kind not in _DRIVER_SINKS:
@@ -45,6 +59,16 @@ def _build_delta(name: str, options: dict[str, str]) -> Sink:
     if "path" not in own:
         raise QueryError("SINK_OPTIONS", f"sink {name}: delta takes the options path, key, and those of its storage")
     return delta(own["path"], key=own.get("key", ""), **rest)
+
+
+def _build_iceberg(name: str, options: dict[str, str]) -> Sink:
+    given = {key.casefold(): value for key, value in options.items()}
+    if "table" not in given:
+        message = (
+            f"sink {name}: iceberg takes the options table, key, and those of pyiceberg, such as type, uri, warehouse"
+        )
+        raise QueryError("SINK_OPTIONS", f"{message}; table is missing")
+    return iceberg(given.pop("table"), key=given.pop("key", ""), **given)
 
 
 def _build_kafka(name: str, options: dict[str, str]) -> Sink:
@@ -85,4 +109,4 @@ def _list_options(kind: str) -> tuple[str, ...]:
 
 
 def _list_known() -> str:
-    return ", ".join([*_FILE_SINKS, "delta", "postgres", "kafka", *_SPARK_FORMATS, *_DRIVER_SINKS])
+    return ", ".join([*_FILE_SINKS, "delta", "iceberg", "postgres", "kafka", *_SPARK_FORMATS, *_DRIVER_SINKS])

@@ -18,15 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.cql import Connector, is_secret, redact, resolve_secrets
-from penstock.errors import DataError, QueryError, ResourceError
+from penstock.errors import DataError, ResourceError
 from penstock.spark.sinks.files import GROUP_BYTES, STAGING_FOLDER, group_batches, open_folder, resolve_path
+from penstock.spark.sinks.net_changes import (
+    NET_COLUMN,
+    check_key,
+    compute_net_changes,
+    describe_columns,
+    list_values,
+    select_stored,
+)
 from penstock.spark.sinks.protocol import Attempt, TaskSink
-
-_OP, _TIME, _NET = "_op", "_ts", "_penstock_net"
 
 
 class DeltaSink(TaskSink):
@@ -71,14 +76,11 @@ class DeltaSink(TaskSink):
     def open(self, run: str, name: str, schema: pa.Schema) -> None:
         self._schema = schema
         self._application = f"penstock-{run}-{name}"
-        unknown = [each for each in self._key if each not in self._values]
-        if unknown or (self._key and _OP not in schema.names):
-            message = f"the key {', '.join(self._key)} of {name} needs EMIT CHANGES, and columns of {self._values}"
-            raise QueryError("SINK_KEY", message)
+        check_key(name, schema, self._key)
         files, root = open_folder(self._path)
         files.create_dir(root, recursive=True)
         deltalake = import_deltalake()
-        shown = pa.schema([field for field in schema if field.name in self._columns])
+        shown = select_stored(schema, self._key)
         storage = resolve_secrets(self._options) or None
         try:
             if not deltalake.DeltaTable.is_deltatable(self._path, storage):
@@ -86,8 +88,8 @@ class DeltaSink(TaskSink):
             found = pa.schema(self._open_table().schema().to_arrow())
         except (OSError, deltalake.exceptions.DeltaError) as error:
             raise DataError("SINK_FAILED", f"{self} cannot be opened: {redact(str(error))}") from None
-        if _describe(found) != _describe(shown):
-            message = f"{self} has the columns {_describe(found)}, but {name} has {_describe(shown)}"
+        if describe_columns(found) != describe_columns(shown):
+            message = f"{self} has the columns {describe_columns(found)}, but {name} has {describe_columns(shown)}"
             raise DataError("SINK_SCHEMA", f"{message}; change the SELECT, or name another folder")
 
     def commit(self, batch: int, messages: Sequence[Any]) -> None:
@@ -121,12 +123,12 @@ class DeltaSink(TaskSink):
         net = compute_net_changes(pa.concat_tables([self._schema.empty_table(), *parts]), self._key)
         if not net.num_rows:
             return
-        same, equal = _match(self._key), _match(self._values)
-        values = {each: _name("s", each) for each in self._columns}
+        same, equal = _match(self._key), _match(list_values(self._schema))
+        values = {each: _name("s", each) for each in select_stored(self._schema, self._key).names}
         merge = table.merge(net, same, source_alias="s", target_alias="t", commit_properties=self._mark(batch))
-        merge = merge.when_matched_update(values, predicate=f"s.{_NET} > 0")
-        merge = merge.when_matched_delete(predicate=f"s.{_NET} < 0 AND {equal}")
-        merge.when_not_matched_insert(values, predicate=f"s.{_NET} > 0").execute()
+        merge = merge.when_matched_update(values, predicate=f"s.{NET_COLUMN} > 0")
+        merge = merge.when_matched_delete(predicate=f"s.{NET_COLUMN} < 0 AND {equal}")
+        merge.when_not_matched_insert(values, predicate=f"s.{NET_COLUMN} > 0").execute()
 
     def _mark(self, batch: int) -> Any:
         deltalake = import_deltalake()
@@ -134,48 +136,6 @@ class DeltaSink(TaskSink):
 
     def _open_table(self) -> Any:
         return import_deltalake().DeltaTable(self._path, storage_options=resolve_secrets(self._options) or None)
-
-    @property
-    def _columns(self) -> list[str]:
-        return [name for name in self._schema.names if not (self._key and name == _OP)]
-
-    @property
-    def _values(self) -> list[str]:
-        return [name for name in self._schema.names if name not in (_OP, _TIME)]
-
-
-def compute_net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Rows with their number of insertions less deletions, without those that cancel out.
-
-    A row that left is dropped if its key has a row that entered: that one replaces it.
-    """
-    values = [name for name in changes.column_names if name not in (_OP, _TIME)]
-    signs = pc.subtract(pc.multiply(pc.equal(changes.column(_OP), "+").cast(pa.int64()), 2), 1)
-    signed = changes.drop_columns([_OP]).append_column(_NET, signs)
-    net = signed.group_by(values).aggregate([(_TIME, "max"), (_NET, "sum")])
-    net = net.rename_columns([*values, _TIME, _NET])
-    net = net.filter(pc.not_equal(net.column(_NET), 0))
-    entered = net.filter(pc.greater(net.column(_NET), 0))
-    counts = entered.group_by(list(key)).aggregate([(_NET, "sum")])
-    if counts.num_rows and pc.max(counts.column(f"{_NET}_sum")).as_py() > 1:
-        row = counts.sort_by([(f"{_NET}_sum", "descending")]).slice(0, 1).to_pylist()[0]
-        message = (
-            f"the answer has several rows with the key {', '.join(str(row[name]) for name in key)}; give `key` the "
-            "columns that tell its rows apart, such as those of GROUP BY"
-        )
-        raise DataError("SINK_KEY_NOT_UNIQUE", message)
-    left = net.filter(pc.less(net.column(_NET), 0))
-    return pa.concat_tables([entered, left.filter(pc.invert(_mark_keys(left, entered, key)))])
-
-
-def _mark_keys(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Which rows have a key that is among the keys of others; NULL equals NULL."""
-    coded = pa.concat_tables([rows.select(key), others.select(key)])
-    groups = coded.append_column("_place", pa.array(range(coded.num_rows))).group_by(list(key))
-    last = groups.aggregate([("_place", "max"), ("_place", "list")])
-    shared = last.filter(pc.greater_equal(last.column("_place_max"), rows.num_rows)).column("_place_list")
-    places = pc.list_flatten(shared)
-    return pc.is_in(pa.array(range(rows.num_rows), pa.int64()), places.combine_chunks().cast(pa.int64()))
 
 
 def import_deltalake() -> Any:
@@ -197,9 +157,3 @@ def _match(names: Sequence[str]) -> str:
 def _name(table: str, column: str) -> str:
     quoted = column.replace('"', '""')
     return f'{table}."{quoted}"'
-
-
-def _describe(schema: pa.Schema) -> str:
-    """Columns and types for comparison: the spelling of types differs between packages."""
-    kinds = {"string_view": "string", "large_string": "string", "utf8": "string"}
-    return ", ".join(f"{field.name} {kinds.get(str(field.type), str(field.type))}" for field in schema)

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import DataError, QueryError
+from penstock.spark.iceberg import IcebergTable
 from penstock.spark.postgres import PostgresTable
 from penstock.spark.sinks import formats
 from penstock.spark.sinks.delta import DeltaSink
@@ -17,6 +18,7 @@ from penstock.spark.sinks.driver_files import DriverFileSink
 from penstock.spark.sinks.file_names import FolderMode
 from penstock.spark.sinks.files import FILE_SIZE, FileSink
 from penstock.spark.sinks.frames import ForeachBatchSink, SparkSink
+from penstock.spark.sinks.iceberg import IcebergSink
 from penstock.spark.sinks.kafka import KafkaSink
 from penstock.spark.sinks.postgres import RETRY_SECONDS, PostgresSink
 from penstock.spark.sinks.protocol import DRIVER_LIMIT, DriverSink, FrameSink
@@ -94,6 +96,17 @@ def delta(path: str | Path, *, key: str | Sequence[str] = (), **options: Any) ->
     rows are appended. `options` are storage options of the package deltalake. The table is created if there is none.
     """
     return DeltaSink(str(path), _split_names(key), {name: str(value) for name, value in options.items()})
+
+
+def iceberg(table: str, *, key: str | Sequence[str] = (), **options: Any) -> IcebergSink:
+    """A table of Apache Iceberg, `namespace.table`: tasks write its files, a micro-batch is one commit, exactly once.
+
+    With `key`, the columns that tell the rows of an answer apart, the changes of EMIT CHANGES are applied to the table;
+    without it rows are appended. `options` are those of a catalog of the package pyiceberg: type, uri, warehouse and
+    others, and `catalog`, its name in pyiceberg's own settings. The table is created if there is none.
+    """
+    given = {name: str(value) for name, value in options.items()}
+    return IcebergSink(IcebergTable(table, tuple(given.items())), _split_names(key))
 
 
 def kafka(topic: str, *, key: str | Sequence[str] = (), **options: Any) -> KafkaSink:

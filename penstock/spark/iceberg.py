@@ -1,0 +1,104 @@
+"""Tables of Apache Iceberg, by the package pyiceberg: catalogs, their options and their errors.
+
+No jar is needed, so this works with every Spark; Iceberg's own Spark runtime has no release for Spark 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.cql import is_secret, redact, resolve_secrets
+from penstock.errors import DataError, PenstockError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFAULT_CATALOG = "default"
+_PLAIN_OPTIONS = ("catalog", "type", "warehouse")
+"""Options that never have a password in them."""
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """A table by its name in a catalog.
+
+    `options` are those of pyiceberg, and `catalog`: the name of a catalog, perhaps one of pyiceberg's own settings.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"Iceberg table {self.name}"
+
+    @property
+    def has_open_secret(self) -> bool:
+        """Whether an option may have a password in it, and is not a reference to a secret."""
+        return any(
+            not is_secret(value) and ("@" in value if key == "uri" else key not in _PLAIN_OPTIONS)
+            for key, value in self.options
+        )
+
+    def open_catalog(self) -> Any:
+        pyiceberg = import_pyiceberg()
+        given = self.resolve_options()
+        return pyiceberg.catalog.load_catalog(given.pop("catalog", _DEFAULT_CATALOG), **given)
+
+    def load(self) -> Any:
+        """The table as it is now."""
+        return self.open_catalog().load_table(self.name)
+
+    def resolve_options(self) -> dict[str, str]:
+        """The options with the values of their secrets."""
+        return resolve_secrets(dict(self.options))
+
+    def open_files(self, location: str) -> Any:
+        """The storage of the table, for a task: it does not ask the catalog."""
+        return import_pyiceberg().io.load_file_io(self.resolve_options(), location)
+
+    @contextmanager
+    def explain_errors(self, condition: str, what: str) -> Iterator[None]:
+        """Errors of pyiceberg and of the catalog's driver, without the values of secrets."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except Exception as error:
+            said = (redact(str(error)).strip().splitlines() or [""])[0]
+            message = f"{self} cannot be {what}: {type(error).__name__}: {said}; check table, type, uri and warehouse"
+            raise DataError(condition, message) from None
+
+
+def split_table(options: Mapping[str, str]) -> IcebergTable:
+    """The table that options name; the others are those of pyiceberg, whose names are in lower case."""
+    given = {key.casefold(): value for key, value in options.items()}
+    return IcebergTable(given.pop("table"), tuple(given.items()))
+
+
+def read_table(table: IcebergTable, schema: pa.Schema) -> pa.Table:
+    """The present rows of a table, with some of its columns."""
+    with table.explain_errors("SOURCE_UNREADABLE", "read"):
+        found = table.load()
+        missing = [name for name in schema.names if name not in found.schema().column_names]
+        if missing:
+            known = ", ".join(found.schema().column_names)
+            raise DataError("SOURCE_SCHEMA", f"{table} has no column {', '.join(missing)}; it has {known}")
+        return found.scan(selected_fields=tuple(schema.names)).to_arrow().select(schema.names).cast(schema)
+
+
+def import_pyiceberg() -> Any:
+    try:
+        import pyiceberg  # noqa: PLC0415 - an optional extra
+        import pyiceberg.catalog  # noqa: PLC0415
+        import pyiceberg.exceptions  # noqa: PLC0415
+        import pyiceberg.expressions  # noqa: PLC0415
+        import pyiceberg.io  # noqa: PLC0415
+    except ImportError:
+        message = "Iceberg tables need the package pyiceberg: pip install 'penstock[iceberg]'"
+        raise ResourceError("PACKAGE_MISSING", message, package="pyiceberg") from None
+    return pyiceberg

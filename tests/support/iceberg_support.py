@@ -1,0 +1,32 @@
+"""Iceberg for tests: a catalog in a file of SQLite, and its tables in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import load_catalog
+
+import penstock as ps
+
+
+class Lake:
+    """A catalog of its own, with the namespace db."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.options = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/w"}
+
+    def sink(self, table: str, **options: Any) -> Any:
+        return ps.sinks.iceberg(f"db.{table}", **{**self.options, **options})
+
+    def load(self, table: str) -> Any:
+        return load_catalog("default", **self.options).load_table(f"db.{table}")
+
+    def read(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        rows = self.load(table).scan(selected_fields=columns or ("*",)).to_arrow().to_pylist()
+        return sorted((tuple(row[name] for name in columns or row) for row in rows), key=repr)
+
+    def describe_options(self) -> str:
+        """The options of the catalog, for a script."""
+        return ", ".join(f"{name} '{value}'" for name, value in self.options.items())
