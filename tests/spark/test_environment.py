@@ -255,7 +255,7 @@ def test_lowest_versions_are_those_of_the_metadata() -> None:
     extras = project["optional-dependencies"]
     installed = [each for name, extra in extras.items() if name not in ("dev", "docs") for each in extra]
     tools = [each for each in extras["dev"] if not each.startswith("penstock[")]
-    pattern = re.compile(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)")
+    pattern = re.compile(r"([\w-]+)(?:\[[\w,-]+\])?>=([\d.]+)")
     needed = dict(pattern.match(each).groups() for each in (*project["dependencies"], *installed))
     lowest = {**dict(pattern.match(each).groups() for each in tools), **needed}
     lines = (ROOT / "scripts" / "lowest.txt").read_text().splitlines()
