@@ -30,7 +30,10 @@ def collect_metrics(tree: JoinTree, names: Mapping[str, str], now: int) -> dict[
         "suppressed": {name: dict(part.suppressed) for name, part in parts.items()},
         "probes": {name: part.probes for name, part in parts.items()},
         "sought": {name: part.sought for name, part in parts.items() if isinstance(part, LeafNode)},
+        "compared": {name: node.pair.compared for name, node in nodes.items()},
+        "checked": {name: node.checked for name, node in nodes.items()},
         "tested": {name: gate.tested for name, gate in gates.items()},
+        "entered": {name: gate.entered for name, gate in gates.items()},
         "demanded_keys": {name: len(gate) for name, gate in gates.items() if gate.closed},
         **_collect_routing(tree.root, names),
         "false_positives": {name: rate for name, gate in gates.items() if (rate := gate.false_positives)},
@@ -51,6 +54,7 @@ def _collect_routing(root: TreeNode | EddyNode, names: Mapping[str, str]) -> dic
         "routes": {names[origin]: [names[alias] for alias in route] for origin, route in root.routes.items()},
         "routed": {names[origin]: rows for origin, rows in root.built.items()},
         "tested": {names[alias]: gate.tested for alias, gate in root.gates.items()},
+        "entered": {names[alias]: gate.entered for alias, gate in root.gates.items()},
         "demanded_keys": {names[alias]: len(gate) for alias, gate in root.gates.items()},
     }
 

@@ -56,7 +56,7 @@ class JoinNode:
         self.pending: PendingRows | None = None
         """If queries read the node early: its rows that the tree above has not taken yet."""
         self.ordered_by: StoredRange | None = None
-        self.built = self.completed = self.resumed = self.probes = 0
+        self.built = self.completed = self.resumed = self.probes = self.checked = 0
         self.suppressed: Counter[str] = Counter()
         self._context = context
         lazy_left = isinstance(left, JoinNode) and not isinstance(right, JoinNode)
@@ -193,6 +193,7 @@ class JoinNode:
     def insert_absent(self, rows: JoinRows) -> None:
         """Add rows that were looked up, except those the state holds already."""
         if self.state is not None and len(rows):
+            self.checked += len(rows)
             self.completed += self.state.insert_absent(rows)
 
     # ── maintenance ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,6 +40,8 @@ class PairJoin:
         self._left = left
         self._right = right
         self._context = context
+        self.compared = 0
+        """Pairs that `extend_among` compares if it is a nested loop."""
         self._range = None if plan.key else find_range_condition(plan)
         for child in (left, right):
             child.ordered_by = None if self._range is None else orient_range(self._range, child.plan.aliases)
@@ -89,6 +91,7 @@ class PairJoin:
     def extend_among(self, one: TreeNode, rows: JoinRows, other: TreeNode, partners: JoinRows) -> Iterator[JoinRows]:
         """Rows of one child with their partners among some rows of the other."""
         key, keys = self._plan.key, self._context.keys
+        self.compared += len(rows) * len(partners)
         codes = [
             keys.encode(key, [side.codes(id_, some) for id_ in key], len(some), insert=True)
             for side, some in ((one, rows), (other, partners))

@@ -44,6 +44,8 @@ class Gate:
         self.tested = 0
         self.demand_requests = 0
         """How many driver rows have demanded their keys."""
+        self.entered = 0
+        """How many driver rows had their keys entered, those of reviews included."""
         self.undemanded = self.wrongly_passed = 0
         """Undemanded rows that a filter has tested, and how many of these it admitted."""
         self.keys = keys
@@ -78,6 +80,7 @@ class Gate:
 
     def add(self, read: CodeReader, rows: int) -> dict[int, I32]:
         """Demand the keys of driver rows; returns the new ones, each once, as codes per class."""
+        self.entered += rows
         parts = {id_: read(id_) for id_ in self.key}
         full = self.keys.encode(self.key, list(parts.values()), rows, insert=True)
         new = self._demanded.add(full)

@@ -1,6 +1,7 @@
 """The figures of `penstock lab jit`: CPU and memory as in the JIT paper, and the comparisons of a nested-loop join.
 
-The joins of the paper are nested loops. So compare its CPU curves with our comparisons; our CPU is with indexes.
+The joins of the paper are nested loops. So compare its CPU curves with our comparisons; our CPU is with indexes. The
+comparisons are shown by both conventions of `runs`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ STYLES = {"REF (eager)": "s-", "JIT": "o-", "auto": "^--", "none": "x:"}
 PANELS = (
     ("cpu_seconds", "CPU, seconds (indexed)", "linear"),
     ("nested_loop", "comparisons (nested loop)", "log"),
+    ("nested_loop_hashed", "… new demand by look-up", "log"),
     ("peak_kib", "peak memory, KiB", "linear"),
 )
 
 
 def draw_sweep(sweep: Sweep, rows: Sequence[ReportRow]) -> bytes:
-    """Three panels over the parameter of the sweep, with a curve for each policy."""
-    drawing, panels = create_panels(len(PANELS), f"Figure {sweep.figure}: {sweep.shape} plan", (11 / 3, 3.4))
+    """Four panels over the parameter of the sweep, with a curve for each policy."""
+    drawing, panels = create_panels(len(PANELS), f"Figure {sweep.figure}: {sweep.shape} plan", (3.2, 3.4))
     for panel, (name, label, scale) in zip(panels, PANELS, strict=True):
         for policy, style in STYLES.items():
             part = [row for row in rows if row["policy"] == policy]
