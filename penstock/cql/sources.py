@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.cql.bound import QueryBody, Source, Subquery, View
 from penstock.cql.catalog import Catalog, NameMap, Stream, Table
-from penstock.cql.durations import convert_duration
+from penstock.cql.durations import convert_duration, format_duration
 from penstock.cql.errors import CqlUnsupportedError, Origin, Span, suggest_similar
 from penstock.cql.scope import Scope
 from penstock.cql.syntax import (
@@ -134,17 +134,30 @@ def check_time_types(parts: Iterable[tuple[Source | QueryBody, Span]], origin: O
                 raise origin.error("TIME_TYPES_DIFFER", f"{message}; {counted}", span)
 
 
+MAX_REPORTS = 1_000_000
+"""A row can be in so many reports of a window with SLIDE."""
+
+
 def _bind_window(syntax: WindowForm, stream: Stream, alias: str, origin: Origin) -> Window:
     match syntax:
         case Window():
             return syntax
         case RangeSyntax():
-            slide = convert_amount(syntax.slide, stream.time_type, origin) if syntax.slide else None
-            return Range(convert_amount(syntax.size, stream.time_type, origin), slide)
+            size = convert_amount(syntax.size, stream.time_type, origin)
+            return Range(size, _bind_slide(syntax.slide, size, stream, origin) if syntax.slide else None)
         case RowsSyntax():
             count = _parse_row_count(syntax.count, origin)
             by = resolve_partition(syntax.partition, stream, origin, alias)
             return PartitionedRows(count, by) if by else Rows(count)
+
+
+def _bind_slide(amount: Amount, size: int, stream: Stream, origin: Origin) -> int:
+    slide = convert_amount(amount, stream.time_type, origin)
+    if size // slide > MAX_REPORTS:
+        shortest = format_duration(-(-size // MAX_REPORTS), stream.time_type).upper()
+        message = f"each row would be in {size // slide:,} reports, {MAX_REPORTS:,} are allowed; write SLIDE {shortest}"
+        raise origin.error("SLIDE_TOO_SHORT", f"{message} or more", amount.span)
+    return slide
 
 
 def _parse_row_count(amount: Amount, origin: Origin) -> int:

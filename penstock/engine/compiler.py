@@ -54,6 +54,7 @@ from penstock.ops import (
     SetOperationOperator,
     SlidingAggregateOperator,
     TimedOuterJoinOperator,
+    TimeReports,
     UnionOperator,
     ViewOperator,
     ViewReaderOperator,
@@ -276,7 +277,8 @@ class Compiler:
         def make(id_: str, arcs: list[Reader], outlet: Buffer) -> PartOperator:
             if plan.slide is None:
                 return AggregateOperator(id_, arcs[0], outlet, plan, classes, self.maintenance)
-            return SlidingAggregateOperator(id_, arcs[0], outlet, plan, classes, plan.slide, self.maintenance)
+            reports = TimeReports(plan.slide)
+            return SlidingAggregateOperator(id_, arcs[0], outlet, plan, classes, reports, self.maintenance)
 
         return self._append_operator("aggregate", [self._compile_part(part.input, CHANGES)], make)
 

@@ -1,6 +1,8 @@
 """Operators of the query graph, one a file. They depend only on the protocol in `protocol`."""
 
-from penstock.ops.aggregate.operator import AggregateOperator, SlidingAggregateOperator
+from penstock.ops.aggregate.operator import AggregateOperator
+from penstock.ops.aggregate.reports import TimeReports
+from penstock.ops.aggregate.sliding import SlidingAggregateOperator
 from penstock.ops.aggregate.user import check_aggregate_class
 from penstock.ops.changelog import apply_changes, as_batch, as_table, undo
 from penstock.ops.difference import DifferenceOperator
@@ -106,6 +108,7 @@ __all__ = [
     "SourceOperator",
     "SplitRows",
     "StreamWriter",
+    "TimeReports",
     "TimedOuterJoinOperator",
     "TimerOperator",
     "UnionOperator",

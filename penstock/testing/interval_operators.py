@@ -79,16 +79,11 @@ def compute_groups(
 ) -> list[ValidRow]:
     """GROUP BY: one row for every group that has rows; without keys all rows are one group.
 
-    With SLIDE the answer changes only at multiples of it: a row counts from the first multiple at which it is valid.
+    With SLIDE there is an answer at each multiple of it, which lasts until the next one; see `_compute_reports`.
     """
     keys = [compile_expr(term) for term in select.group_by or ()]
     outputs = [_GroupExpr(item.expr, classes or {}) for item in select.items]
     having = _GroupExpr(select.having, classes or {}) if select.having is not None else None
-    slides = {s.window.slide for s in select.sources if s.window.slide is not None}
-    if slides:
-        (slide,) = slides
-        slid = [(env, _round_up(born, slide), _round_up(dies, slide)) for env, born, dies in rows]
-        rows = [(env, born, dies) for env, born, dies in slid if born < dies]
     rows = sorted(rows, key=lambda row: row[1])
 
     def at_an_instant(valid: list[ValidRow]) -> dict[Hashable, tuple[Any, ...]]:
@@ -102,12 +97,34 @@ def compute_groups(
             if having is None or having(members) is True
         }
 
-    return evaluate_over_time([ValidRow((env,), born, dies) for env, born, dies in rows], at_an_instant)
+    slides = {s.window.slide for s in select.sources if s.window.slide is not None}
+    valid = [ValidRow((env,), born, dies) for env, born, dies in rows]
+    if not slides:
+        return evaluate_over_time(valid, at_an_instant)
+
+    def at_a_report(valid: list[ValidRow]) -> Iterable[tuple[Any, ...]]:
+        if valid or keys:
+            return at_an_instant(valid).values()
+        return [tuple(output([]) for output in outputs)] if having is None or having([]) is True else []
+
+    (slide,) = slides
+    return _compute_reports(valid, slide, at_a_report)
 
 
-def _round_up(at: float, slide: int) -> float:
-    """The first multiple of the slide that is not before an instant."""
-    return at if math.isinf(at) else -(-int(at) // slide) * slide
+def _compute_reports(
+    rows: list[ValidRow], slide: int, answer: Callable[[list[ValidRow]], Iterable[tuple[Any, ...]]]
+) -> list[ValidRow]:
+    """A report at each multiple of the slide at which there are rows, and at the next one after these."""
+    at_report: dict[int, list[ValidRow]] = {}
+    for row in rows:
+        for number in range(-(-int(row.born) // slide), -(-int(row.dies) // slide)):
+            at_report.setdefault(number, []).append(row)
+    numbers = {*at_report, *(number + 1 for number in at_report)}
+    return [
+        ValidRow(values, number * slide, (number + 1) * slide)
+        for number in sorted(numbers)
+        for values in answer(at_report.get(number, []))
+    ]
 
 
 def evaluate_over_time(
@@ -141,4 +158,4 @@ class _GroupExpr:
 
     def __call__(self, members: list[Env]) -> Any:
         results = {name: compute_aggregate(node, members, self.classes) for node, name in self.aggregates.items()}
-        return self.evaluate({**members[0], "": results})
+        return self.evaluate({**(members[0] if members else {}), "": results})

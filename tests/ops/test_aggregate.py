@@ -93,11 +93,50 @@ def test_running_sum_over_unbounded_window() -> None:
 
 def test_slide_emits_at_multiples() -> None:
     given = [{"ts": t, "i": t} for t in (-3, 1, 5, 6, 11, 20)]
-    # at 0: -3; at 5: 1 and 5 (5 belongs to it); at 10: 5 has just died, 6; at 15: 11; at 20: 20
+    # at 0: -3; at 5: 1 and 5 (5 belongs to it); at 10: 5 has just died, 6; at 15: 11; at 20: 20; at 25: empty
     text = "SELECT COUNT(*) AS n, SUM(i) AS s FROM S [RANGE 5 SLIDE 5]"
-    assert answers(text, *given) == [(1, -3, 0), (2, 6, 5), (1, 6, 10), (1, 11, 15), (1, 20, 20)]
-    # at 20 the 20 is new; at 30 it is gone
-    assert answers("DSTREAM (SELECT MAX(i) AS m FROM S [RANGE 5 SLIDE 10])", *given) == [(-3, 10), (6, 20), (20, 30)]
+    assert answers(text, *given) == [(1, -3, 0), (2, 6, 5), (1, 6, 10), (1, 11, 15), (1, 20, 20), (0, None, 25)]
+    # the rows of a report leave at the next one: at 10 those of 0, at 20 those of 10, at 30 those of 20
+    found = answers("DSTREAM (SELECT MAX(i) AS m FROM S [RANGE 5 SLIDE 10])", *given)
+    assert found == [(-3, 10), (6, 20), (20, 30), (None, 40)]
+
+
+def test_slide_repeats_equal_answers() -> None:
+    given = [{"ts": 1, "k": "a"}, {"ts": 2, "k": "b"}, {"ts": 7, "k": "b"}]
+    by_key = "(SELECT k, COUNT(*) AS n FROM S [RANGE 6 SLIDE 2] GROUP BY k)"
+    shown = [("a", 1, 2), ("b", 1, 2), ("a", 1, 4), ("b", 1, 4), ("a", 1, 6), ("b", 1, 6), ("b", 1, 8), ("b", 1, 10),
+             ("b", 1, 12)]  # fmt: skip
+    assert answers(f"ISTREAM {by_key}", *given) == answers(f"RSTREAM {by_key}", *given) == shown
+    assert answers(f"DSTREAM {by_key}", *given) == [(*row[:-1], row[-1] + 2) for row in shown]
+    changes = answers("SELECT COUNT(*) AS n FROM S [RANGE 3 SLIDE 2] EMIT CHANGES", {"ts": 1}, {"ts": 3})
+    assert changes == [(1, "+", 2), (1, "-", 4), (1, "+", 4), (1, "-", 6), (0, "+", 6), (0, "-", 8)]
+
+
+def test_empty_slides_are_reported_once() -> None:
+    """However long a gap is; HAVING can leave the report out, and groups have none."""
+    far, window = 2**60, "FROM S [RANGE 4 SLIDE 4]"
+    given = [{"ts": 1, "k": "a"}, {"ts": far, "k": "a"}]
+    calls = "COUNT(*) AS n, COUNT(i) AS c, MAX(k) AS m"
+    assert answers(f"SELECT {calls} {window}", *given) == [
+        (1, 0, "a", 4), (0, 0, None, 8), (1, 0, "a", far), (0, 0, None, far + 4)
+    ]  # fmt: skip
+    assert answers(f"SELECT COUNT(*) AS n {window} HAVING COUNT(*) > 0", *given) == [(1, 4), (1, far)]
+    assert answers(f"SELECT k, COUNT(*) AS n {window} GROUP BY k", *given) == [("a", 1, 4), ("a", 1, far)]
+
+
+@pytest.mark.parametrize("pushes", [1, 2, 3])
+def test_snapshots_between_slides(pushes: int) -> None:
+    """A restored engine continues after the last report, also that of an empty window."""
+    text = "SELECT COUNT(*) AS n FROM S [RANGE 3 SLIDE 2] EMIT CHANGES"
+    made = engine()
+    made.query("q", text)
+    found = []
+    for number, time in enumerate((1, 7, 12), 1):
+        found += made.push({"S": rows({"ts": time})}, {"S": time})["q"].to_pylist()
+        if number >= pushes:
+            made = ps.Engine.restore(made.snapshot())
+    found += made.flush()["q"].to_pylist()
+    assert [tuple(row.values()) for row in found] == answers(text, {"ts": 1}, {"ts": 7}, {"ts": 12})
 
 
 def test_slide_waits_for_frontier() -> None:
@@ -112,6 +151,8 @@ def test_slides_must_agree() -> None:
     made = engine()
     with pytest.raises(ps.QueryError, match="SLIDES_DIFFER"):
         made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 4 SLIDE 2] AS a, S [RANGE 4 SLIDE 4] AS b")
+    with pytest.raises(ps.QueryError, match="write SLIDE 2 or more"):
+        made.query("q", "SELECT COUNT(*) AS n FROM S [RANGE 2000000 SLIDE 1]")
     with pytest.raises(ps.QueryError, match="SLIDE_WITHOUT_RANGE"):
         made.query("q", "SELECT COUNT(*) AS n FROM S [ROWS 4 SLIDE 2]")
 

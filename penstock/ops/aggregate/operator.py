@@ -1,10 +1,9 @@
-"""The aggregate operator: GROUP BY, aggregates, HAVING and SLIDE.
+"""The aggregate operator: GROUP BY, aggregates and HAVING.
 
 Law: at every instant the answer has one row for each group that has rows valid then and passes HAVING. Its values are
 the keys and the aggregates over those rows. A row leaves (-1) and another enters (+1) at an instant only if a value
 changed. Without keys all rows are one group, which, like any other, is in the answer only while it has rows.
-With SLIDE s the answer of each multiple b of s (from 0, the epoch) holds from b until the next: it is the answer over
-the rows valid at the instant b, for a RANGE r those of (b - r, b]. A change counts from the next multiple of s on.
+With SLIDE there are reports: see `sliding`.
 
 It reads changes of whole instants. State: codes for the keys, accumulators (see `accumulators`), the number of each
 group's row. It does not keep its input or output: the rows before a batch follow from the accumulators.
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from penstock.expr import AGGREGATES, INT, Aggregate, Column, FunctionError, compute_mask, evaluate
 from penstock.ops.aggregate.accumulators import Accumulator, make_accumulator
+from penstock.ops.aggregate.reports import EMPTY
 from penstock.ops.aggregate.user import AggregateError, UserAggregate, make_aggregate_error
 from penstock.ops.evaluation import make_evaluation_error
 from penstock.ops.kernels import compute_distinct_weights
@@ -40,13 +40,13 @@ from penstock.ops.row_groups import (
     AnswerDiffer,
     ChangePoints,
     GroupCounts,
+    Mask,
     RowGroups,
     find_change_points,
     grow,
     make_empty_changes,
     zero_null_weights,
 )
-from penstock.ops.time_merge import clamp_time
 from penstock.plan import GroupPlan
 from penstock.state import ALWAYS, FOREVER, I32, I64, SHIPPED, Maintenance
 
@@ -113,10 +113,15 @@ class AggregateFunction:
         return self._accumulator.apply(at, weights, columns, bound)
 
 
-class _GroupedAggregation:
-    """The answer of a GROUP BY under changes of its input."""
+class GroupedAggregation:
+    """The answer of a GROUP BY under changes of its input.
 
-    def __init__(self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance) -> None:
+    With `marks_empty` the rows have the column `EMPTY`. Without keys the answer has a row when its last row is gone.
+    """
+
+    def __init__(
+        self, plan: GroupPlan, classes: Mapping[str, type], maintenance: Maintenance, *, marks_empty: bool = False
+    ) -> None:
         self._plan = plan
         self._groups = RowGroups([key.type for key in plan.keys], maintenance)
         self._counts = GroupCounts()
@@ -128,6 +133,7 @@ class _GroupedAggregation:
         ]
         self._items = [(name, plan.to_group_columns(expr)) for name, expr in plan.items]
         self._having = None if plan.having is None else plan.to_group_columns(plan.having)
+        self._marks_empty = marks_empty
         self._differ = AnswerDiffer()
 
     def apply_changes(self, changes: Changes) -> Changes | None:
@@ -135,7 +141,22 @@ class _GroupedAggregation:
         self._groups.recycle(self._counts.counts)
         keys = [changes.columns[f"{place}"] for place in range(len(self._plan.keys))]
         at = find_change_points(self._groups.encode(keys, len(changes)), changes.times)
-        changes = changes.take(at.order)
+        return self._apply_at(at, changes.take(at.order))
+
+    def compute_empty_row(self) -> Changes | None:
+        """The row without keys that says that the last row is gone; None if HAVING leaves it out."""
+        self._groups.encode([], 1)
+        none, codes = np.zeros(2, np.int64), np.zeros(2, np.int32)
+        at = ChangePoints(none[:0], codes, none, none, np.array([True, False]))
+        columns = {name: pa.array([], expr.type) for name, expr in self._plan.inputs}
+        changes = Changes(none[:0], columns, none[:0].astype(np.int8), none[:0])
+        return self._apply_at(at, changes, emptied=~at.first)
+
+    def _apply_at(self, at: ChangePoints, changes: Changes, emptied: Mask | None = None) -> Changes | None:
+        """The changes of the answer at points, given changes of the input in their order.
+
+        `emptied`: where the last row is gone; by default where the point before has rows.
+        """
         bound = self._groups.bound
         rows = self._counts.apply(at, changes.signs, bound)
         known = {("key", f"{place}"): key for place, key in enumerate(self._groups.decode(at.codes))}
@@ -146,27 +167,31 @@ class _GroupedAggregation:
         def read(column: Column) -> pa.Array:
             return known[column.alias, column.name]
 
+        columns = {name: evaluate(expr, read, len(at)) for name, expr in self._items}
         shown = rows > 0
+        if self._marks_empty:
+            columns[EMPTY] = pa.array(rows == 0)
+            if not self._plan.keys:
+                shown |= ~at.first & (rows == 0) & (np.roll(rows, 1) > 0) if emptied is None else emptied
         if self._having is not None:
             shown &= compute_mask([self._having], read, len(at))
-        columns = {name: evaluate(expr, read, len(at)) for name, expr in self._items}
         return self._differ.compute_changes(at, shown, columns, bound)
 
     def metrics(self) -> dict[str, object]:
         return {"groups": int(np.count_nonzero(self._counts.counts))}
 
 
-class _AggregateBase(QueryOperator):
+class AggregateBase(QueryOperator):
     """What both aggregate operators share: the aggregation, its failure and its state."""
 
     def __init__(
         self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type],
-        maintenance: Maintenance = SHIPPED,
+        maintenance: Maintenance = SHIPPED, *, marks_empty: bool = False,
     ) -> None:  # fmt: skip
         self.id = id_
         self._inlet = inlet
         self._outlet = outlet
-        self._aggregation = _GroupedAggregation(plan, classes, maintenance)
+        self._aggregation = GroupedAggregation(plan, classes, maintenance, marks_empty=marks_empty)
         self._types = {name: expr.type for name, expr in plan.items}
         self._emitted = 0
 
@@ -200,7 +225,7 @@ class _AggregateBase(QueryOperator):
             self._outlet.write(changed)
 
 
-class AggregateOperator(_AggregateBase, FrontierBypass):
+class AggregateOperator(AggregateBase, FrontierBypass):
     """GROUP BY that reports at every instant at which something changes."""
 
     def has_work(self) -> bool:
@@ -211,42 +236,3 @@ class AggregateOperator(_AggregateBase, FrontierBypass):
         self._write(self._apply_batches(batches))
         self._outlet.advance(self._inlet.frontier)
         return sum(len(batch) for batch in batches)
-
-
-class SlidingAggregateOperator(_AggregateBase):
-    """GROUP BY that reports at the multiples of its SLIDE."""
-
-    def __init__(
-        self, id_: str, inlet: Inlet, outlet: Outlet, plan: GroupPlan, classes: Mapping[str, type], slide: int,
-        maintenance: Maintenance = SHIPPED,
-    ) -> None:  # fmt: skip
-        super().__init__(id_, inlet, outlet, plan, classes, maintenance)
-        self._slide = slide
-        self._done = int(ALWAYS)
-
-    def _find_boundary(self) -> int:
-        """The last multiple of the slide up to which all changes have arrived."""
-        return (self._inlet.frontier - 1) // self._slide * self._slide
-
-    def has_work(self) -> bool:
-        return self._find_boundary() > self._done
-
-    def run(self, budget: int) -> int:  # noqa: ARG002 - the changes of a slide stay together
-        boundary = self._find_boundary()
-        batches = self._inlet.read(boundary)
-        slid = [replace(batch, times=self._round_up_to_slide(batch.times)) for batch in batches]
-        self._write(self._apply_batches(slid))
-        self._done = boundary
-        self._outlet.advance(clamp_time(boundary + self._slide))
-        return sum(len(batch) for batch in batches)
-
-    def next_timer(self) -> int | None:
-        time = self._inlet.next_time()
-        return None if time is None else self.find_complete_since(time)
-
-    def find_complete_since(self, since: int) -> int:
-        """After the first report at or after `since`: a report has the changes since the one before."""
-        return clamp_time(-(-since // self._slide) * self._slide + 1)
-
-    def _round_up_to_slide(self, times: I64) -> I64:
-        return -(-times // self._slide) * self._slide
