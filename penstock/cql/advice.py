@@ -17,17 +17,21 @@ TABLE_AS = (
     "EXCEPT"
 )
 OVER = (
-    "OVER is for aggregates, LAG, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK; FROM SEQ(s AS "
-    "before, s AS now) MODE RECENT WHERE before.k = now.k pairs a row with the one before it"
+    "OVER is for aggregates, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK; FROM "
+    "SEQ(s AS before, s AS now) MODE RECENT WHERE before.k = now.k pairs a row with the one before it"
 )
 FRAME = (
-    "a frame ends at the current row or before it, because later rows are not known when a row is reported: write ROWS "
-    "BETWEEN 5 PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL '5' MINUTES PRECEDING AND CURRENT ROW"
+    "a frame ends at a known distance from its row, because a stream has no last row: write ROWS BETWEEN 5 PRECEDING "
+    "AND 2 FOLLOWING, or RANGE BETWEEN CURRENT ROW AND INTERVAL '5' MINUTES FOLLOWING"
+)
+FRAMES_AHEAD = (
+    "a row is reported when its frames are complete: in one SELECT, frames with FOLLOWING, and LEAD, are all of ROWS "
+    "with the same PARTITION BY, or all of RANGE. Write two queries"
 )
 OVER_SOURCE = (
     "functions over frames read one stream without a window, also joined to static tables, or a subquery over such "
-    "rows. The frame says which rows count: remove the window in brackets. Of a join, GROUP BY or DISTINCT write "
-    "CREATE STREAM d AS SELECT ..., then FROM d with ORDER BY _ts"
+    "rows without LEAD and FOLLOWING. The frame says which rows count: remove the window in brackets. Of a join, GROUP "
+    "BY or DISTINCT write CREATE STREAM d AS SELECT ..., then FROM d with ORDER BY _ts"
 )
 GROUP_WINDOW = (
     "write FROM TUMBLE(s, ts, INTERVAL '10' MINUTES) or FROM HOP(s, ts, INTERVAL '5' MINUTES, INTERVAL '10' MINUTES) "
@@ -60,9 +64,10 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("session", "session_window"), ("SESSION WINDOW", SESSION)),
     **dict.fromkeys(("now", "current_timestamp", "getdate", "localtimestamp", "unix_timestamp"), ("CLOCK", CLOCK)),
     **dict.fromkeys(
-        ("lag", "first_value", "last_value", "nth_value"), ("OVER", "write LAG(x) OVER (PARTITION BY k ORDER BY ts)")
+        ("lag", "lead", "first_value", "last_value", "nth_value"),
+        ("OVER", "write LAG(x) OVER (PARTITION BY k ORDER BY ts)"),
     ),
-    **dict.fromkeys(("lead", "ntile"), ("OVER", OVER)),
+    "ntile": ("OVER", OVER),
     **dict.fromkeys(
         ("row_number", "rank", "dense_rank"), ("OVER", "write ROW_NUMBER() OVER (PARTITION BY k ORDER BY x)")
     ),

@@ -216,13 +216,18 @@ class RankedRows(RowTransform):
 class Frame:
     """The rows that a window function reads: from `start` to `end` before the current row, both included.
 
-    Distances are in rows, or in units of time; `start` is None for all earlier rows. Rows of one time are in the same
-    frames of time.
+    Distances are in rows, or in units of time; negative ones are behind the row. `start` is None for all earlier rows.
+    Rows of one time are in the same frames of time.
     """
 
     unit: Literal["rows", "range"]
     start: int | None
     end: int = 0
+
+    @property
+    def ahead(self) -> int:
+        """How far behind the row the frame ends, 0 if it ends at the row or before it."""
+        return max(-self.end, 0)
 
 
 FrameFunctionKind = Literal["aggregate", "first", "last", "nth"]
@@ -254,15 +259,21 @@ class FrameWindow:
 
 @dataclass(frozen=True)
 class FramedRows(RowTransform):
-    """Rows of a source that only grows, each once, with functions of the rows before it.
+    """Rows of a source that only grows, each once, with functions of the rows around it.
 
     `time` is the column with the time at which a row enters. Rows of one time are in the order of their arrival if
-    `by_arrival`, else in that of all columns of the source.
+    `by_arrival`, else in that of all columns of the source. Windows whose frames end behind the row are of one unit; if
+    they count rows, they have one partition.
     """
 
     windows: tuple[FrameWindow, ...]
     time: Column
     by_arrival: bool
+
+    @property
+    def ahead(self) -> int:
+        """How far behind a row its last frame ends."""
+        return max(window.frame.ahead for window in self.windows)
 
 
 QueryBody = Select | SetOperation | OuterJoin | RowTransform

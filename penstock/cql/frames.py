@@ -1,8 +1,8 @@
-"""Aggregates, FIRST_VALUE, LAST_VALUE, NTH_VALUE and LAG with OVER: functions of the rows before each row.
+"""Aggregates, FIRST_VALUE, LAST_VALUE, NTH_VALUE, LAG and LEAD with OVER: functions of the rows around each row.
 
-A frame ends at the current row or before it and is ordered by time, so no later row changes it: every row has one
-result. This holds for rows that enter at the time by which they are ordered and never leave; `find_entry_columns` says
-which columns have that time.
+A frame is ordered by time and ends at a known distance from its row, so that no row changes it once it is complete:
+every row has one result. This holds for rows that enter at the time by which they are ordered and never leave;
+`find_entry_columns` says which columns have that time. A row whose frame ends behind it enters when it is complete.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ FRAME_FUNCTIONS: Mapping[str, tuple[FrameFunctionKind, int, int]] = {
     "last_value": ("last", 1, 1),
     "nth_value": ("nth", 2, 2),
     "lag": ("first", 1, 3),
+    "lead": ("first", 1, 3),
 }
 """The functions besides aggregates: what they read of the frame, and how many arguments they take."""
 BindExpr = Callable[[exp.Expr], Expr]
@@ -102,22 +103,24 @@ class FrameBinder:
             message = f"{name.upper()} takes {needed} argument(s), found {len(arguments)}"
             raise self.origin.error("ARGUMENT_COUNT", message, span)
         value = self.bind(arguments[0])
-        if name == "lag":
-            return self._bind_lag(node, FrameCall(kind, value, partition, order, Frame("rows", 1, 1), span=span))
+        if name in ("lag", "lead"):
+            call = FrameCall(kind, value, partition, order, Frame("rows", 1, 1), span=span)
+            return self._bind_neighbour(node, call, name, 1 if name == "lag" else -1)
         place = self._read_count(arguments[1], least=1) if len(arguments) > 1 else 1
         return FrameCall(kind, value, partition, order, self._bind_frame(node, order), place, span=span)
 
-    def _bind_lag(self, node: exp.Expr, call: FrameCall) -> FrameCall:
-        """LAG(x, n, default): the value n rows before, as the first row of a frame of one row."""
+    def _bind_neighbour(self, node: exp.Expr, call: FrameCall, name: str, side: int) -> FrameCall:
+        """LAG(x, n, default), or LEAD: the value n rows before or behind, as the first of a frame of one row."""
         if node.args.get("spec"):
-            raise self.origin.error("INVALID_FRAME", "LAG takes no frame: remove ROWS or RANGE", call.span)
+            message = f"{name.upper()} takes no frame: remove ROWS or RANGE"
+            raise self.origin.error("INVALID_FRAME", message, call.span)
         arguments = node.this.expressions
-        before = self._read_count(arguments[1], least=0) if len(arguments) > 1 else 1
-        call = replace(call, frame=Frame("rows", before, before))
+        distance = side * (self._read_count(arguments[1], least=0) if len(arguments) > 1 else 1)
+        call = replace(call, frame=Frame("rows", distance, distance))
         if len(arguments) < 3:
             return call
         operands = [Operand(arguments[0], call.value), Operand(arguments[2], self.bind_default(arguments[2]))]
-        value, default = self.typer.unify(operands, "LAG cannot return both", node)
+        value, default = self.typer.unify(operands, f"{name.upper()} cannot return both", node)
         return replace(call, value=value, default=default)
 
     def _read_count(self, node: exp.Expr, least: int) -> int:
@@ -152,23 +155,24 @@ class FrameBinder:
         start = self._bind_bound(spec, "start", kind, order)
         end = self._bind_bound(spec, "end", kind, order) if spec.args.get("end") is not None else 0
         if end is None:
-            raise self.origin.unsupported_error("UNBOUNDED as the end of a frame", span, advice.FRAME)
+            raise self.origin.unsupported_error("UNBOUNDED FOLLOWING", span, advice.FRAME)
         if start is not None and start < end:
             raise self.origin.error("INVALID_FRAME", "the frame ends before it starts", span)
         return Frame("rows" if kind == "ROWS" else "range", start, end)
 
     def _bind_bound(self, spec: exp.Expr, which: str, kind: str, order: Expr) -> int | None:
-        """How far before the current row the frame starts or ends; None for UNBOUNDED."""
+        """How far before the current row the frame starts or ends, negative behind it; None for UNBOUNDED."""
         bound, side = spec.args.get(which), str(spec.args.get(f"{which}_side") or "").upper()
         if isinstance(bound, str) and bound.upper() == "CURRENT ROW":
             return 0
-        if side != "PRECEDING":
-            raise self.origin.unsupported_error(f"{side or 'this'} frame", find_span(spec), advice.FRAME)
+        if side not in ("PRECEDING", "FOLLOWING"):
+            raise self.origin.unsupported_error("this frame", find_span(spec), advice.FRAME)
         if not isinstance(bound, exp.Expr):
+            if (which, side) in (("start", "FOLLOWING"), ("end", "PRECEDING")):
+                raise self.origin.error("INVALID_FRAME", f"no frame {which}s at UNBOUNDED {side}", find_span(spec))
             return None
-        if kind == "ROWS":
-            return self._read_count(bound, least=0)
-        return self._read_duration(bound, order)
+        distance = self._read_count(bound, least=0) if kind == "ROWS" else self._read_duration(bound, order)
+        return distance if side == "PRECEDING" else -distance
 
     def _read_duration(self, node: exp.Expr, order: Expr) -> int:
         amount = node.this if isinstance(node, exp.Interval) else node
@@ -181,7 +185,8 @@ class FrameBinder:
         except QueryError as error:
             raise self.origin.error(error.condition, error.message, find_span(node)) from None
         if found < 0:
-            raise self.origin.error("INVALID_FRAME", "a frame starts before the current row", find_span(node))
+            message = "a distance is not negative: write PRECEDING or FOLLOWING"
+            raise self.origin.error("INVALID_FRAME", message, find_span(node))
         return found
 
 
@@ -211,7 +216,8 @@ def find_entry_columns(sources: Sequence[Source]) -> tuple[Column, ...]:
 
 def _list_entry_items(body: QueryBody) -> Iterator[str]:
     if isinstance(body, FramedRows):
-        yield body.time.name
+        if not body.ahead:
+            yield body.time.name
     elif isinstance(body, Select) and not body.distinct and body.group_by is None and body.sequence is None:
         times = find_entry_columns(body.sources)
         yield from (item.name for item in body.items if item.expr in times)
@@ -228,6 +234,17 @@ def check_frames(select: Select, calls: Sequence[FrameCall], origin: Origin) -> 
             names = " or ".join(f"{column.name}" for column in times)
             message = f"OVER with a frame is ordered by time: write ORDER BY {names}"
             raise origin.error("NOT_THE_TIME_COLUMN", message, call.span)
+    _check_ahead([call for call in calls if call.frame.ahead], origin)
+
+
+def _check_ahead(calls: Sequence[FrameCall], origin: Origin) -> None:
+    """Raise an error if frames that end behind their row are not complete at the same row or time."""
+    for call in calls[1:]:
+        first = calls[0]
+        if call.frame.unit != first.frame.unit:
+            raise origin.unsupported_error("FOLLOWING in ROWS and in RANGE", call.span, advice.FRAMES_AHEAD)
+        if call.frame.unit == "rows" and {*call.partition} != {*first.partition}:
+            raise origin.unsupported_error("FOLLOWING in two partitions", call.span, advice.FRAMES_AHEAD)
 
 
 def frame_rows(

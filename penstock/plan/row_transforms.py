@@ -122,7 +122,7 @@ class RankPart(PlanPart):
 
 @dataclass(frozen=True)
 class FramePart(PlanPart):
-    """Functions with OVER, over frames that end at the current row or before it.
+    """Functions with OVER, over frames of rows around each row; one whose frame ends behind it waits for that.
 
     The input only grows, and `time` is its column with the time at which a row enters. `ties` are the columns that
     order rows of one time; none if that is the order in which they come. `shown` are the columns that are passed on.
@@ -146,6 +146,16 @@ class FramePart(PlanPart):
         return {**{name: types[name] for name in self.shown}, **computed}
 
     @property
+    def ahead(self) -> int:
+        """How far behind a row its last frame ends."""
+        return max((window.frame.ahead for window in self.windows), default=0)
+
+    @property
+    def ahead_unit(self) -> str:
+        """What `ahead` counts."""
+        return next((window.frame.unit for window in self.windows if window.frame.ahead), "rows")
+
+    @property
     def inputs(self) -> tuple[PlanPart, ...]:
         return (self.input,)
 
@@ -166,7 +176,8 @@ def _describe_frame(frame: Frame, time_type: pa.DataType) -> str:
             return "current row"
         if distance is None:
             return "all earlier rows"
-        return f"{distance} rows before" if frame.unit == "rows" else f"{format_duration(distance, time_type)} before"
+        length = f"{abs(distance)} rows" if frame.unit == "rows" else format_duration(abs(distance), time_type)
+        return f"{length} {'before' if distance > 0 else 'behind'}"
 
     return f"{bound(frame.start)} to {bound(frame.end)}"
 

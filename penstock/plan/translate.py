@@ -111,7 +111,7 @@ class Translation:
             replace(window, functions=tuple(each for each in window.functions if needed is None or each.name in needed))
             for window in body.windows
         ]
-        windows = [window for window in windows if window.functions]
+        windows = [window for window in windows if window.functions or window.frame.ahead]
         exprs: list[Expr] = [body.time]
         for window in windows:
             exprs += [*window.partition, *(each.value for each in window.functions)]

@@ -13,6 +13,7 @@ from penstock.cql import (
     UNBOUNDED,
     FramedRows,
     OuterJoin,
+    Query,
     QueryBody,
     Range,
     RowTransform,
@@ -86,10 +87,10 @@ def _is_plain(select: Select) -> bool:
     return not select.distinct and select.group_by is None and select.sequence is None
 
 
-def find_kept_windows(body: QueryBody) -> dict[int, Window]:
+def find_kept_windows(query: Query) -> dict[int, Window]:
     """For streams below frames and sessions, by the identity of the FROM item, a window of the rows that are kept."""
-    plain = bool(list_frames(body))
-    return dict(_list_kept(body, 0 if plain else None, framed=False))
+    plain = bool(list_frames(query.body)) and query.emit != "rstream"  # which reports all rows again
+    return dict(_list_kept(query.body, 0 if plain else None, framed=False))
 
 
 def _list_kept(body: QueryBody, need: int | None, *, framed: bool) -> Iterator[tuple[int, Window]]:
@@ -106,8 +107,8 @@ def _list_kept(body: QueryBody, need: int | None, *, framed: bool) -> Iterator[t
             for window in body.windows:
                 if window.frame.unit == "rows" or window.frame.start is None:
                     need = None
-            spans = [window.frame.start or 0 for window in body.windows]
-            need = None if need is None else need + max(spans)
+            spans = [max(window.frame.start or 0, 0) for window in body.windows]
+            need = None if need is None else need + max(spans) + body.ahead
         case WindowedRows(kind="session"):
             sources, framed, need = body.sources, True, None
         case Select() | RowTransform():

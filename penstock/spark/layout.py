@@ -119,7 +119,7 @@ class Layout:
     def _list_scans(self, query: QuerySpec) -> Iterator[StreamScan]:
         routes, indexes = self.placements[query.name].routes, count()
         body = self.spec.bound_queries[query.name].body
-        kept = find_kept_windows(body)
+        kept = find_kept_windows(self.spec.bound_queries[query.name])
         counts_partners = reads_final_joins(body) and any(map(_has_open_end, body.inputs))
         for side, select in enumerate(list_selects(body)):
             graph = build_join_graph(tuple(source.alias for source in select.sources), select.where)
@@ -168,7 +168,7 @@ class Layout:
             return None
         if query.emit == "istream" and is_row_by_row(query):
             return 0  # a row is answered when it comes and is not kept
-        return find_kept_windows(query.body).get(id(source), source.window).lifetime
+        return find_kept_windows(query).get(id(source), source.window).lifetime
 
     def find_base_streams(self, name: str) -> frozenset[str]:
         """The streams a query reads, directly or through derived streams."""

@@ -16,7 +16,7 @@ from penstock.state.columns import (
 )
 from penstock.state.compiled import compile_kernel, find_cache_folder
 from penstock.state.held_bytes import HeldBytes
-from penstock.state.instants import as_times, to_ticks
+from penstock.state.instants import AFTER_END, as_times, to_ticks
 from penstock.state.interning import CodeTable, empty_codes
 from penstock.state.kernels import (
     ALWAYS,
@@ -42,6 +42,7 @@ from penstock.state.spilled_column import NewFile, Segment, SpilledColumn
 from penstock.state.windows import AnnouncedEnds, LateEnds, RowsWindow, compute_expirations
 
 __all__ = [
+    "AFTER_END",
     "ALWAYS",
     "F64",
     "FOREVER",

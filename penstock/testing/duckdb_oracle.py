@@ -113,7 +113,8 @@ class _DuckDBOracle:
         rows = self.store_body(query.body)
         columns = [f"c{place}" for place in range(len(query.body.items))]
         shown = self.store_limited(_format_emit(rows, columns, query.emit))
-        table = self.connection.sql(f"SELECT * FROM {shown} ORDER BY instant").to_arrow_table()
+        ended = f"SELECT * REPLACE (nullif(instant, {MAX_TIME - 1}) AS instant) FROM {shown} ORDER BY instant"
+        table = self.connection.sql(ended).to_arrow_table()
         arrays = [
             to_typed_column(column, field.type) for column, field in zip(table.columns, query.schema, strict=True)
         ]

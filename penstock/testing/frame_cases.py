@@ -18,7 +18,7 @@ ATTEMPTS = 15
 KEYS = ("x", "y", "s", "b", "v")
 NUMBERS = ("x", "y", "z", "id")
 FUNCTIONS = (
-    "COUNT", "SUM", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LAG", "LAG",
+    "COUNT", "SUM", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LAG", "LEAD",
 )  # fmt: skip
 
 
@@ -48,6 +48,10 @@ class FrameWriter:
         self.stream = rng.choice(streams)
         self.other = rng.choice(streams)
         self.unit = "SECONDS" if pt.is_timestamp(self.stream.time_type) else None
+        self.ahead = rng.choice((None, "ROWS", "ROWS", "RANGE"))
+        """What frames count that may end behind their row."""
+        self.keys: list[str] = []
+        """How these are divided, if they count rows."""
 
     def write_query(self) -> str:
         rng = self.rng
@@ -63,7 +67,7 @@ class FrameWriter:
         if drawn < 0.65:
             test = rng.choice(("f0 > 1", "f1 IS NOT NULL", "k = 1 OR f0 < f1", "f0 IS NULL"))
             return f"SELECT k, f0, f1 FROM ({inner}) AS t WHERE {test}"
-        if drawn < 0.8:  # over rows that have frames already
+        if drawn < 0.8 and not self.ahead:  # over rows that have frames already
             outer = self._write_call("t", ("k", "f0", "f1"), ("k",), ("k", "f1"))
             return f"SELECT k, f0, {outer} AS g FROM ({inner}) AS t"
         if drawn < 0.85:
@@ -97,6 +101,7 @@ class FrameWriter:
         rng = self.rng
         numbers = tuple(f"a.{name}" for name in NUMBERS)
         keys = tuple(f"a.{name}" for name in KEYS)
+        self.keys = self._draw_keys(keys)
         calls = [self._write_call("a", numbers, keys, (*numbers, *more)) for _ in range(count)]
         items = [f"{self._wrap(call)} AS f{place}" for place, call in enumerate(calls)]
         named = ""
@@ -118,10 +123,12 @@ class FrameWriter:
         rng = self.rng
         number, value = rng.choice(numbers), rng.choice(values)
         kind = rng.choice(FUNCTIONS)
-        if kind == "LAG":
+        if kind == "LEAD" and self.ahead != "ROWS":
+            kind = "LAG"
+        if kind in ("LAG", "LEAD"):
             default = rng.choice(("", "", ", 1", f", 2, {value}", f", {rng.randint(0, 3)}, NULL"))
-            order = self._write_partition(keys) + f"ORDER BY {alias}.{self.stream.time}"
-            return f"LAG({value}{default}) OVER ({order})"
+            by = self._write_partition(self._draw_keys(keys) if kind == "LAG" else self.keys)
+            return f"{kind}({value}{default}) OVER ({by}ORDER BY {alias}.{self.stream.time})"
         argument = {
             "COUNT": rng.choice(("*", value, f"DISTINCT {value}")),
             "SUM": number,
@@ -132,34 +139,51 @@ class FrameWriter:
             return f"SUM({number}) FILTER (WHERE {number} > 1) OVER ({self._write_window(alias, keys)})"
         return f"{kind}({argument}) OVER ({self._write_window(alias, keys)})"
 
-    def _write_partition(self, keys: Sequence[str]) -> str:
-        chosen = self.rng.sample(list(keys), min(self.rng.choice((0, 1, 1, 1, 2)), len(keys)))
+    def _draw_keys(self, keys: Sequence[str]) -> list[str]:
+        return self.rng.sample(list(keys), min(self.rng.choice((0, 1, 1, 1, 2)), len(keys)))
+
+    def _write_partition(self, chosen: Sequence[str]) -> str:
         return f"PARTITION BY {', '.join(chosen)} " if chosen else ""
 
     def _write_window(self, alias: str, keys: Sequence[str]) -> str:
-        return f"{self._write_partition(keys)}ORDER BY {alias}.{self.stream.time}{self._write_frame()}"
+        time = f"{alias}.{self.stream.time}"
+        if self.ahead and self.rng.random() < 0.5:
+            chosen = self.keys if self.ahead == "ROWS" else self._draw_keys(keys)
+            return f"{self._write_partition(chosen)}ORDER BY {time}{self._write_frame_ahead(self.ahead)}"
+        return f"{self._write_partition(self._draw_keys(keys))}ORDER BY {time}{self._write_frame()}"
+
+    def _write_frame_ahead(self, unit: str) -> str:
+        """A frame that ends behind its row."""
+        rng = self.rng
+        end = rng.randint(1, 3)
+        start = rng.choice((None, *range(-end, 5)))
+        first = "UNBOUNDED PRECEDING" if start is None else self._write_bound(start, unit)
+        return f" {unit} BETWEEN {first} AND {self._write_bound(-end, unit)}"
+
+    def _write_bound(self, distance: int, unit: str) -> str:
+        """A distance before the row, or, if it is negative, behind it."""
+        if not distance:
+            return "CURRENT ROW"
+        side = "PRECEDING" if distance > 0 else "FOLLOWING"
+        if unit == "ROWS" or self.unit is None:
+            return f"{abs(distance)} {side}"
+        return self.rng.choice(
+            (f"INTERVAL '{abs(distance)}' SECOND {side}", f"INTERVAL {abs(distance)} SECONDS {side}")
+        )
 
     def _write_frame(self) -> str:
         rng = self.rng
         unit = rng.choice(("ROWS", "RANGE", "RANGE"))
         end = rng.choice((0, 0, 0, 0, 1, 2))
         start = end + rng.randint(0, 6)
-
-        def write(distance: int) -> str:
-            if not distance:
-                return "CURRENT ROW"
-            if unit == "ROWS" or self.unit is None:
-                return f"{distance} PRECEDING"
-            return rng.choice((f"INTERVAL '{distance}' SECOND PRECEDING", f"INTERVAL {distance} SECONDS PRECEDING"))
-
         drawn = rng.random()
         if drawn < 0.15:
             return ""
         if drawn < 0.3:
-            return f" {unit} BETWEEN UNBOUNDED PRECEDING AND {write(end)}"
+            return f" {unit} BETWEEN UNBOUNDED PRECEDING AND {self._write_bound(end, unit)}"
         if drawn < 0.4 and start:
-            return f" {unit} {write(start)}"
-        return f" {unit} BETWEEN {write(start)} AND {write(end)}"
+            return f" {unit} {self._write_bound(start, unit)}"
+        return f" {unit} BETWEEN {self._write_bound(start, unit)} AND {self._write_bound(end, unit)}"
 
     def _write_amount(self, number: int) -> str:
         return f"{number} {self.unit}" if self.unit else f"{number}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.cql import FramedRows, FrameFunction, FrameWindow
 from penstock.expr import Aggregate, Column
-from penstock.testing.interval_operators import FOREVER, ValidRow
+from penstock.testing.interval_operators import AFTER_END, FOREVER, ValidRow
 from penstock.testing.row_aggregates import compute_aggregate
 from penstock.testing.row_evaluator import Env, to_comparison_key, to_identity
 
@@ -16,7 +16,7 @@ _Row = dict[str, Any]
 
 
 def compute_frames(body: FramedRows, rows: list[ValidRow], classes: Mapping[str, type]) -> Iterator[ValidRow]:
-    """Every row once, from its own time on, with the results of the functions."""
+    """Every row once, from the instant on at which its frames are complete, with the results of the functions."""
     entered = sorted((row.values[0] for row in rows), key=lambda row: _list_order_keys(body, row))
     own = [item.name for item in body.items if isinstance(item.expr, Column) and item.expr.alias]
     found: dict[str, list[Any]] = {}
@@ -26,7 +26,21 @@ def compute_frames(body: FramedRows, rows: list[ValidRow], classes: Mapping[str,
             found[function.name] = [compute(at) for at in range(len(entered))]
     for at, row in enumerate(entered):
         values = (*(row[name] for name in own), *(found[item.name][at] for item in body.items[len(own) :]))
-        yield ValidRow(values, row[body.time.name], FOREVER)
+        yield ValidRow(values, max(_find_end(body, window, entered, at) for window in body.windows), FOREVER)
+
+
+def _find_end(body: FramedRows, window: FrameWindow, rows: list[_Row], at: int) -> int:
+    """The instant at which a frame is complete."""
+    time, ahead = int(rows[at][body.time.name]), window.frame.ahead
+    if window.frame.unit == "range" or not ahead:
+        return time + ahead
+    key = _get_key(window, rows[at])
+    later = [row for row in rows[at + 1 :] if _get_key(window, row) == key]
+    return int(later[ahead - 1][body.time.name]) if len(later) >= ahead else AFTER_END
+
+
+def _get_key(window: FrameWindow, row: _Row) -> Hashable:
+    return to_identity(row[column.name] for column in window.partition)
 
 
 def _list_order_keys(body: FramedRows, row: _Row) -> list[Any]:
@@ -64,7 +78,7 @@ class _FrameOracle:
         frame = self.window.frame
         if frame.unit == "rows":
             position = members.index(at)
-            first = 0 if frame.start is None else max(position - frame.start, 0)
+            first = 0 if frame.start is None else max(position - frame.start, 0)  # behind the row if negative
             return members[first : max(position - frame.end + 1, 0)]
         distances = {place: self._get_time(at) - self._get_time(place) for place in members}
         return [
@@ -77,4 +91,4 @@ class _FrameOracle:
         return int(self.rows[place][self.body.time.name])
 
     def _get_key(self, place: int) -> Hashable:
-        return to_identity(self.rows[place][column.name] for column in self.window.partition)
+        return _get_key(self.window, self.rows[place])

@@ -25,6 +25,8 @@ from penstock.testing.row_evaluator import (
 
 FOREVER = math.inf
 ALWAYS = -math.inf
+AFTER_END = 2**63 - 17
+"""The instant behind the end of all streams; `_ts` is NULL there."""
 
 
 class ValidRow(NamedTuple):

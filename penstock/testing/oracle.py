@@ -40,6 +40,7 @@ from penstock.errors import QueryError
 from penstock.expr import Call, Expr, find_aliases
 from penstock.testing.final_oracle import compute_final_rows
 from penstock.testing.interval_operators import (
+    AFTER_END,
     ALWAYS,
     FOREVER,
     ValidRow,
@@ -92,7 +93,8 @@ def expected(
     arrays = [
         from_plain([row.values[i] for row in rows], field.type) for i, field in enumerate(schema) if i < len(schema) - 1
     ]
-    return pa.table([*arrays, from_plain([row.at for row in rows], bound.time_type)], schema=schema)
+    times = [None if row.at == AFTER_END else row.at for row in rows]
+    return pa.table([*arrays, from_plain(times, bound.time_type)], schema=schema)
 
 
 def compute_rows(query: Query, streams: Mapping[str, pa.Table]) -> list[ValidRow]:

@@ -80,7 +80,8 @@ class _ResultCollector:
         self.latest = float("-inf")
 
     def add(self, table: pa.Table) -> None:
-        for time in to_plain(table.column("_ts")):
+        for given in to_plain(table.column("_ts")):
+            time = float("inf") if given is None else given
             assert time >= self.latest, f"a result of {time} came after one of {self.latest}"
             self.latest = time
         self.tables.append(table)

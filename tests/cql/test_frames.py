@@ -56,6 +56,12 @@ def ask_duckdb(sql: str) -> Counter[tuple[Any, ...]]:
     "SELECT name, SUM(x) OVER (PARTITION BY name ORDER BY ts) AS n FROM s JOIN names ON s.k = names.k",
     f"SELECT ts, SUM(g) OVER ({BY}) AS n FROM (SELECT ts, k, SUM(x) OVER ({BY}) AS g FROM s) AS t",
     f"SELECT NTH_VALUE(ts, 2) OVER ({BY} RANGE 6 PRECEDING) AS n, LAST_VALUE(ts) OVER (ORDER BY ts) AS m FROM s",
+    f"SELECT ts, SUM(x) OVER ({BY} RANGE BETWEEN CURRENT ROW AND 5 FOLLOWING) AS n FROM s",
+    f"SELECT ts, MAX(x) OVER ({BY} RANGE BETWEEN 2 FOLLOWING AND 5 FOLLOWING) AS n, SUM(x) OVER ({BY}) AS m FROM s",
+    "SELECT ts, COUNT(*) OVER (ORDER BY ts RANGE BETWEEN UNBOUNDED PRECEDING AND 3 FOLLOWING) AS n FROM s WHERE x > 1",
+    f"SELECT ts, LEAD(ts, 3, -1) OVER (ORDER BY ts) - ts AS n, COUNT(*) OVER ({BY}) AS m FROM s",
+    "SELECT ts, COUNT(*) OVER (ORDER BY ts ROWS BETWEEN 2 PRECEDING AND 3 FOLLOWING) AS n FROM s",
+    f"SELECT ts, n FROM (SELECT ts, LEAD(ts) OVER ({BY}) AS n FROM s) AS t WHERE n > 3",
 ])  # fmt: skip
 def test_answers_are_those_of_sql(text: str) -> None:
     """Rows of one time are all in a frame of time, so their order does not matter."""
@@ -90,6 +96,43 @@ def test_no_row_is_kept_longer_than_a_frame_reads_it() -> None:
     assert held["partitions"] <= 2 + 5
 
 
+def test_a_row_leaves_when_its_frames_are_complete() -> None:
+    """At the time of the n-th later row of its partition, or when time has passed; at the end without an instant."""
+    engine = make_engine()
+    engine.query("rows", f"SELECT ts, LEAD(x, 2, 0) OVER ({BY}) AS n FROM s WHERE k = 1")
+    engine.query("time", "SELECT ts, SUM(x) OVER (ORDER BY ts RANGE BETWEEN CURRENT ROW AND 4 FOLLOWING) AS n FROM s")
+    engine.query("hidden", f"SELECT ts FROM (SELECT ts, LEAD(x, 2) OVER ({BY}) AS n FROM s WHERE k = 1) AS t")
+    out = engine.push({"s": pa.table(ROWS).slice(0, 6)})
+    assert out["rows"].to_pylist() == [{"ts": 1, "n": None, "_ts": 2}, {"ts": 2, "n": 20, "_ts": 4}]
+    assert out["time"].to_pylist() == [{"ts": 1, "n": 65, "_ts": 5}, *[{"ts": 2, "n": 55, "_ts": 6}] * 3]
+    assert out["hidden"].to_pylist() == [{"ts": 1, "_ts": 2}, {"ts": 2, "_ts": 4}]
+    engine.advance("s", 9)
+    assert engine.push({})["time"].to_pylist() == [{"ts": 4, "n": 25, "_ts": 8}]
+    assert engine.flush()["rows"].to_pylist() == [{"ts": 2, "n": 0, "_ts": None}, {"ts": 4, "n": 0, "_ts": None}]
+
+
+def test_rows_that_wait_survive_a_restart() -> None:
+    engine = make_engine()
+    engine.query("q", f"SELECT ts, x, LEAD(x) OVER ({BY}) AS n FROM s EMIT CHANGES")
+    whole = make_engine()
+    whole.query("q", f"SELECT ts, x, LEAD(x) OVER ({BY}) AS n FROM s EMIT CHANGES")
+    found, wanted = [], []
+    for at in range(len(ROWS["ts"])):
+        rows = {"s": pa.table(ROWS).slice(at, 1)}
+        wanted += whole.push(rows)["q"].to_pylist()
+        found += engine.push(rows)["q"].to_pylist()
+        engine = ps.Engine.restore(engine.snapshot())
+    found += engine.flush()["q"].to_pylist()
+    wanted += whole.flush()["q"].to_pylist()
+    assert Counter(map(str, found)) == Counter(map(str, wanted))
+
+
+def test_a_derived_stream_has_the_instant_of_completion() -> None:
+    text = "SELECT x, n, LAG(n) OVER (ORDER BY _ts) AS p FROM d"
+    found = run(f"d: SELECT x, LEAD(x) OVER ({BY}) AS n FROM s WHERE k = 1 AND ts > 2", text)
+    assert found == Counter([(20, 1, None), (1, 3, 1), (3, None, 3)])
+
+
 @pytest.mark.parametrize(("text", "condition", "words"), [
     ("SELECT x FROM s WHERE SUM(x) OVER (ORDER BY ts) > 1", "WINDOW_FUNCTION_NOT_ALLOWED", "QUALIFY"),
     ("SELECT x FROM s WHERE ROW_NUMBER() OVER (ORDER BY x) = 1", "WINDOW_FUNCTION_NOT_ALLOWED", "a subquery"),
@@ -105,8 +148,20 @@ def test_no_row_is_kept_longer_than_a_frame_reads_it() -> None:
     ("SELECT RANK() OVER (ORDER BY ts ROWS 1 PRECEDING) FROM s", "INVALID_FRAME", "takes no frame"),
     ("SELECT SUM(x) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING) FROM s", "INVALID_FRAME", "starts"),
     ("SELECT SUM(x) OVER (ORDER BY ts RANGE INTERVAL '1' MINUTE PRECEDING) FROM s", "DURATION_UNIT", "ticks"),
-    ("SELECT SUM(x) OVER (ORDER BY ts ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) FROM s",
-     "UNSUPPORTED_FOLLOWING_FRAME", "CURRENT ROW"),
+    ("SELECT SUM(x) OVER (ORDER BY ts ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) FROM s",
+     "UNSUPPORTED_UNBOUNDED_FOLLOWING", "2 FOLLOWING"),
+    ("SELECT SUM(x) OVER (ORDER BY ts ROWS BETWEEN UNBOUNDED FOLLOWING AND 3 FOLLOWING) FROM s",
+     "INVALID_FRAME", "no frame starts at"),
+    ("SELECT SUM(x) OVER (ORDER BY ts ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING) FROM s", "INVALID_FRAME", "ends"),
+    ("SELECT SUM(x) OVER (ORDER BY ts ROWS 2 FOLLOWING) FROM s", "INVALID_FRAME", "ends before"),
+    ("SELECT LEAD(x) OVER (ORDER BY ts), LEAD(x) OVER (PARTITION BY k ORDER BY ts) FROM s",
+     "UNSUPPORTED_FOLLOWING_IN_TWO_PARTITIONS", "the same PARTITION BY"),
+    ("SELECT LEAD(x) OVER w, SUM(x) OVER (w RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM s "
+     "WINDOW w AS (ORDER BY ts)",
+     "UNSUPPORTED_FOLLOWING_IN_ROWS_AND_IN_RANGE", "all of RANGE"),
+    ("SELECT LAG(n) OVER (ORDER BY ts) FROM (SELECT ts, LEAD(x) OVER (ORDER BY ts) AS n FROM s) AS t",
+     "UNSUPPORTED_OVER_OF_THESE_ROWS", "without LEAD"),
+    ("SELECT LEAD(x) OVER (ORDER BY ts ROWS 1 PRECEDING) FROM s", "INVALID_FRAME", "LEAD takes no frame"),
     ("SELECT LAG(x, 1, 0, 0) OVER (ORDER BY ts) FROM s", "ARGUMENT_COUNT", "1 to 3"),
     ("SELECT LAG(x, 1, 'a') OVER (ORDER BY ts) FROM s", "TYPE_MISMATCH", "LAG"),
     ("SELECT LAG(x) FROM s", "UNSUPPORTED_OVER", "OVER (PARTITION BY k ORDER BY ts)"),

@@ -13,6 +13,7 @@ from spark_support import merge_pushes, run_embedded
 from penstock.cql import Stream
 from penstock.spark.worker.cell_state import OutputRow
 from penstock.testing import Case, Push, random_case, random_operators_text
+from penstock.testing.frame_cases import random_frames_case
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("k", pa.int64()), ("v", pa.float64())])
 KINDS = [
@@ -45,6 +46,11 @@ KINDS = [
     "SELECT s FROM (SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE 9 PRECEDING) AS s FROM A) AS t WHERE s > 1",
     "SELECT k, COUNT(*) OVER (ORDER BY ts ROWS 5 PRECEDING) AS n FROM A WHERE v > 0",
     "SELECT s, COUNT(*) AS n FROM (SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts) AS s FROM A) AS t GROUP BY s",
+    "SELECT k, v, LEAD(v) OVER w AS n, LAG(v, 2) OVER w AS p FROM A WINDOW w AS (PARTITION BY k ORDER BY ts)",
+    "SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS s FROM A",
+    "SELECT v, COUNT(*) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN 3 FOLLOWING AND 9 FOLLOWING) AS n FROM A",
+    "SELECT v, MAX(v) OVER (ORDER BY ts RANGE BETWEEN 2 PRECEDING AND 4 FOLLOWING) AS m FROM A WHERE k > 0",
+    "SELECT n, COUNT(*) AS c FROM (SELECT LEAD(k) OVER (PARTITION BY v ORDER BY ts) AS n FROM A) AS t GROUP BY n",
     "SELECT k, window_start, COUNT(*) AS n FROM SESSION(A PARTITION BY k, ts, 4) GROUP BY k, window_start, window_end",
     "SELECT b.k, COUNT(*) AS n FROM SEQ(A [RANGE 20] AS a, B [RANGE 9] AS b) MODE RECENT WHERE a.k = b.k GROUP BY b.k",
 ]
@@ -82,9 +88,20 @@ def test_faults_and_restarts_lose_nothing(query: str) -> None:
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_random_operator_queries_on_cells(chunk: int) -> None:
     for seed in range(chunk, chunk + 10):
-        rng = random.Random(seed)
         case = merge_pushes(random_case(seed, limit=1000), 12)
-        queries = {"q": random_operators_text(random.Random(f"cells {seed}"), case.declarations)}
-        cluster = Cluster(build_spec(case, queries, rng.randint(2, 5)), workers=2)
-        outputs = [row for step in list_pushes(case) for row in push_until_committed(cluster, step, rng)]
-        check(seed, case, cluster, outputs, queries)
+        check_on_cells(case, random_operators_text(random.Random(f"cells {seed}"), case.declarations))
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_random_frames_on_cells(chunk: int) -> None:
+    for seed in range(chunk, chunk + 10):
+        case = merge_pushes(random_frames_case(seed), 12)
+        check_on_cells(case, case.query)
+
+
+def check_on_cells(case: Case, query: str) -> None:
+    """The results of a query on cells that fail and restart are those of the engine."""
+    rng = random.Random(case.seed)
+    cluster = Cluster(build_spec(case, {"q": query}, rng.randint(2, 5)), workers=2)
+    outputs = [row for step in list_pushes(case) for row in push_until_committed(cluster, step, rng)]
+    check(case.seed, case, cluster, outputs, {"q": query})

@@ -13,17 +13,21 @@ from spark_support import merge_pushes, run_embedded, write_case
 import penstock as ps
 from penstock.lab.meters import kill_workers
 from penstock.testing import difference, expected, random_case, random_operators_case
+from penstock.testing.frame_cases import random_frames_case
 
 FIRST = int(os.environ.get("PENSTOCK_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("PENSTOCK_SPARK_SEEDS", "1"))
 SEEDS = range(FIRST, FIRST + COUNT)
 
 
+CASES = (random_case, random_operators_case, random_frames_case)
+
+
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 3 * COUNT))
 def test_batch_answer_matches_oracle(spark: Any, tmp_path: Path, seed: int) -> None:
     """Rows of one time in several partitions have no order, which a window of a number of rows would show."""
-    case = random_operators_case(seed) if seed % 2 else random_case(seed, limit=1000)
-    by_rows = any(word in case.query.upper() for word in ("ROWS", "SEQ"))
+    case = CASES[seed % 3](seed, limit=1000)
+    by_rows = any(word in case.query.upper() for word in ("ROWS", "SEQ", "OVER"))
     frames = batch_case(spark, case, tmp_path, 1 if by_rows else 3)
     answer = ps.sql(spark, case.query, cells=seed % 4 + 1, **frames)
     assert not answer.isStreaming

@@ -41,23 +41,26 @@ def _remove_head(
 
 @compile_kernel
 def slide_frames(
-    codes: I32, places: I64, first: int, start: int, end: int,
+    codes: I32, places: I64, added: U8, first: int, start: int, end: int,
     heads: I64, entries: I64, tails: I64, lasts: I64, counts: I64,
     stored: I64, links: I64, alive: U8,
     changed: I64, signs: I8, point_codes: I32, ends: I64, points: I64, first_rows: I64, last_rows: I64,
 ) -> int:  # fmt: skip
-    """Add rows, sorted by partition and place, and move the frame to each of them; returns the number of points.
+    """Move the frame to places, sorted by partition; returns the number of points.
 
-    The frame of place p has the rows from p - start (if it is not negative) to p - end. Rows of one place have one
-    point. `changed` and `signs` are the rows that enter (+1) and leave (-1) up to `ends` of a point; `first_rows` and
-    `last_rows` are the first and last row of the frame there.
+    At a place with `added` there is a new row: `first` and those after it. The frame of place p has the rows from p -
+    start (if that is not negative) to p - end. Rows of one place have one point. `changed` and `signs` are the rows
+    that enter (+1) and leave (-1) up to `ends` of a point; `first_rows` and `last_rows` are the first and last row of
+    the frame there.
     """
     mask = links.size - 1
-    at, filled, p = 0, 0, 0
+    at, filled, p, row = 0, 0, 0, first
     while at < codes.size:
         code, place = codes[at], places[at]
         while at < codes.size and codes[at] == code and places[at] == place:
-            _append_row(first + at, code, heads, entries, tails, counts, links, mask)
+            if added[at]:
+                _append_row(row, code, heads, entries, tails, counts, links, mask)
+                row += 1
             points[at] = p
             at += 1
         while entries[code] >= 0:
@@ -103,6 +106,27 @@ def expire_rows(
                 count += 1
             _remove_head(code, heads, entries, tails, counts, links, alive, mask)
     return count
+
+
+@compile_kernel
+def complete_rows(
+    codes: I32, first: int, delay: int, heads: I64, entries: I64, tails: I64, counts: I64, links: I64, alive: U8,
+    completed: I64, at: I64,
+) -> int:  # fmt: skip
+    """Add rows, sorted by partition; each one completes the row that is `delay` before it in its partition.
+
+    Returns how many are completed: the row, and the number of the added one.
+    """
+    mask = links.size - 1
+    found = 0
+    for i in range(codes.size):
+        code = codes[i]
+        _append_row(first + i, code, heads, entries, tails, counts, links, mask)
+        if counts[code] > delay:
+            completed[found], at[found] = heads[code], i
+            found += 1
+            _remove_head(code, heads, entries, tails, counts, links, alive, mask)
+    return found
 
 
 @compile_kernel

@@ -45,6 +45,12 @@ class Partitions:
     def decode(self, codes: I64) -> list[pa.Array]:
         return self._groups.decode(codes.astype(np.int32))
 
+    def empty(self) -> None:
+        """No partition has rows."""
+        for rows in (self.heads, self.entries, self.tails, self.lasts):
+            rows.fill(NONE)
+        self.counts.fill(0)
+
     def count_used(self) -> int:
         return int(np.count_nonzero(self.counts))
 
