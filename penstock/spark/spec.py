@@ -49,6 +49,10 @@ class PipelineSpec:
     functions: tuple[ShippedFunction, ...] = ()
     """User-defined functions."""
     next_inlet: int = 1
+    clocked: bool = False
+    """Whether rows bring the time of their micro-batch, which advances streams with a skew or an idle time.
+
+    A pipeline has the heartbeats of its driver instead."""
 
     def with_config(self, config: PipelineConfig) -> PipelineSpec:
         """The same pipeline with these queries and orders."""
@@ -123,6 +127,7 @@ class PipelineSpec:
             repr(self.sampling),
             repr(self.maintenance),
             [each.id for each in self.functions],
+            [(each.skew, each.idle_after) for each in self.streams] if self.clocked else None,
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -130,7 +130,11 @@ class FrameQueries:
         pipe = Pipeline(self._spark)
         for name, each in self._inputs.streams.items():
             columns = [each.frame[quote_name(column)] for column in each.stream.schema.names]
-            pipe.stream(name, each.frame.select(*columns), each.stream.time, each.stream.lateness)
+            stream = each.stream
+            pipe.stream(
+                name, each.frame.select(*columns), stream.time, stream.lateness, skew=stream.skew,
+                idle_after=stream.idle_after,
+            )  # fmt: skip
         for name, table in self._inputs.tables.items():
             pipe.table(name, table.collect())
         for function in self._inputs.functions:

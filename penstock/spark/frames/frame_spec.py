@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.cql import Query, Stream
 from penstock.errors import QueryError
 from penstock.spark.frames.inputs import FrameInputs
+from penstock.spark.heartbeat import is_clocked
 from penstock.spark.layout import Layout
 from penstock.spark.pipeline_config import QuerySpec
 from penstock.spark.spec import PipelineSpec
@@ -39,7 +40,7 @@ def build_frame_spec(
     """The spec of a query over its inputs. Its streams have the columns that the query reads, its inlets numbers."""
     layout = Layout(_build_spec(inputs, name, text, tables, cells))
     streams = tuple(_prune_stream(layout, stream) for stream in layout.spec.streams)
-    return Layout(replace(layout.spec, streams=streams)).spec
+    return Layout(replace(layout.spec, streams=streams, clocked=any(map(is_clocked, streams)))).spec
 
 
 def _build_spec(

@@ -155,7 +155,9 @@ def _declare(name: str, given: TimedFrame, columns: FrameColumns) -> Stream:
     if given.time.casefold() in folded:
         kind = folded[given.time.casefold()]
         raise QueryError("BAD_TIME", f"{given.time} is {kind}; a time column is a TIMESTAMP or an integer")
-    return describe_stream(name, columns.schema, given.time, given.lateness)
+    return describe_stream(
+        name, columns.schema, given.time, given.lateness, skew=given.skew, idle_after=given.idle_after
+    )
 
 
 def _read_table_columns(spark: SparkSession, name: str, given: Any) -> FrameColumns:

@@ -6,9 +6,11 @@ after a restart from the user's checkpoint. State: the rows of the query's windo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, lit, when
+from pyspark.sql.functions import coalesce, col, current_timestamp, lit, when
 from pyspark.sql.functions import sum as sum_values
 
 from penstock.expr import quote_name
@@ -21,7 +23,7 @@ from penstock.spark.frames.session import count_cores, move_frame
 from penstock.spark.spec import PipelineSpec
 from penstock.spark.worker.cell_state import DEAD, LATE, RESULT
 from penstock.spark.worker.combined import StreamSlots
-from penstock.spark.worker.pack import PACKED_DDL
+from penstock.spark.worker.pack import NOW_COLUMN, PACKED_DDL
 from penstock.spark.worker.processor import OUTPUT_TYPE
 
 OBSERVED_NAME = "penstock"
@@ -30,13 +32,17 @@ OBSERVED_NAME = "penstock"
 
 def build_stream_frame(spark: SparkSession, inputs: FrameInputs, spec: PipelineSpec, schema: pa.Schema) -> DataFrame:
     """The results of the query of a spec. `spark`: the session of the frame; `schema`: the columns of the results."""
+    # Spark's current_timestamp() is that of the micro-batch: the same when it is repeated
+    now, clock = ([current_timestamp()], [NOW_COLUMN]) if spec.clocked else ([], [])
     frames = [
-        select_numbered(move_frame(inputs.streams[stream.name].frame, spark), stream.schema) for stream in spec.streams
+        select_numbered(move_frame(inputs.streams[stream.name].frame, spark), stream.schema, now)
+        for stream in spec.streams
     ]
     tasks = spec.cells if is_connect(spark) else max(spec.cells, count_cores(spark))
     rows, slots = combine_frames(frames, tasks)
     placed = [
-        StreamSlots(stream, tuple(stream.schema.names), used) for stream, used in zip(spec.streams, slots, strict=True)
+        StreamSlots(stream, (*stream.schema.names, *clock), used)
+        for stream, used in zip(spec.streams, slots, strict=True)
     ]
     packed = rows.mapInArrow(build_frame_pack_map(spec, placed), PACKED_DDL)
     processed = packed.groupBy("cell").transformWithState(
@@ -47,10 +53,10 @@ def build_stream_frame(spark: SparkSession, inputs: FrameInputs, spec: PipelineS
     return results.mapInArrow(build_unpack_map(numbered), to_spark_columns(numbered)).toDF(*schema.names)
 
 
-def select_numbered(frame: DataFrame, schema: pa.Schema) -> DataFrame:
-    """The columns of a schema, with numbers as names."""
-    columns = [frame[quote_name(name)].alias(f"c{number}") for number, name in enumerate(schema.names)]
-    return frame.select(*columns)
+def select_numbered(frame: DataFrame, schema: pa.Schema, more: Sequence[Column] = ()) -> DataFrame:
+    """The columns of a schema and others, with numbers as names."""
+    columns = [*(frame[quote_name(name)] for name in schema.names), *more]
+    return frame.select(*(column.alias(f"c{number}") for number, column in enumerate(columns)))
 
 
 def _observe(frame: DataFrame, spec: PipelineSpec) -> DataFrame:

@@ -15,9 +15,9 @@ import pyarrow as pa
 from penstock.adapt import EngineCommand
 from penstock.ops import find_frontier, mark_late, stamp_times
 from penstock.spark.control_command import ControlCommand, list_engine_commands, read_frontiers
-from penstock.spark.heartbeat import is_stamped
+from penstock.spark.heartbeat import compute_heartbeats, is_stamped
 from penstock.spark.layout import ALWAYS, FOREVER, Layout, StreamInlet
-from penstock.spark.worker.pack import BAD_ROWS, COMMAND, OWN_COLUMN
+from penstock.spark.worker.pack import BAD_ROWS, CLOCK, COMMAND, OWN_COLUMN
 from penstock.state import decode_table, flatten_column, to_ticks
 
 PackedRow = tuple[int, int, int, int, int, bytes | None]
@@ -39,6 +39,8 @@ class CellBatch:
     """The number of the last command."""
     engine_commands: tuple[EngineCommand, ...] = ()
     """The commands that the engine obeys before it gets the rows."""
+    arrivals: Mapping[str, int] = field(default_factory=dict)
+    """By stream, the time of the last micro-batch with rows of it; empty unless the pipeline is clocked."""
 
 
 @dataclass
@@ -51,12 +53,22 @@ class _Unpacked:
     tops: dict[str, list[int]] = field(default_factory=dict)
     """By stream, the largest times of input partitions."""
     commands: list[ControlCommand] = field(default_factory=list)
+    clock: int | None = None
+    """The time of the micro-batch, if its rows bring it."""
 
 
 def read_batch(
-    layout: Layout, cell: int, before: Mapping[str, int], last_command: int, packed: Iterable[PackedRow]
+    layout: Layout,
+    cell: int,
+    before: Mapping[str, int],
+    last_command: int,
+    packed: Iterable[PackedRow],
+    arrivals: Mapping[str, int] | None = None,
 ) -> CellBatch:
-    """The input of a cell. `before`: the frontiers after the last micro-batch; `last_command`: the last one it saw."""
+    """The input of a cell.
+
+    `before` and `arrivals`: the frontiers and arrivals after the last micro-batch; `last_command`: the last one it saw.
+    """
     unpacked = _unpack(layout, packed)
     rows: dict[int, pa.Table] = {}
     late: dict[str, list[pa.Table]] = {}
@@ -69,14 +81,17 @@ def read_batch(
                 rows[inlet.number] = on_time
             if rejected.num_rows and inlet.route.is_owner(cell):
                 late.setdefault(inlet.stream.name, []).append(rejected)
+    frontiers = _advance_frontiers(layout, before, last_command, unpacked)
+    arrivals = _advance_idle_streams(layout, frontiers, arrivals or {}, unpacked)
     return CellBatch(
         rows,
         {name: pa.concat_tables(tables, promote_options="default") for name, tables in late.items()},
         {name: pa.concat_tables(tables, promote_options="default") for name, tables in unpacked.dead.items()},
-        _advance_frontiers(layout, before, last_command, unpacked),
+        frontiers,
         frozenset(unpacked.tops),
         max([last_command, *(command.number for command in unpacked.commands)]),
         tuple(list_engine_commands(unpacked.commands, last_command).values()),
+        arrivals,
     )
 
 
@@ -86,6 +101,9 @@ def _unpack(layout: Layout, packed: Iterable[PackedRow]) -> _Unpacked:
         inlet = int(inlet_number)
         if inlet == COMMAND:
             found.commands.append(ControlCommand.decode(bytes(data or b"")))
+            continue
+        if inlet == CLOCK:
+            found.clock = int(top) if found.clock is None else max(found.clock, int(top))
             continue
         name = layout.spec.streams[int(stream_number)].name
         found.tops.setdefault(name, []).append(int(top))
@@ -112,6 +130,22 @@ def _advance_frontiers(
         if frontier != ALWAYS:
             frontiers[name] = max(frontiers.get(name, ALWAYS), frontier)
     return frontiers
+
+
+def _advance_idle_streams(
+    layout: Layout, frontiers: dict[str, int], arrivals: Mapping[str, int], unpacked: _Unpacked
+) -> dict[str, int]:
+    """Advance `frontiers` as far as the time of the micro-batch allows; returns the last arrivals by stream.
+
+    A stream that never had rows counts as idle from the first micro-batch on.
+    """
+    if unpacked.clock is None:
+        return dict(arrivals)
+    clock, streams = unpacked.clock, layout.spec.streams
+    last = {each.name: arrivals.get(each.name, clock) for each in streams} | dict.fromkeys(unpacked.tops, clock)
+    readers = [(frozenset(layout.find_base_streams(name)), None) for name in layout.spec.bound_queries]
+    frontiers.update(compute_heartbeats(streams, readers, frontiers, last, clock))
+    return last
 
 
 def _split_late(inlet: StreamInlet, table: pa.Table, frontier: int) -> tuple[pa.Table, pa.Table]:

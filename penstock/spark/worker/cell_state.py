@@ -74,18 +74,19 @@ class StateHeader:
     segments: list[Segment] = field(default_factory=list)
     last_command: int = -1
     """The number of the last command."""
+    arrivals: dict[str, int] = field(default_factory=dict)
+    """By stream, the time of the last micro-batch with rows of it; empty unless the pipeline is clocked."""
 
     def encode(self) -> bytes:
         segments = [segment.as_json() for segment in self.segments]
-        return json.dumps(
-            [self.version, self.token, self.frontiers, self.lineage, segments, self.last_command]
-        ).encode()
+        values = [self.version, self.token, self.frontiers, self.lineage, segments, self.last_command]
+        return json.dumps([*values, self.arrivals] if self.arrivals else values).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> StateHeader:
-        version, token, frontiers, lineage, parts, last_command = json.loads(blob)
+        version, token, frontiers, lineage, parts, last_command, *arrivals = json.loads(blob)
         segments = [Segment.from_json(*part) for part in parts]
-        return cls(version, token, frontiers, [(v, t) for v, t in lineage], segments, last_command)
+        return cls(version, token, frontiers, [(v, t) for v, t in lineage], segments, last_command, *arrivals)
 
 
 @dataclass
@@ -152,7 +153,7 @@ class CellState:
         """Process a micro-batch: write once, then publish. `on_stage` is called between stages, for fault tests."""
         begun = perf_counter()
         header = self._read_header()
-        batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed)
+        batch = read_batch(self._layout, number, header.frontiers, header.last_command, packed, header.arrivals)
         self._obey(batch.engine_commands)
         cell, how = self._open_cell(number, header)
         on_stage("ready", number, header.version)
@@ -253,7 +254,7 @@ class CellState:
         ) is not None:
             segments = self._rewrite_segments(segments, alive, *again, bounds)
         lineage = [*header.lineage, (header.version, header.token)][-maintenance.lineage :]
-        new = StateHeader(version, token, batch.frontiers, lineage, segments, batch.last_command)
+        new = StateHeader(version, token, batch.frontiers, lineage, segments, batch.last_command, dict(batch.arrivals))
         self._state.updateValue(HEADER_KEY, (new.encode(),))
         return new
 

@@ -3,7 +3,8 @@
 Every non-empty input partition also sends every cell the largest time of all its rows, before filters. So the frontier
 of a stream is the same function of the micro-batches in every cell. Bad rows (see `split_bad_rows`) go to the dead
 letters, through one cell. The clock of a stream that declares AHEAD is the time of the micro-batch, which Spark keeps
-with its offsets: a repeated micro-batch makes the same decision.
+with its offsets: a repeated micro-batch makes the same decision. In frames, which have no heartbeats of a driver, every
+cell gets that time too, to advance idle streams.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ PACKED_SCHEMA = pa.schema([
     ("cell", pa.int32()), ("stream", pa.int32()), ("inlet", pa.int32()), ("part", pa.int32()), ("seq", pa.int32()),
     ("top", pa.int64()), ("data", pa.binary()),
 ])  # fmt: skip
-NO_ROWS, BAD_ROWS, COMMAND = -1, -2, -3
-"""Values in place of an inlet's number: only the largest time; bad rows; a command."""
+NO_ROWS, BAD_ROWS, COMMAND, CLOCK = -1, -2, -3, -4
+"""Values in place of an inlet's number: only the largest time; bad rows; a command; the time of the micro-batch."""
 NOW_COLUMN = "\0now"
 """The time of the micro-batch, for a stream that declares AHEAD. Users cannot name a column like this."""
 OWN_COLUMN = "\0own"
@@ -71,6 +72,7 @@ class Packer:
         self._inlets = layout.list_inlets(stream.name)
         self._cells = layout.spec.cells
         self._keys = find_cell_keys(self._cells)
+        self._clocked = layout.spec.clocked
 
     def pack(self, table: pa.Table, part: int, seq: int, rejected: pa.Table | None = None) -> pa.RecordBatch:
         """The rows for the cells, as a batch of PACKED_SCHEMA. `rejected`: more dead letters, of bad payloads."""
@@ -86,10 +88,14 @@ class Packer:
             out += self._pack_inlets(dict(rows.columns), rows.times.size)
             sent = {cell for cell, inlet, _ in out if inlet >= 0}
             out += [(cell, NO_ROWS, None) for cell in range(self._cells) if cell not in sent]
-        size, top = len(out), ALWAYS if top is None else top
+        tops = [ALWAYS if top is None else top] * len(out)
+        if self._clocked and now is not None:
+            out += [(cell, CLOCK, None) for cell in range(self._cells)]
+            tops += [now] * self._cells
+        size = len(out)
         numbers = [
             [self._keys[cell] for cell, _, _ in out], [self._number] * size, [inlet for _, inlet, _ in out],
-            [part] * size, [seq] * size, [top] * size, [blob for _, _, blob in out],
+            [part] * size, [seq] * size, tops, [blob for _, _, blob in out],
         ]  # fmt: skip
         arrays = [pa.array(values, field.type) for values, field in zip(numbers, PACKED_SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
