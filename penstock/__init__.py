@@ -17,7 +17,7 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from penstock.cql import secret, secret_file
     from penstock.engine import Engine
-    from penstock.spark import sinks
+    from penstock.spark import sinks, sources
     from penstock.spark.frames import queries, sql, timed
     from penstock.spark.payloads import Payload
     from penstock.spark.pipeline import Pipeline
@@ -38,6 +38,7 @@ __all__ = [
     "secret",
     "secret_file",
     "sinks",
+    "sources",
     "sql",
     "timed",
 ]
@@ -54,6 +55,7 @@ _LAZY_IMPORTS = {
     "secret": ("penstock.cql", "secret"),
     "secret_file": ("penstock.cql", "secret_file"),
     "sinks": ("penstock.spark.sinks", None),
+    "sources": ("penstock.spark.sources", None),
     "sql": ("penstock.spark.frames", "sql"),
     "timed": ("penstock.spark.frames", "timed"),
 }

@@ -32,8 +32,8 @@ SOURCE_FORMATS: dict[str, SourceFormat] = {
     **dict.fromkeys(("parquet", "csv", "json", "orc", "xml"), _FILES),
     "text": SourceFormat((("path",),), ("value",)),
     "avro": SourceFormat((("path",),), package="org.apache.spark:spark-avro_2.13"),
-    "delta": SourceFormat((("path",),), package="io.delta:delta-spark_2.13"),
-    "iceberg": SourceFormat((("path",),), package="org.apache.iceberg:iceberg-spark-runtime"),
+    "delta": _FILES,
+    "iceberg": SourceFormat((("table",),)),
     "kafka": SourceFormat(
         (("kafka.bootstrap.servers",), ("subscribe", "subscribePattern", "assign")),
         _KAFKA_COLUMNS,

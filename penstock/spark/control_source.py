@@ -14,8 +14,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,19 +21,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from penstock.errors import InternalError
-
-try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.1: a run with this trigger is one micro-batch
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """In place of the class of later versions."""
-
+from penstock.spark.python_source import SupportsTriggerAvailableNow, read_all_limit, register_source
 
 _NAME = "penstock_control"
 _OFFSET = "command"
-_names: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
-"""The names of the source, by session."""
 Offset = Mapping[str, int]
 
 
@@ -43,21 +32,9 @@ def open_control_stream(spark: SparkSession, spool: Path, keys: Sequence[int]) -
     """The commands of a spool as packed rows (see `worker.pack`), each for every cell. `keys`: those of the cells."""
     from penstock.spark.worker.pack import PACKED_DDL  # noqa: PLC0415 - see above
 
-    name = _register(spark)
+    name = register_source(spark, ControlSource)
     cells = ",".join(map(str, keys))
     return spark.readStream.format(name).schema(PACKED_DDL).option("spool", str(spool)).option("cells", cells).load()
-
-
-def _register(spark: SparkSession) -> str:
-    """Make the source known to a session, under a name of its own.
-
-    Spark refuses a name that the active session knows, also if this session does not know it.
-    """
-    if spark not in _names:
-        name = f"{_NAME}_{uuid4().hex[:8]}"
-        spark.dataSource.register(type("NamedControlSource", (ControlSource,), {"name": classmethod(lambda _: name)}))
-        _names[spark] = name
-    return _names[spark]
 
 
 def list_numbers(spool: str) -> list[int]:
@@ -96,9 +73,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_OFFSET: -1}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: PLC0415 - not in Spark 4.1
-
-        return ReadAllAvailable()
+        return read_all_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = max(list_numbers(self._spool), default=-1)

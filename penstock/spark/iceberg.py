@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.cql import is_secret, redact, resolve_secrets
 from penstock.errors import DataError, PenstockError, ResourceError
+from penstock.spark.lake_columns import cast_rows, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,15 +81,20 @@ def split_table(options: Mapping[str, str]) -> IcebergTable:
     return IcebergTable(given.pop("table"), tuple(given.items()))
 
 
+def read_schema(table: IcebergTable) -> pa.Schema:
+    """The columns of a table. Texts have Arrow's usual type."""
+    with table.explain_errors("SOURCE_UNREADABLE", "read"):
+        found = table.load().schema().as_arrow()
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return pa.schema([pa.field(field.name, plain.get(field.type, field.type)) for field in found])
+
+
 def read_table(table: IcebergTable, schema: pa.Schema) -> pa.Table:
     """The present rows of a table, with some of its columns."""
+    check_columns(str(table), read_schema(table), schema)
     with table.explain_errors("SOURCE_UNREADABLE", "read"):
-        found = table.load()
-        missing = [name for name in schema.names if name not in found.schema().column_names]
-        if missing:
-            known = ", ".join(found.schema().column_names)
-            raise DataError("SOURCE_SCHEMA", f"{table} has no column {', '.join(missing)}; it has {known}")
-        return found.scan(selected_fields=tuple(schema.names)).to_arrow().select(schema.names).cast(schema)
+        rows = table.load().scan(selected_fields=tuple(schema.names)).to_arrow()
+    return cast_rows(str(table), rows, schema)
 
 
 def import_pyiceberg() -> Any:

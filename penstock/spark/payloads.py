@@ -9,12 +9,8 @@ Arrow payloads are read one by one and hold many rows each. Avro is decoded reco
 from __future__ import annotations
 
 import io
-import json
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +19,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from penstock.cql import Stream
-from penstock.errors import QueryError, ResourceError, require_known
+from penstock.errors import QueryError, require_known
+from penstock.spark.avro import BAD_RECORD, decode_avro, import_fastavro, list_fields, read_schema_text
 from penstock.state import decode_table
 
 RECORD_COLUMNS = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
@@ -34,7 +31,7 @@ REJECT_COLUMNS = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()),
 _FORMATS = ("json", "csv", "avro", "arrow", "debezium")
 _SPARE = 16
 """A text is read as one block of a few bytes more: blocks of a fixed size cost more than small texts."""
-_CONFLUENT_HEADER = 5
+_BAD_PAYLOAD = (pa.ArrowException, ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration, *BAD_RECORD)
 Parsed = tuple[pa.Table, pa.Array]
 """Rows, and for each of them the number of its record."""
 
@@ -45,7 +42,7 @@ class Payload:
 
     `columns`: declared columns that have a part of the record (key, topic, partition, offset, timestamp, headers)
     instead of a field of the payload. `schema`: the Avro schema as JSON text, or the path of its file; `registry`: the
-    address of a schema registry, for payloads that begin with the number of their schema.
+    address of a schema registry, or a secret that has it, for payloads that begin with the number of their schema.
     """
 
     format: str
@@ -61,7 +58,9 @@ class Payload:
         if self.format == "avro" and bool(self.schema) == bool(self.registry):
             raise QueryError("PAYLOAD_OPTIONS", "avro needs either schema (its text or a path) or registry (a URL)")
         if self.format == "avro":
-            _import_fastavro()
+            import_fastavro()
+        if self.schema:  # tasks may run where the file is not
+            object.__setattr__(self, "schema", read_schema_text(self.schema))
 
     def check(self, stream: Stream) -> None:
         """Refuse names of columns that the stream does not declare."""
@@ -72,6 +71,12 @@ class Payload:
                 raise QueryError("PAYLOAD_OPTIONS", message)
         if len(self.columns) == len(stream.schema):
             raise QueryError("PAYLOAD_OPTIONS", f"{stream.name} declares no field of the payload")
+        if self.format == "avro" and self.schema:
+            found = list_fields(self.schema)
+            parts = {name for name, _ in self.columns}
+            if missing := [name for name in stream.schema.names if name not in parts and name not in found]:
+                message = f"the Avro schema of {stream.name} has no field {', '.join(missing)}"
+                raise QueryError("PAYLOAD_SCHEMA", f"{message}; it has {', '.join(found)}")
 
     def decode(self, records: pa.Table, stream: Stream) -> tuple[pa.Table, pa.Table]:
         """The rows of records, and the dead letters. `records` has the columns RECORD_COLUMNS."""
@@ -124,7 +129,7 @@ def _parse(
     """Parse the chosen payloads; those that cannot be parsed are added to `bad` with the reason."""
     try:
         return parse(values, chosen)
-    except (pa.ArrowException, ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration) as error:
+    except _BAD_PAYLOAD as error:
         if len(chosen) == 1:
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             bad[chosen[0]] = said[:300]
@@ -143,6 +148,7 @@ def _parse_lines(
     if not chosen:
         return fields.empty_table(), numbers
     texts = values.take(numbers)
+    texts.cast(pa.string())  # Arrow's reader of JSON takes any bytes as a text
     lines = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     joined = pc.binary_join(lines, pa.scalar(b"\n", pa.binary()))[0].as_buffer()
     table = read(joined, pa.schema([field.with_type(_get_text_type(field.type)) for field in fields]))
@@ -208,54 +214,17 @@ def _choose(one: pa.Array, other: pa.Array) -> pa.Array:
 def _parse_arrow(values: pa.Array, chosen: list[int], fields: pa.Schema) -> Parsed:
     tables, numbers = [fields.empty_table()], [pa.array([], pa.int64())]
     for number in chosen:
-        table = decode_table(values[number].as_buffer()).select(fields.names).cast(fields)
+        table = decode_table(values[number].as_buffer()).select(fields.names)
+        table.validate(full=True)
+        table = table.cast(fields)
         tables.append(table)
         numbers.append(pa.repeat(pa.scalar(number, pa.int64()), table.num_rows))
     return pa.concat_tables(tables), pa.concat_arrays(numbers)
 
 
 def _parse_avro(values: pa.Array, chosen: list[int], fields: pa.Schema, payload: Payload) -> Parsed:
-    reader = _import_fastavro().schemaless_reader
-    rows: list[Mapping[str, Any]] = []
-    for number in chosen:
-        data, schema = values[number].as_py(), payload.schema
-        if payload.registry:
-            if data[:1] != b"\0" or len(data) < _CONFLUENT_HEADER:
-                raise ValueError("the payload does not begin with the number of a schema")
-            schema = _fetch_schema(payload.registry, int.from_bytes(data[1:_CONFLUENT_HEADER], "big"))
-            data = data[_CONFLUENT_HEADER:]
-        file = io.BytesIO(data)
-        rows.append(reader(file, _parse_schema(schema), None))
-        if file.tell() != len(data):
-            raise ValueError("the payload is longer than its Avro schema says")
-    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
-    return pa.table(columns, schema=fields), pa.array(chosen, pa.int64())
-
-
-@cache
-def _parse_schema(text: str) -> Any:
-    content = text if text.lstrip().startswith(("{", "[", '"')) else Path(text).read_text(encoding="utf-8")
-    return _import_fastavro().parse_schema(json.loads(content))
-
-
-@cache
-def _fetch_schema(registry: str, number: int) -> str:
-    """The text of a schema, by the REST interface of a registry."""
-    address = f"{registry.rstrip('/')}/schemas/ids/{number}"
-    try:
-        with urllib.request.urlopen(address, timeout=30) as answer:
-            return str(json.load(answer)["schema"])
-    except OSError as error:
-        raise ResourceError("REGISTRY_UNREACHABLE", f"{address} cannot be read: {error}") from error
-
-
-def _import_fastavro() -> Any:
-    try:
-        import fastavro  # noqa: PLC0415 - an optional extra
-    except ImportError:
-        message = "avro payloads need the package fastavro: pip install 'penstock[kafka]'"
-        raise ResourceError("PACKAGE_MISSING", message, package="fastavro") from None
-    return fastavro
+    numbers = pa.array(chosen, pa.int64())
+    return decode_avro(values.take(numbers).to_pylist(), payload.schema, payload.registry, fields), numbers
 
 
 # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,9 +251,21 @@ def _without(size: int, bad: Mapping[int, str]) -> list[int]:
 
 def _cast_part(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A part of records as a declared column; a key that is no text of that type is NULL."""
-    if pa.types.is_binary(column.type):
-        column = column.cast(pa.string(), safe=False)
-    return column.cast(kind)
+    if not pa.types.is_binary(column.type) or pa.types.is_binary(kind):
+        return column.cast(kind)
+    try:
+        return column.cast(pa.string()).cast(kind)
+    except pa.ArrowException:
+        distinct = column.unique()
+        known = pa.array([_cast_key(key, kind) for key in distinct], kind)
+        return pa.chunked_array([known.take(pc.index_in(column.combine_chunks(), distinct))], kind)
+
+
+def _cast_key(key: pa.Scalar, kind: pa.DataType) -> Any:
+    try:
+        return key.cast(pa.string()).cast(kind).as_py()
+    except pa.ArrowException:
+        return None
 
 
 def _build_rejects(records: pa.Table, bad: Mapping[int, str], stream: Stream) -> pa.Table:

@@ -37,10 +37,13 @@ from penstock.spark.payloads import Payload
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.postgres import PostgresTable, read_rows
 from penstock.spark.sinks import Sink, from_connector
+from penstock.spark.sources import open_lake_stream, read_lake_table
 
 SinkMaker = Callable[[str, str, dict[str, str]], Sink]
 """Makes the sink of a name, a format and options."""
 _NOT_FOUND_SIGNS = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source", "Failed to find the data source")
+_LAKES = ("delta", "iceberg")
+"""Formats that packages of Python read."""
 _FILE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro")
 
 
@@ -91,6 +94,9 @@ def build_pipeline(
 def _read_stream(spark: SparkSession, stream: Stream) -> tuple[DataFrame, Payload | None]:
     """The DataFrame of a stream, and how its payloads are decoded if they are."""
     connector = stream.connector
+    if connector is not None and connector.format.casefold() in _LAKES:
+        frame = open_lake_stream(spark, connector, _list_stored(stream))
+        return _select_declared(stream, frame), None
     if connector is None or connector.format.casefold() != "kafka":
         return _read_relation(spark, stream, streaming=True), None
     add_connector(spark)
@@ -110,8 +116,9 @@ def _mark_required(stream: Stream) -> pa.Schema:
 
 
 def _collect_table(spark: SparkSession, table: Table) -> pa.Table:
-    if table.connector is not None and table.connector.format.casefold() == "postgres":
-        rows = _read_postgres(table.connector, zone_columns(table.schema))
+    read = None if table.connector is None else _TABLE_READERS.get(table.connector.format.casefold())
+    if read is not None and table.connector is not None:
+        rows = read(table.connector, zone_columns(table.schema))
         check_required(table, rows)
         return rows
     rows = _read_relation(spark, table, streaming=False).toArrow().cast(zone_columns(table.schema))
@@ -123,6 +130,9 @@ def _read_postgres(connector: Connector, schema: pa.Schema) -> pa.Table:
     given = {key.casefold(): value for key, value in connector.options}
     name = given.pop("table")
     return read_rows(PostgresTable(tuple(given.items()), name), schema)
+
+
+_TABLE_READERS = {"postgres": _read_postgres, **dict.fromkeys(_LAKES, read_lake_table)}
 
 
 class SinkFactory:
@@ -149,14 +159,25 @@ def _read_relation(spark: SparkSession, relation: Stream | Table, *, streaming: 
         if connector.format.casefold() in _FILE_FORMATS:
             columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in declared.items())
             return reader.schema(columns).load()
-        frame = reader.load()
-        if isinstance(relation, Stream) and relation.key and OPERATION not in frame.columns:
-            frame = frame.withColumn(OPERATION, lit(None).cast("string"))
-        if isinstance(relation, Stream) and is_stamped(relation):
-            del declared[relation.time]
-        return frame.select(*(col(quote_name(name)).cast(kind).alias(name) for name, kind in declared.items()))
+        return _select_declared(relation, reader.load())
     except (PySparkException, Py4JJavaError) as error:
         raise _explain_source_error(relation.name, connector, error, spark.version) from error
+
+
+def _select_declared(relation: Stream | Table, frame: DataFrame) -> DataFrame:
+    declared = {field.name: format_spark_type(field.type) for field in relation.schema}
+    if isinstance(relation, Stream) and relation.key and OPERATION not in frame.columns:
+        frame = frame.withColumn(OPERATION, lit(None).cast("string"))
+    if isinstance(relation, Stream) and is_stamped(relation):
+        del declared[relation.time]
+    return frame.select(*(col(quote_name(name)).cast(kind).alias(name) for name, kind in declared.items()))
+
+
+def _list_stored(stream: Stream) -> pa.Schema:
+    """The columns of a stream that its source must have: not a time that Penstock gives, nor the operation."""
+    given = {OPERATION} if stream.key else set()
+    given |= {stream.time} if is_stamped(stream) else set()
+    return pa.schema([field for field in zone_columns(stream.schema) if field.name not in given])
 
 
 def _explain_source_error(name: str, connector: Connector, error: Exception, version: str) -> PenstockError:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import io
 import json
 import random
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -13,11 +18,17 @@ import pytest
 
 import penstock as ps
 from penstock.cql import describe_stream
+from penstock.spark.avro import fetch_schema
 from penstock.spark.kafka import list_candidates, split_options
 from penstock.spark.payloads import Payload
 from penstock.state import encode_table
 
 STREAM = describe_stream("s", {"ts": "timestamp", "k": "bigint", "v": "string", "at": "bigint"}, "ts")
+NEWER = {
+    "type": "record", "name": "r",
+    "fields": [{"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+               {"name": "k", "type": "long"}, {"name": "more", "type": "double"}],
+}  # fmt: skip
 TIME = "2024-01-01T00:00:00"
 AVRO = {
     "type": "record", "name": "r",
@@ -75,15 +86,92 @@ def test_arrow_payloads() -> None:
 
 
 def test_avro_payloads() -> None:
-    def encode(row: dict[str, Any], schema: Any = AVRO) -> bytes:
-        file = io.BytesIO()
-        fastavro.schemaless_writer(file, schema, row)
-        return file.getvalue()
-
-    good = encode({"ts": 5, "k": 1, "v": "x"})
+    good = encode_avro({"ts": 5, "k": 1, "v": "x"})
     rows, dead = decode(build("avro", schema=json.dumps(AVRO)), [good, good[:-1], good + b"1", b"\xff" * 20])
     assert rows == [(1, "x", 0)]
     assert set(dead) == {1, 2, 3}
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """The address of a schema registry that asks for a user and a password."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            schemas = {"/sr/schemas/ids/7": AVRO, "/sr/schemas/ids/8": NEWER, "/sr/schemas/ids/9": {"type": "string"}}
+            allowed = self.headers["Authorization"] == f"Basic {b64encode(b'me:p@ss').decode()}"
+            status = 401 if not allowed else 200 if self.path in schemas else 404
+            self.send_response(status)
+            self.end_headers()
+            if status == 200:
+                self.wfile.write(json.dumps({"schema": json.dumps(schemas[self.path])}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}/sr"
+        server.shutdown()
+
+
+def encode_avro(row: dict[str, Any], schema: Any = AVRO, number: int | None = None) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, schema, row)
+    return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + file.getvalue()
+
+
+def test_schemas_of_a_registry(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY", f"http://me:p%40ss@{registry}/")
+    payload = build("avro", registry=ps.secret("REGISTRY"))
+    good = encode_avro({"ts": 5, "k": 1, "v": "x"}, AVRO, 7)
+    newer = encode_avro({"ts": 6, "k": 2, "more": 1.5}, NEWER, 8)  # it has no field v, and another one
+    other, unknown = b"\0" + (9).to_bytes(4, "big") + b"\2x", b"\0" + (12).to_bytes(4, "big") + good[5:]
+    huge = b"\0" + (7).to_bytes(4, "big") + b"\x02\x02\x02\x02" + b"\xfe" * 9
+    rows, dead = decode(payload, [good, newer, good[5:], other, unknown, b"\0\0", huge, None, good])
+    assert rows == [(1, "x", 0), (2, None, 1), (1, "x", 8)]
+    assert set(dead) == {2, 3, 4, 5, 6, 7}
+    assert dead[4] == "the registry has no schema 12"
+    for address in (f"http://me:wrong@{registry}", f"http://me:p%40ss@{registry.replace('/sr', '1')}"):
+        monkeypatch.setenv("REGISTRY", address)
+        fetch_schema.cache_clear()
+        with pytest.raises(ps.ResourceError, match="REGISTRY_UNREACHABLE") as caught:
+            decode(payload, [good])
+        assert not any(word in str(caught.value) for word in ("wrong", "p%40ss", "p@ss"))
+
+
+def test_avro_schema_that_does_not_fit(tmp_path: Path) -> None:
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps({"type": "record", "name": "r", "fields": [{"name": "ts", "type": "long"}]}))
+    cases = {
+        "has no field k, v; it has ts": str(file),
+        "is not that of a record": '"string"',
+        "cannot be used": '{"type": "recrd"}',
+        "neither JSON nor a file": str(tmp_path / "nothing.avsc"),
+    }
+    for said, schema in cases.items():
+        with pytest.raises(ps.QueryError, match=f"PAYLOAD_SCHEMA.*{said}"):
+            build("avro", schema=schema).check(STREAM)
+    build("avro", schema=json.dumps(AVRO)).check(STREAM)
+    text = json.dumps({**AVRO, "fields": [*AVRO["fields"][:2], {"name": "v", "type": "long"}]})
+    rows, dead = decode(build("avro", schema=text), [encode_avro({"ts": 5, "k": 1, "v": 3}, json.loads(text))])
+    assert (rows, set(dead)) == ([], {0})  # v is declared as a text
+
+
+def test_large_payloads_and_null_keys() -> None:
+    text = "x" * 5_000_000
+    large = json.dumps({"ts": TIME, "k": 1, "v": text}).encode()
+    keyed = Payload("json", (("at", "offset"), ("v", "key")))
+    records = make_records([large, b'{"k": 2', large, None])
+    rows, dead = build("json").decode(records, STREAM)
+    assert [len(row["v"]) for row in rows.to_pylist()] == [len(text)] * 2
+    assert dead.column("_offset").to_pylist() == [1, 3]
+    no_keys = records.set_column(1, "key", pa.array([None, b"b", b"\xff\xfe", b"d"]))
+    rows, dead = keyed.decode(no_keys, STREAM)
+    assert [(row["at"], row["v"]) for row in rows.to_pylist()] == [(0, None), (2, None)]
+    numbered = Payload("json", (("at", "offset"), ("k", "key")))
+    keys = records.set_column(1, "key", pa.array([b"text", b"b", b"-7", b"d"]))
+    assert numbered.decode(keys, STREAM)[0].column("k").to_pylist() == [None, -7]
 
 
 def test_debezium_payloads() -> None:
@@ -109,7 +197,7 @@ def test_bad_records_do_not_affect_others(seed: int) -> None:
     payloads: list[bytes | None] = []
     for at in range(300):
         if rng.random() < (0.01, 0.2, 0.9)[seed]:
-            payloads.append(rng.choice([b"{", b"", b"\n\n", None, b"[]", b'{"k": {}}', b"\xff\xfe"]))
+            payloads.append(rng.choice([b"{", b"", b"\n\n", b'{"v": "\xff"}', None, b"[]", b'{"k": {}}', b"\xff\xfe"]))
         else:
             expected.append((at, "v" * rng.randrange(3), at))
             payloads.append(json.dumps({"ts": TIME, "k": at, "v": expected[-1][1]}).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 import penstock as ps
@@ -19,6 +20,11 @@ class Lake:
 
     def sink(self, table: str, **options: Any) -> Any:
         return ps.sinks.iceberg(f"db.{table}", **{**self.options, **options})
+
+    def create(self, table: str, schema: pa.Schema) -> None:
+        catalog = load_catalog("default", **self.options)
+        catalog.create_namespace_if_not_exists("db")
+        catalog.create_table(f"db.{table}", schema)
 
     def load(self, table: str) -> Any:
         return load_catalog("default", **self.options).load_table(f"db.{table}")

@@ -35,6 +35,11 @@ class Database:
         given = {"password": self.password, **self.options, **options}
         return ps.sinks.postgres(f'{self.schema}."{table}"', **given)
 
+    def describe_options(self, variable: str) -> str:
+        """The options of the connection for a script, with the password of an environment variable."""
+        given = ", ".join(f"{name} '{value}'" for name, value in self.options.items())
+        return f"{given}, password secret('{variable}')"
+
     def drop(self) -> None:
         self.execute(f'DROP SCHEMA "{self.schema}" CASCADE')
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.cql import Connector, is_secret, redact, resolve_secrets
-from penstock.errors import DataError, ResourceError
+from penstock.errors import DataError
+from penstock.spark.delta import import_deltalake
 from penstock.spark.sinks.files import GROUP_BYTES, STAGING_FOLDER, group_batches, open_folder, resolve_path
 from penstock.spark.sinks.net_changes import (
     NET_COLUMN,
@@ -136,17 +137,6 @@ class DeltaSink(TaskSink):
 
     def _open_table(self) -> Any:
         return import_deltalake().DeltaTable(self._path, storage_options=resolve_secrets(self._options) or None)
-
-
-def import_deltalake() -> Any:
-    try:
-        import deltalake  # noqa: PLC0415 - an optional extra
-        import deltalake.exceptions  # noqa: PLC0415
-        import deltalake.transaction  # noqa: PLC0415
-    except ImportError:
-        message = "Delta tables need the package deltalake: pip install 'penstock[delta]'"
-        raise ResourceError("PACKAGE_MISSING", message, package="deltalake") from None
-    return deltalake
 
 
 def _match(names: Sequence[str]) -> str:

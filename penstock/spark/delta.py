@@ -1,0 +1,58 @@
+"""Tables of Delta Lake, by the package deltalake.
+
+No jar is needed, so this works with every Spark; Delta's own connector has no release for Spark 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.cql import redact, resolve_secrets
+from penstock.errors import DataError, ResourceError
+from penstock.spark.lake_columns import cast_rows, check_columns
+
+
+def open_table(path: str, options: Mapping[str, str], version: int | None = None) -> Any:
+    """A table as it is now, or as it was at a version."""
+    deltalake = import_deltalake()
+    try:
+        return deltalake.DeltaTable(path, version=version, storage_options=resolve_secrets(dict(options)) or None)
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        if version is not None:
+            message = f"Delta table {path} no longer has its version {version}: {redact(str(error))}"
+            raise DataError("SOURCE_VERSION_LOST", f"{message}; start with a new checkpoint") from None
+        message = f"Delta table {path} cannot be read: {redact(str(error))}; check path"
+        raise DataError("SOURCE_UNREADABLE", message) from None
+
+
+def read_schema(path: str, options: Mapping[str, str]) -> pa.Schema:
+    """The columns of a table. A table with features that are not read is refused."""
+    table = open_table(path, options)
+    features = sorted(set(table.protocol().reader_features or ()) - {"timestampNtz"})
+    if features or table.protocol().min_reader_version == 2:
+        named = ", ".join(features) or "columnMapping"
+        message = f"Delta table {path} has the features {named}, which are not read"
+        raise DataError("SOURCE_FEATURES", f"{message}; read it with Delta's connector for Spark and pipe.stream")
+    return pa.schema(table.schema().to_arrow())
+
+
+def read_rows(path: str, options: Mapping[str, str], schema: pa.Schema) -> pa.Table:
+    """The present rows of a table, with some of its columns."""
+    found = read_schema(path, options)
+    check_columns(f"Delta table {path}", found, schema)
+    table = open_table(path, options)
+    return cast_rows(f"Delta table {path}", table.to_pyarrow_table(columns=schema.names), schema)
+
+
+def import_deltalake() -> Any:
+    try:
+        import deltalake  # noqa: PLC0415 - an optional extra
+        import deltalake.exceptions  # noqa: PLC0415
+        import deltalake.transaction  # noqa: PLC0415
+    except ImportError:
+        message = "Delta tables need the package deltalake: pip install 'penstock[delta]'"
+        raise ResourceError("PACKAGE_MISSING", message, package="deltalake") from None
+    return deltalake
